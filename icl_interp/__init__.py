@@ -1,0 +1,81 @@
+"""icl_interp: mechanistic interpretability of in-context learning, on your own weights.
+
+The public names load when they are first used: importing this package costs almost nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from icl_interp import (
+        analyses,
+        baselines,
+        experiments,
+        figures,
+        interventions,
+        models,
+        probes,
+        tasks,
+        theory,
+    )
+    from icl_interp.checkpoints.store import Checkpoint, load
+    from icl_interp.evaluation import evaluate
+    from icl_interp.interventions import intervene
+    from icl_interp.models.config import HookedTransformerConfig
+    from icl_interp.models.transformer import HookedTransformer
+    from icl_interp.pipeline import analyze
+    from icl_interp.probes import probe
+    from icl_interp.report import Report
+    from icl_interp.training.trainer import train
+
+__version__ = "0.1.0"
+
+_MODULES = ("analyses", "baselines", "experiments", "figures", "interventions", "models", "probes", "tasks", "theory")
+_NAMES = {
+    "Checkpoint": "checkpoints.store",
+    "HookedTransformer": "models.transformer",
+    "HookedTransformerConfig": "models.config",
+    "InputError": "errors",
+    "Report": "report",
+    "analyze": "pipeline",
+    "evaluate": "evaluation",
+    "intervene": "interventions",
+    "load": "checkpoints.store",
+    "probe": "probes",
+    "train": "training.trainer",
+}
+
+__all__ = [
+    "Checkpoint",
+    "HookedTransformer",
+    "HookedTransformerConfig",
+    "InputError",
+    "Report",
+    "analyses",
+    "analyze",
+    "baselines",
+    "evaluate",
+    "experiments",
+    "figures",
+    "interventions",
+    "intervene",
+    "load",
+    "models",
+    "probe",
+    "probes",
+    "tasks",
+    "theory",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"icl_interp.{name}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"icl_interp.{_NAMES[name]}"), name)
+    raise AttributeError(f"module 'icl_interp' has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,134 @@
+"""Attention over numeric tokens, with every step at a hook point, and the short way for repeated queries."""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl_interp.models import scores as score_functions
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.hooks import HookPoint, listened
+
+
+class KeysValues(NamedTuple):
+    """What one attention layer remembers of a context."""
+
+    keys: Float[Tensor, "batch head token d_head"]
+    values: Float[Tensor, "batch head token d_head"]
+
+
+class Attention(nn.Module):
+    """Multi-head attention.
+
+    Shapes at the hooks: `hook_q`, `hook_k`, `hook_v`, `hook_z` (batch, token, head, d_head); `hook_attn_scores` (after
+    masking with -inf, before the score function) and `hook_pattern` (batch, head, query, key); `hook_result`, each
+    head's own addition to the stream, (batch, token, head, d_model), computed only when somebody listens to it.
+
+    Explicit matrix products, not torch's fused attention: at the 40 tokens of these prompts they take half the time
+    on a CPU, and every step can be hooked. On a GPU the fused kernel runs when nobody listens to scores or pattern.
+    """
+
+    def __init__(self, cfg: HookedTransformerConfig):
+        super().__init__()
+        self.cfg = cfg
+        for letter in "QKV":
+            setattr(self, f"W_{letter}", nn.Parameter(torch.empty(cfg.n_heads, cfg.d_model, cfg.d_head)))
+            setattr(self, f"b_{letter}", nn.Parameter(torch.zeros(cfg.n_heads, cfg.d_head)))
+        self.W_O = nn.Parameter(torch.empty(cfg.n_heads, cfg.d_head, cfg.d_model))
+        self.b_O = nn.Parameter(torch.zeros(cfg.d_model))
+        for name in ("q", "k", "v", "attn_scores", "pattern", "z", "result"):
+            setattr(self, f"hook_{name}", HookPoint())
+        self.scale = 1 / math.sqrt(cfg.d_head) if cfg.use_attn_scale else 1.0
+        # None: fused on a GPU where the steps between are not read. True and False are for tests.
+        self.fused: bool | None = None
+        self._mask = torch.empty(0)  # a plain attribute: masks do not belong in the state dict
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch token d_model"],
+        rows: slice | None = None,
+        memory: list[KeysValues] | None = None,
+    ) -> Float[Tensor, "batch query d_model"]:
+        """Attention of every token, or of the tokens in `rows` only, over all tokens they see.
+
+        Keys and values are appended to `memory` where one is given, for `after`.
+        """
+        queries = x if rows is None else x[:, rows]
+        if rows is None:
+            q, k, v = self._project(x, "QKV")
+        else:
+            (q,), (k, v) = self._project(queries, "Q"), self._project(x, "KV")
+        q, k, v = self.hook_q(q), self.hook_k(k), self.hook_v(v)
+        if memory is not None:
+            memory.append(KeysValues(k.transpose(1, 2), v.transpose(1, 2)))
+        if self._use_fused(q, rows):
+            z = F.scaled_dot_product_attention(
+                q.transpose(1, 2),
+                k.transpose(1, 2),
+                v.transpose(1, 2),
+                is_causal=self.cfg.attention_dir == "causal",
+                scale=self.scale,
+            )
+            return self._write(z.transpose(1, 2))
+        mask = self._visibility(x, rows)
+        scores = torch.baddbmm(mask, _merge(q), _merge(k).transpose(1, 2), alpha=self.scale)
+        pattern = self._pattern(scores.view(-1, self.cfg.n_heads, *scores.shape[1:]))
+        z = torch.bmm(pattern.reshape(scores.shape), _merge(v))
+        return self._write(z.view(-1, self.cfg.n_heads, *z.shape[1:]).transpose(1, 2))
+
+    def after(
+        self, x: Float[Tensor, "batch query d_model"], context: KeysValues
+    ) -> Float[Tensor, "batch query d_model"]:
+        """Attention of alternative last tokens: each sees the context and itself, none sees another.
+
+        Row i of the pattern is what the last row would be in a prompt that ends in token i, its own weight last.
+        """
+        q, k, v = (hook(t).transpose(1, 2) for hook, t in zip(
+            (self.hook_q, self.hook_k, self.hook_v), self._project(x, "QKV"), strict=True
+        ))
+        own = (q * k).sum(-1, keepdim=True)
+        pattern = self._pattern(torch.cat([q @ context.keys.transpose(-1, -2), own], -1) * self.scale)
+        z = pattern[..., :-1] @ context.values + pattern[..., -1:] * v
+        return self._write(z.transpose(1, 2))
+
+    def _project(self, x: Tensor, letters: str) -> list[Float[Tensor, "batch token head d_head"]]:
+        """Several projections by one matrix product, which is what makes it fast."""
+        weights = torch.stack([getattr(self, f"W_{c}") for c in letters])
+        biases = torch.stack([getattr(self, f"b_{c}") for c in letters])
+        flat = torch.addmm(biases.flatten(), x.reshape(-1, x.shape[-1]), weights.permute(2, 0, 1, 3).flatten(1))
+        return list(flat.view(*x.shape[:2], len(letters), self.cfg.n_heads, self.cfg.d_head).unbind(2))
+
+    def _pattern(self, scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
+        scores = self.hook_attn_scores(scores)
+        return self.hook_pattern(score_functions.apply(self.cfg.score_fn, scores, self.cfg.score_norm))
+
+    def _write(self, z: Float[Tensor, "batch query head d_head"]) -> Float[Tensor, "batch query d_model"]:
+        z = self.hook_z(z)
+        if listened(self.hook_result):
+            return self.hook_result(torch.einsum("bqhe,hed->bqhd", z, self.W_O)).sum(2) + self.b_O
+        out = torch.addmm(self.b_O, z.reshape(-1, z.shape[2] * z.shape[3]), self.W_O.flatten(0, 1))
+        return out.view(*z.shape[:2], -1)
+
+    def _visibility(self, x: Tensor, rows: slice | None) -> Float[Tensor, "query key"]:
+        """0 where a query sees a key, -inf where not; kept between calls because it rarely changes."""
+        n = x.shape[1]
+        if self._mask.shape != (n, n) or self._mask.dtype != x.dtype or self._mask.device != x.device:
+            mask = torch.zeros(n, n, dtype=x.dtype, device=x.device)
+            if self.cfg.attention_dir == "causal":
+                mask = mask.masked_fill(torch.ones_like(mask, dtype=torch.bool).triu(1), -math.inf)
+            self._mask = mask
+        return self._mask if rows is None else self._mask[rows]
+
+    def _use_fused(self, q: Tensor, rows: slice | None) -> bool:
+        if self.fused is False or self.cfg.score_fn != "softmax" or rows is not None:
+            return False
+        unread = not (listened(self.hook_attn_scores) or listened(self.hook_pattern))
+        return unread and (self.fused is True or q.is_cuda)
+
+
+def _merge(t: Float[Tensor, "batch token head d_head"]) -> Float[Tensor, "batch*head token d_head"]:
+    """Batch and heads as one axis, the form batched matrix products are fastest in."""
+    return t.transpose(1, 2).flatten(0, 1)

@@ -1,0 +1,117 @@
+"""The shape of a model: TransformerLens' words, plus what numeric prompts need."""
+
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
+
+from icl_interp.errors import InputError, unknown
+
+ActivationName = Literal["gelu", "gelu_new", "relu"]
+ScoreName = Literal["softmax", "hardmax", "linear"]
+
+
+@dataclass(frozen=True)
+class HookedTransformerConfig:
+    """Hyperparameters of a `HookedTransformer`.
+
+    Attributes:
+        n_layers: blocks.
+        d_model: width of the residual stream.
+        n_heads: attention heads of a block.
+        d_head: width of a head; `d_model // n_heads` unless given.
+        d_mlp: hidden width of the MLP; `4 * d_model` unless given.
+        n_ctx: longest sequence, in tokens (`2 * n_points` when interleaved).
+        d_in: numbers in a token.
+        d_out: numbers predicted at a token.
+        act_fn: "gelu" (erf), "gelu_new" (tanh) or "relu".
+        normalization_type: "LN", "LNPre" (no affine part), "RMS" (gain only) or None.
+        norm_position: "pre" (x += f(norm(x)), a final norm) or "post" (x = norm(x + f(x)), no final norm).
+        attn_only: no MLP. mlp_only: no attention.
+        positional_embedding_type: "standard" (learned) or "none".
+        use_attn_scale: divide scores by sqrt(d_head).
+        attention_dir: "causal" or "bidirectional".
+        score_fn: what turns scores into a pattern: "softmax", "hardmax" (one-hot at the arg max) or "linear".
+        score_norm: what linear scores are divided by: "visible" keys, "labelled" examples (the visible keys but the
+            query's own column; for stacked prompts), or None.
+        eps: added to the variance under the norm's root.
+        init_std: standard deviation of fresh weight matrices; biases start at 0.
+    """
+
+    n_layers: int
+    d_model: int
+    n_heads: int = 1
+    d_head: int | None = None
+    d_mlp: int | None = None
+    n_ctx: int = 40
+    d_in: int = 1
+    d_out: int = 1
+    act_fn: ActivationName = "gelu"
+    normalization_type: Literal["LN", "LNPre", "RMS"] | None = "LN"
+    norm_position: Literal["pre", "post"] = "pre"
+    attn_only: bool = False
+    mlp_only: bool = False
+    positional_embedding_type: Literal["standard", "none"] = "standard"
+    use_attn_scale: bool = True
+    attention_dir: Literal["causal", "bidirectional"] = "causal"
+    score_fn: ScoreName = "softmax"
+    score_norm: Literal["visible", "labelled"] | None = None
+    eps: float = 1e-5
+    init_std: float = 0.02
+
+    def __post_init__(self) -> None:
+        for name in ("n_layers", "d_model", "n_heads", "n_ctx", "d_in", "d_out"):
+            self._check_whole_number(name)
+        if self.d_head is None:
+            if self.d_model % self.n_heads:
+                raise InputError(
+                    f"d_model={self.d_model} is not a multiple of n_heads={self.n_heads}: give d_head as well"
+                )
+            object.__setattr__(self, "d_head", self.d_model // self.n_heads)
+        if self.d_mlp is None:
+            object.__setattr__(self, "d_mlp", 4 * self.d_model)
+        for name in ("d_head", "d_mlp"):
+            self._check_whole_number(name)
+        for field in fields(self):
+            choices = _choices(field.type)
+            if choices and getattr(self, field.name) not in choices:
+                raise unknown(field.name, getattr(self, field.name), map(str, choices))
+        if self.attn_only and self.mlp_only:
+            raise InputError("attn_only and mlp_only exclude each other: a block would have nothing left")
+        if self.score_norm and self.score_fn != "linear":
+            raise InputError(
+                f"score_norm={self.score_norm!r} is for score_fn='linear'; {self.score_fn} weights add up to 1"
+            )
+        if self.norm_position == "post" and self.normalization_type is None:
+            raise InputError("norm_position='post' needs a normalization_type; without a norm use 'pre'")
+
+    def _check_whole_number(self, name: str) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise InputError(f"{name} must be a whole number from 1 up, but got {value!r}")
+
+    @property
+    def device(self) -> str:
+        """Where TransformerLens' helpers put what they make."""
+        return "cpu"
+
+    @property
+    def n_key_value_heads(self) -> None:
+        """TransformerLens' word for grouped-query attention, which these models do not have."""
+        return None
+
+    @property
+    def n_params(self) -> int:
+        """Weights and biases of everything but the norms, embeddings and read-out."""
+        attention = 0 if self.mlp_only else 4 * self.d_model * self.d_head * self.n_heads
+        mlp = 0 if self.attn_only else 2 * self.d_model * self.d_mlp
+        return self.n_layers * (attention + mlp)
+
+
+def _choices(annotation: object) -> tuple[object, ...]:
+    """The values a Literal (or Literal | None) admits; nothing for other types."""
+    members = get_args(annotation)
+    if not members:
+        return ()
+    if all(isinstance(m, str) for m in members):
+        return members
+    literals = [choice for m in members for choice in get_args(m)]
+    return (*literals, None) if literals else ()

@@ -1,0 +1,91 @@
+"""The only import of transformer_lens: hook points, and a cache that knows what it must refuse.
+
+TransformerLens keeps `HookedRootModule`, `HookPoint` and `ActivationCache` as its supported way to hook any module
+(versions 3.9 to 4). Importing any part of it takes seconds, so nothing imports this file before a model is needed.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from torch import nn
+from transformer_lens import ActivationCache, FactoredMatrix, HookedRootModule, patching
+from transformer_lens.hook_points import HookPoint
+
+from icl_interp.errors import InputError, unknown
+
+__all__ = [
+    "ActivationCache",
+    "FactoredMatrix",
+    "HookPoint",
+    "HookedRootModule",
+    "NumericCache",
+    "check_names",
+    "listened",
+    "patching",
+]
+
+# Each of these reads the residual stream as a sum of components.
+_ADDITIVE = (
+    "accumulated_resid",
+    "decompose_resid",
+    "get_full_resid_decomposition",
+    "stack_head_results",
+    "stack_neuron_results",
+    "logit_attrs",
+    "apply_ln_to_stack",
+)
+
+
+class NumericCache(ActivationCache):
+    """TransformerLens' `ActivationCache` for numeric prompts.
+
+    Its helpers work as they are wherever the residual stream is a sum of components. In a post-norm model it is not
+    (each block rescales what came before), so those helpers are refused by name instead of returning wrong numbers.
+    """
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _ADDITIVE and object.__getattribute__(self, "model").cfg.norm_position == "post":
+            _refuse(name)
+        return super().__getattribute__(name)
+
+
+def _refuse(name: str) -> NoReturn:
+    raise InputError(
+        f"{name} needs a residual stream that is the sum of its components, but this model normalises after each "
+        "sublayer (norm_position='post'); read hook_resid_mid and hook_resid_post instead"
+    )
+
+
+def listened(module: nn.Module) -> bool:
+    """Whether any forward, backward or native torch hook is attached to this very module.
+
+    `HookPoint.has_hooks` would miss native `register_forward_hook`s, so torch's own dictionaries are read.
+    """
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or getattr(module, "_backward_pre_hooks", None)
+    )
+
+
+def check_names(
+    requested: str | Sequence[str] | Callable[[str], bool] | None, available: Iterable[str]
+) -> None:
+    """Refuse a hook name that does not exist, and a filter that matches nothing: both would silently do nothing.
+
+    Raises:
+        InputError: naming the nearest hook.
+    """
+    names = list(available)
+    if requested is None:
+        return
+    if callable(requested):
+        if not any(requested(name) for name in names):
+            raise InputError(f"the hook filter matches none of the {len(names)} hooks; names look like {names[:3]}")
+        return
+    for name in [requested] if isinstance(requested, str) else requested:
+        if callable(name):
+            check_names(name, names)
+        elif name not in names:
+            raise unknown("hook", name, names)

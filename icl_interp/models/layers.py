@@ -1,0 +1,64 @@
+"""Norms and the MLP, with TransformerLens' hook and weight names."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.hooks import HookPoint, listened
+
+ACTIVATIONS = {"gelu": F.gelu, "gelu_new": lambda x: F.gelu(x, approximate="tanh"), "relu": F.relu}
+
+
+class Norm(nn.Module):
+    """LayerNorm ("LN"), LayerNorm without gain and bias ("LNPre"), or root mean square with gain only ("RMS").
+
+    `hook_scale` is what the centred input is divided by; `hook_normalized` comes before the gain and bias (as in
+    TransformerLens 4), `hook_out` after them. The variance is the biased one.
+    """
+
+    def __init__(self, cfg: HookedTransformerConfig):
+        super().__init__()
+        self.centred = cfg.normalization_type != "RMS"
+        self.eps = cfg.eps
+        self.w = nn.Parameter(torch.ones(cfg.d_model)) if cfg.normalization_type != "LNPre" else None
+        self.b = nn.Parameter(torch.zeros(cfg.d_model)) if cfg.normalization_type == "LN" else None
+        self.hook_scale = HookPoint()
+        self.hook_normalized = HookPoint()
+        self.hook_out = HookPoint()
+
+    def forward(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_model"]:
+        """Normalise each token's vector."""
+        # Training with nobody listening takes torch's fused kernel: the explicit one costs a tenth of a step. With
+        # gradients off the explicit one always runs, so that a probe leaves every output bit-identical.
+        if self.centred and torch.is_grad_enabled() and not (listened(self.hook_scale) or listened(self.hook_normalized)):
+            return self.hook_out(F.layer_norm(x, x.shape[-1:], self.w, self.b, self.eps))
+        if self.centred:
+            x = x - x.mean(-1, keepdim=True)
+        scale = self.hook_scale((x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt())
+        out = self.hook_normalized(x / scale)
+        if self.w is not None:
+            out = out * self.w
+        if self.b is not None:
+            out = out + self.b
+        return self.hook_out(out)
+
+
+class MLP(nn.Module):
+    """One hidden layer: act(x W_in + b_in) W_out + b_out."""
+
+    def __init__(self, cfg: HookedTransformerConfig):
+        super().__init__()
+        self.act = ACTIVATIONS[cfg.act_fn]
+        self.W_in = nn.Parameter(torch.empty(cfg.d_model, cfg.d_mlp))
+        self.b_in = nn.Parameter(torch.zeros(cfg.d_mlp))
+        self.W_out = nn.Parameter(torch.empty(cfg.d_mlp, cfg.d_model))
+        self.b_out = nn.Parameter(torch.zeros(cfg.d_model))
+        self.hook_pre = HookPoint()
+        self.hook_post = HookPoint()
+
+    def forward(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_model"]:
+        """The MLP's addition to the residual stream."""
+        hidden = self.hook_post(self.act(self.hook_pre(x @ self.W_in + self.b_in)))
+        return hidden @ self.W_out + self.b_out

@@ -1,0 +1,278 @@
+"""`HookedTransformer`: the model class, for prompts of numbers."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl_interp.errors import InputError
+from icl_interp.models import weights
+from icl_interp.models.attention import Attention, KeysValues
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.hooks import FactoredMatrix, HookedRootModule, HookPoint, NumericCache, check_names, listened
+from icl_interp.models.layers import MLP, Norm
+from icl_interp.provenance import build, generator, read_json
+
+Tokens = Float[Tensor, "batch token d_in"]
+Stream = Float[Tensor, "batch token d_model"]
+
+
+class Embed(nn.Module):
+    """Read-in: tokens W_E + b_E."""
+
+    def __init__(self, cfg: HookedTransformerConfig):
+        super().__init__()
+        self.W_E = nn.Parameter(torch.empty(cfg.d_in, cfg.d_model))
+        self.b_E = nn.Parameter(torch.zeros(cfg.d_model))
+
+    def forward(self, tokens: Tokens) -> Stream:
+        """Each token's vector."""
+        return tokens @ self.W_E + self.b_E
+
+
+class PosEmbed(nn.Module):
+    """A learned vector for each position."""
+
+    def __init__(self, cfg: HookedTransformerConfig):
+        super().__init__()
+        self.W_pos = nn.Parameter(torch.empty(cfg.n_ctx, cfg.d_model))
+
+
+class Unembed(nn.Module):
+    """Read-out: stream W_U + b_U."""
+
+    def __init__(self, cfg: HookedTransformerConfig):
+        super().__init__()
+        self.W_U = nn.Parameter(torch.empty(cfg.d_model, cfg.d_out))
+        self.b_U = nn.Parameter(torch.zeros(cfg.d_out))
+
+    def forward(self, stream: Stream) -> Float[Tensor, "batch token d_out"]:
+        """The prediction at each token."""
+        return stream @ self.W_U + self.b_U
+
+
+class Block(nn.Module):
+    """Attention, then MLP, each added to the residual stream; normalised before ("pre") or after the sum ("post")."""
+
+    def __init__(self, cfg: HookedTransformerConfig):
+        super().__init__()
+        self.cfg = cfg
+        if not cfg.mlp_only:
+            self.attn = Attention(cfg)
+            self.hook_attn_out = HookPoint()
+        if not cfg.attn_only:
+            self.mlp = MLP(cfg)
+            self.hook_mlp_out = HookPoint()
+        if cfg.normalization_type and not cfg.mlp_only:
+            self.ln1 = Norm(cfg)
+        if cfg.normalization_type and not cfg.attn_only:
+            self.ln2 = Norm(cfg)
+        self.hook_resid_pre, self.hook_resid_mid, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
+
+    def forward(
+        self, stream: Stream, rows: slice | None = None, memory: list[KeysValues] | None = None
+    ) -> Stream:
+        """The stream after this block: at every token, or only at the tokens in `rows`."""
+        return self._run(stream, lambda x: self.attn(x, rows, memory), rows)
+
+    def after(self, stream: Stream, context: KeysValues) -> Stream:
+        """The stream of alternative last tokens, each after the same context."""
+        return self._run(stream, lambda x: self.attn.after(x, context))
+
+    def _run(self, stream: Stream, attend: Callable[[Stream], Stream], rows: slice | None = None) -> Stream:
+        stream = self.hook_resid_pre(stream)
+        kept = stream if rows is None else stream[:, rows]
+        if not self.cfg.mlp_only:
+            kept = self._join(kept, self.hook_attn_out(attend(self._read(stream, "ln1"))), "ln1")
+        kept = self.hook_resid_mid(kept)
+        if not self.cfg.attn_only:
+            kept = self._join(kept, self.hook_mlp_out(self.mlp(self._read(kept, "ln2"))), "ln2")
+        return self.hook_resid_post(kept)
+
+    def _read(self, stream: Stream, norm: str) -> Stream:
+        """What a sublayer sees: the stream, normalised in a pre-norm model."""
+        return getattr(self, norm)(stream) if self.cfg.normalization_type and self.cfg.norm_position == "pre" else stream
+
+    def _join(self, stream: Stream, addition: Stream, norm: str) -> Stream:
+        """The stream with a sublayer's output added, normalised in a post-norm model."""
+        return getattr(self, norm)(stream + addition) if self.cfg.norm_position == "post" else stream + addition
+
+
+class HookedTransformer(HookedRootModule):
+    """A transformer over numbers with TransformerLens' hook names, weight names and weight shapes.
+
+    Args:
+        cfg: the hyperparameters.
+        seed: of the fresh weights, drawn from N(0, init_std^2); no global generator is touched.
+
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=16, n_heads=2, n_ctx=12))
+    >>> model(torch.zeros(3, 10, 1)).shape
+    torch.Size([3, 10, 1])
+    >>> _, cache = model.run_with_cache(torch.zeros(3, 10, 1))
+    >>> cache["blocks.1.attn.hook_pattern"].shape
+    torch.Size([3, 2, 10, 10])
+    """
+
+    def __init__(self, cfg: HookedTransformerConfig, seed: int = 0):
+        super().__init__()
+        self.cfg = cfg
+        self.embed = Embed(cfg)
+        self.hook_embed = HookPoint()
+        if cfg.positional_embedding_type == "standard":
+            self.pos_embed = PosEmbed(cfg)
+            self.hook_pos_embed = HookPoint()
+        self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.n_layers))
+        if cfg.normalization_type and cfg.norm_position == "pre":
+            self.ln_final = Norm(cfg)
+        self.unembed = Unembed(cfg)
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if ".W_" in name:
+                    noise = torch.randn(parameter.shape, generator=generator(seed, f"init/{name}"))
+                    parameter.copy_(noise * cfg.init_std)
+        self.setup()
+        self._modules_with_hooks = list(self.modules())
+
+    def forward(
+        self, tokens: Tokens, positions: range | Sequence[int] | None = None
+    ) -> Float[Tensor, "batch query d_out"]:
+        """Predictions at every token, or at `positions` only (in that order).
+
+        Asking for the positions that are read spares the last block all other work. With any hook attached every
+        position is computed, so that a listener sees what it expects.
+
+        Raises:
+            InputError: tokens of another width, or more of them than `n_ctx`.
+        """
+        self._check(tokens)
+        rows = None if positions is None or self._anyone_listens() else _as_slice(positions)
+        stream = self._embed(tokens)
+        for block in self.blocks[:-1]:
+            stream = block(stream)
+        out = self._read_out(self.blocks[-1](stream, rows))
+        return out if positions is None or rows is not None else out[:, list(positions)]
+
+    def remember(self, tokens: Tokens) -> list[KeysValues]:
+        """Keys and values of a context in every layer with attention, for `after`. Causal models only."""
+        if self.cfg.attention_dir != "causal":
+            raise InputError("a bidirectional context changes with the query, so its keys and values cannot be kept")
+        self._check(tokens)
+        memory: list[KeysValues] = []
+        stream = self._embed(tokens)
+        for block in self.blocks:
+            stream = block(stream, memory=memory)
+        return memory
+
+    def after(self, memory: list[KeysValues], tokens: Tokens, position: int) -> Float[Tensor, "batch token d_out"]:
+        """Predictions for alternative last tokens: token i of the input stands at `position`, after the same context.
+
+        The context's keys and values do not depend on the last token, so a sweep over it costs one token a point.
+        Hooks fire as they do in `forward`; their token axis runs over the alternatives.
+        """
+        stream = self._embed(tokens, position)
+        for i, block in enumerate(self.blocks):
+            stream = block(stream) if self.cfg.mlp_only else block.after(stream, memory[i])
+        return self._read_out(stream)
+
+    def _embed(self, tokens: Tokens, position: int | None = None) -> Stream:
+        stream = self.hook_embed(self.embed(tokens))
+        if self.cfg.positional_embedding_type == "none":
+            return stream
+        n = tokens.shape[1]
+        vectors = self.pos_embed.W_pos[:n] if position is None else self.pos_embed.W_pos[position].expand(n, -1)
+        return stream + self.hook_pos_embed(vectors.expand(tokens.shape[0], -1, -1))
+
+    def _read_out(self, stream: Stream) -> Float[Tensor, "batch token d_out"]:
+        return self.unembed(self.ln_final(stream) if hasattr(self, "ln_final") else stream)
+
+    def _anyone_listens(self) -> bool:
+        return any(listened(module) for module in self._modules_with_hooks)
+
+    def _check(self, tokens: Tensor) -> None:
+        if tokens.ndim != 3 or tokens.shape[-1] != self.cfg.d_in:
+            raise InputError(
+                f"tokens must have shape (batch, token, d_in={self.cfg.d_in}), but got {tuple(tokens.shape)}"
+            )
+        if tokens.shape[1] > self.cfg.n_ctx:
+            raise InputError(
+                f"n_ctx={self.cfg.n_ctx} tokens is too short for a prompt of {tokens.shape[1]}: "
+                "shorten the prompts, or train a model with a larger n_ctx"
+            )
+
+    # What TransformerLens adds to a model: the same, but a name that matches nothing is an error.
+
+    def run_with_cache(self, *args: Any, names_filter: Any = None, **kwargs: Any) -> tuple[Tensor, NumericCache]:
+        """The output, and every activation (or those `names_filter` selects) by hook name."""
+        check_names(names_filter, self.hook_dict)
+        return_cache_object = kwargs.pop("return_cache_object", True)
+        out, cache = super().run_with_cache(*args, names_filter=names_filter, **kwargs)
+        return out, NumericCache(cache, self) if return_cache_object else cache
+
+    def run_with_hooks(self, *args: Any, fwd_hooks: Any = (), bwd_hooks: Any = (), **kwargs: Any) -> Tensor:
+        """The output with functions attached to hook points for this one run."""
+        check_names([name for name, _ in [*fwd_hooks, *bwd_hooks]], self.hook_dict)
+        return super().run_with_hooks(*args, fwd_hooks=list(fwd_hooks), bwd_hooks=list(bwd_hooks), **kwargs)
+
+    def accumulated_bias(
+        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
+    ) -> Float[Tensor, " d_model"]:
+        """Sum of the output biases of the blocks before `layer` (with `mlp_input`, of its attention too)."""
+        total = torch.zeros_like(self.unembed.W_U[:, 0])
+        for i, block in enumerate(self.blocks[: layer + mlp_input]):
+            if not self.cfg.mlp_only:
+                total = total + block.attn.b_O
+            if include_mlp_biases and not self.cfg.attn_only and i < layer:
+                total = total + block.mlp.b_out
+        return total
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model d_out"]:
+        """The read-out matrix."""
+        return self.unembed.W_U
+
+    @property
+    def W_O(self) -> Float[Tensor, "layer head d_head d_model"]:
+        """Every head's output map."""
+        return torch.stack([block.attn.W_O for block in self.blocks])
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        """Every head's map from what it reads to what it writes, (layer, head, d_model, d_model)."""
+        return FactoredMatrix(torch.stack([block.attn.W_V for block in self.blocks]), self.W_O)
+
+    @property
+    def QK(self) -> FactoredMatrix:
+        """Every head's bilinear form of query and key, (layer, head, d_model, d_model)."""
+        queries = torch.stack([block.attn.W_Q for block in self.blocks])
+        keys = torch.stack([block.attn.W_K for block in self.blocks])
+        return FactoredMatrix(queries, keys.transpose(-1, -2))
+
+    @property
+    def norms(self) -> dict[str, Norm]:
+        """Every norm by its name, in the order the stream meets them."""
+        return {name: module for name, module in self.named_modules() if isinstance(module, Norm)}
+
+    @classmethod
+    def from_checkpoint(cls, folder: str | Path) -> Self:
+        """The model of a run folder (`config.json` and `model.safetensors`)."""
+        folder = Path(folder)
+        config = read_json(folder / "config.json")
+        if not isinstance(config, dict) or "model" not in config:
+            raise InputError(f"{folder / 'config.json'} has no 'model' section: is it the config of a run folder?")
+        values = {key: value for key, value in config["model"].items() if key != "kind"}
+        model = cls(build(HookedTransformerConfig, values, "config.json, section model"))
+        weights.load_into(model, folder / "model.safetensors")
+        return model.eval()
+
+
+def _as_slice(positions: range | Sequence[int]) -> slice:
+    """Evenly spaced positions as a slice (a view, not a copy)."""
+    if not isinstance(positions, range):
+        steps = {b - a for a, b in zip(positions, positions[1:], strict=False)} or {1}
+        if len(steps) != 1 or min(steps) < 1:
+            raise InputError(f"positions must be evenly spaced and increasing, but got {list(positions)}")
+        positions = range(positions[0], positions[-1] + 1, steps.pop())
+    return slice(positions.start, positions.stop, positions.step)

@@ -1,0 +1,55 @@
+"""A batch of in-context prompts, and the one glossary of axes.
+
+Axes, the same word in every annotation of the package:
+
+    batch     prompts; function-major when several contexts share a function
+    point     points of a prompt in order; the last one is the query
+    dim       coordinates of an input x
+    token     positions of the sequence a model reads
+    parameter coefficients of the function, lowest degree first, padded with zeros
+    d_in d_out d_model d_mlp head d_head layer    the model's widths
+    query key                                     token positions of an attention pattern
+"""
+
+from dataclasses import dataclass, replace
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Points (x, f(x)) of one function per prompt.
+
+    Attributes:
+        xs: inputs, `(batch, point, dim)`.
+        ys: f(x) at every point, `(batch, point)`; the last one is what the query asks for.
+        parameters: what identifies f, `(batch, parameter)`; zero columns for a task with a fixed function.
+        function: index of the function of each prompt, `(batch,)`. Prompts with the same index differ in their
+            context only: statistics resample functions, not prompts.
+    """
+
+    xs: Float[Tensor, "batch point dim"]
+    ys: Float[Tensor, "batch point"]
+    parameters: Float[Tensor, "batch parameter"]
+    function: Int[Tensor, " batch"]
+
+    def __len__(self) -> int:
+        return self.xs.shape[0]
+
+    @property
+    def n_points(self) -> int:
+        """Points of a prompt, the query included."""
+        return self.xs.shape[1]
+
+    def __getitem__(self, rows: slice | Tensor) -> "Prompts":
+        """Some of the prompts."""
+        return Prompts(self.xs[rows], self.ys[rows], self.parameters[rows], self.function[rows])
+
+    def first(self, n_points: int) -> "Prompts":
+        """The same prompts cut to their first `n_points` points; the last of these is then the query."""
+        return replace(self, xs=self.xs[:, :n_points], ys=self.ys[:, :n_points])
+
+    def double(self) -> "Prompts":
+        """The same numbers in float64."""
+        return replace(self, xs=self.xs.double(), ys=self.ys.double(), parameters=self.parameters.double())

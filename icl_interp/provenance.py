@@ -1,0 +1,147 @@
+"""Where a number came from: configurations as JSON, run ids, named random streams, the environment.
+
+Randomness is a function of (seed, stream name, step, rank). Nothing seeds a global generator, so nothing has to be saved
+to resume a run exactly, and two measurements never disturb each other.
+"""
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from icl_interp.errors import InputError, unknown
+
+
+def generator(seed: int, stream: str, step: int = 0, rank: int = 0) -> torch.Generator:
+    """A fresh CPU generator for one named stream of randomness.
+
+    >>> a, b = generator(0, "train/prompts", step=3), generator(0, "train/prompts", step=3)
+    >>> torch.equal(torch.rand(4, generator=a), torch.rand(4, generator=b))
+    True
+    >>> torch.equal(torch.rand(4, generator=a), torch.rand(4, generator=generator(0, "train/prompts", step=4)))
+    False
+    """
+    digest = hashlib.sha256(f"{seed}/{stream}/{step}/{rank}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def encode(value: Any) -> Any:
+    """A dataclass as plain JSON data, tagged with its class under "kind"; tuples become lists."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"kind": type(value).__name__, **fields}
+    if isinstance(value, Mapping):
+        return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [encode(item) for item in value]
+    return value
+
+
+def decode(data: Any, kinds: Mapping[str, type], where: str = "config") -> Any:
+    """The inverse of `encode` for the dataclasses listed in `kinds`. Unknown kinds and keys are refused by name."""
+    if isinstance(data, list):
+        return tuple(decode(item, kinds, where) for item in data)
+    if not isinstance(data, Mapping) or "kind" not in data:
+        return data
+    if data["kind"] not in kinds:
+        raise unknown(f"kind in {where}", data["kind"], kinds)
+    cls = kinds[data["kind"]]
+    rest = {key: decode(item, kinds, f"{where}.{key}") for key, item in data.items() if key != "kind"}
+    return build(cls, rest, where)
+
+
+def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
+    """`cls(**values)` for a dataclass, refusing unknown and missing keys by name."""
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    for key in values:
+        if key not in fields:
+            raise unknown(f"key in {where}", key, fields)
+    for name, field in fields.items():
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and name not in values:
+            raise InputError(f"{where} lacks the key {name!r} that {cls.__name__} needs")
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def canonical(data: Any) -> str:
+    """JSON text that is the same for equal data: sorted keys, no spaces, full precision, no NaN."""
+    return json.dumps(encode(data), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def run_id(config: Any) -> str:
+    """Twelve hexadecimal digits that name a configuration."""
+    return hashlib.sha256(canonical(config).encode()).hexdigest()[:12]
+
+
+def environment() -> dict[str, str]:
+    """The versions a result depends on. No host name, user or path."""
+    versions = {}
+    for package in ("icl-interp", "torch", "transformer-lens", "numpy"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "unknown"
+    return {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine(), **versions}
+
+
+def finite(value: Any) -> Any:
+    """JSON has no NaN or infinity: they become the strings "nan", "inf", "-inf". `float()` reads them back."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Replace `path` whole or not at all, also when the process is killed in between."""
+    path = Path(path)
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; choose a folder you can write to") from error
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes files private to their owner; a result is meant to be shared.
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise InputError(f"cannot write {path}: {error.strerror}; is it a folder, or the disk full?") from error
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write `data` as readable JSON, atomically and without rounding."""
+    write_atomically(path, json.dumps(finite(encode(data)), indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; a missing or malformed one is an `InputError` that names it."""
+    try:
+        return json.loads(Path(path).read_text())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not JSON ({error}); was it cut off or edited?") from error

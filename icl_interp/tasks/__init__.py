@@ -1,0 +1,7 @@
+"""Laws of functions to learn in context: each gives prompts of points (x, f(x))."""
+
+from icl_interp.tasks.base import Task
+from icl_interp.tasks.distributions import Distribution, Normal, Uniform
+from icl_interp.tasks.functions import Continuous, Polynomial
+
+__all__ = ["Continuous", "Distribution", "Normal", "Polynomial", "Task", "Uniform"]

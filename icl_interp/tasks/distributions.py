@@ -1,0 +1,67 @@
+"""Laws of a single number: of inputs and of coefficients."""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.errors import InputError
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """U(low, high).
+
+    >>> Uniform(-1, 1).scaled(3)
+    Uniform(low=-3, high=3)
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise InputError(f"Uniform needs two finite numbers, the lower first, but got ({self.low}, {self.high})")
+
+    def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
+        """Independent draws of the given shape."""
+        return torch.rand(shape, generator=generator, dtype=dtype) * (self.high - self.low) + self.low
+
+    def scaled(self, factor: float) -> "Uniform":
+        """The law of `factor` times a draw, for a positive factor."""
+        return replace(self, low=self.low * factor, high=self.high * factor)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where all draws lie: the band called *in distribution*."""
+        return self.low, self.high
+
+
+@dataclass(frozen=True)
+class Normal:
+    """N(mean, std^2). `Normal(2)` is centred with standard deviation 2."""
+
+    std: float
+    mean: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.std) and math.isfinite(self.mean) and self.std > 0):
+            raise InputError(f"Normal needs a positive, finite std, but got std={self.std}, mean={self.mean}")
+
+    def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
+        """Independent draws of the given shape."""
+        return torch.randn(shape, generator=generator, dtype=dtype) * self.std + self.mean
+
+    def scaled(self, factor: float) -> "Normal":
+        """The law of `factor` times a draw, for a positive factor."""
+        return replace(self, std=self.std * factor, mean=self.mean * factor)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Two standard deviations to each side: the band called *in distribution* (95 % of draws)."""
+        return self.mean - 2 * self.std, self.mean + 2 * self.std
+
+
+Distribution = Uniform | Normal

@@ -1,0 +1,126 @@
+"""Functions of one number: polynomials and a few continuous functions that polynomials approximate."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.errors import InputError, unknown
+from icl_interp.tasks.base import Task
+from icl_interp.tasks.distributions import Distribution, Normal, Uniform
+
+
+@dataclass(frozen=True, kw_only=True)
+class Polynomial(Task):
+    """a_0 + a_1 x + ... + a_n x^n with independent coefficients; n is drawn uniformly from `degrees` for each function.
+
+    Source: Naim & Asher (2025), section 3.2, equation (2). `degrees=(1,)` are affine functions; `degrees=(1, 3, 5)` is
+    their mixture with gaps.
+
+    >>> from icl_interp.provenance import generator
+    >>> task = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20)
+    >>> prompts = task.sample(3, generator(0, "doc"), n_contexts=2)
+    >>> prompts.xs.shape, prompts.ys.shape, prompts.parameters.shape
+    (torch.Size([6, 20, 1]), torch.Size([6, 20]), torch.Size([6, 2]))
+    """
+
+    degrees: tuple[int, ...]
+    coefficients: Distribution
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "degrees", tuple(self.degrees))
+        if not self.degrees or any(not isinstance(d, int) or d < 0 for d in self.degrees):
+            raise InputError(f"degrees must be whole numbers from 0 up, at least one, but got {self.degrees}")
+
+    @property
+    def max_degree(self) -> int:
+        """The largest degree that can come."""
+        return max(self.degrees)
+
+    @property
+    def n_determining(self) -> int:
+        """n + 1 points determine a polynomial of degree n."""
+        return self.max_degree + 1
+
+    def sample_parameters(
+        self, n_functions: int, generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "function parameter"]:
+        """Coefficients, lowest degree first; those above a function's own degree are zero."""
+        values = self.coefficients.sample((n_functions, self.max_degree + 1), generator, dtype)
+        choice = torch.randint(len(self.degrees), (n_functions,), generator=generator)
+        degree = torch.tensor(self.degrees)[choice]
+        return values * (torch.arange(self.max_degree + 1) <= degree[:, None])
+
+    def value(
+        self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point"]:
+        """The polynomial by Horner's rule."""
+        x = xs[..., 0]
+        total = torch.zeros_like(x)
+        for coefficient in parameters.unbind(-1)[::-1]:
+            total = total * x + coefficient[:, None]
+        return total
+
+    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+        """1, x, ..., x^n for the largest degree n."""
+        return xs[..., 0, None] ** torch.arange(self.max_degree + 1, dtype=xs.dtype)
+
+    def with_degrees(self, degrees: tuple[int, ...]) -> Self:
+        """The same task on other degrees."""
+        return replace(self, degrees=degrees)
+
+    def scaled(self, sigma: float) -> Self:
+        """The task with its coefficients scaled: the test distribution U(-sigma, sigma) of Tables 1 to 3."""
+        return replace(self, coefficients=self.coefficients.scaled(sigma))
+
+
+CONTINUOUS = {"exp": torch.exp, "sin": torch.sin, "log1p": torch.log1p, "abs": torch.abs}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuous(Task):
+    """One fixed function, exp(x), sin(x), ln(1+x) or |x|, times a random amplitude where one is given.
+
+    Source: Naim & Asher (2025), section 4.2, Figures 1 and 6. A model trained on polynomials is asked to follow a
+    function outside its family. `amplitude=None` keeps the function itself: then every prompt shares it.
+    """
+
+    function: Literal["exp", "sin", "log1p", "abs"]
+    amplitude: Distribution | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.function not in CONTINUOUS:
+            raise unknown("function", self.function, CONTINUOUS)
+        reaches_pole = not isinstance(self.inputs, Uniform) or self.inputs.low <= -1
+        if self.function == "log1p" and reaches_pole:
+            raise InputError(f"log1p needs inputs above -1, for example Uniform(0, 1), but got {self.inputs}")
+
+    @property
+    def n_determining(self) -> int:
+        """One point fixes the amplitude; a fixed function needs none, but a first guess is not held against a model."""
+        return 1
+
+    def sample_parameters(
+        self, n_functions: int, generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "function parameter"]:
+        """The amplitude of each function."""
+        if self.amplitude is None:
+            return torch.ones(n_functions, 1, dtype=dtype)
+        return self.amplitude.sample((n_functions, 1), generator, dtype)
+
+    def value(
+        self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point"]:
+        """amplitude * function(x); NaN where the function is not defined."""
+        return parameters[:, :1] * CONTINUOUS[self.function](xs[..., 0])
+
+    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+        """The function itself."""
+        return CONTINUOUS[self.function](xs)
+
+
+KINDS: dict[str, type] = {cls.__name__: cls for cls in (Polynomial, Continuous, Uniform, Normal)}

@@ -1,0 +1,13 @@
+"""Closed forms of the studied works, in float64, one module per study.
+
+This package imports nothing from the rest of `icl_interp`: it shares no helper with the models and analyses that it is
+compared with, so that their agreement is evidence. Where a published formula is wrong as printed, the correct one
+carries the plain name and the printed one stands beside it (`paper_...`), so that tools can report the difference.
+
+* `limits`: Naim & Asher (2025), what LayerNorm and softmax do far from the training data.
+* `softmax`: the softmax half of `limits`, which re-exports it.
+"""
+
+from icl_interp.theory import limits, softmax
+
+__all__ = ["limits", "softmax"]

@@ -1,0 +1,304 @@
+"""What LayerNorm does far out: closed forms after Naim & Asher (2025), *Analyzing limits for in-context learning*.
+
+The output certificate, the plateau (the paper's boundary values), its first correction, its onset and the profile of
+saturation. The other half of the study is in `softmax` and re-exported here, so that `limits` finds both.
+
+Everything is computed and returned in float64. LayerNorm is torch's, with the biased variance and eps inside the root:
+gamma * center(h) / sqrt(mean(center(h)^2) + eps) + beta. The paper's Proposition 6 has no eps in its root; its rho is
+gamma, and its epsilon, added last, beta. x is in the units of the prompt.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.theory.softmax import (
+    Scalar,
+    Vector,
+    as_float64,
+    attention_asymptote,
+    check_direction,
+    context_mixture,
+    entropy_deficit_bound,
+    hardmax_margin,
+    hardmax_onset,
+    max_weight_bound,
+    necessary_margin,
+    paper_attention_asymptote,
+)
+
+__all__ = [
+    "SaturationProfile",
+    "attention_asymptote",
+    "context_mixture",
+    "entropy_deficit_bound",
+    "hardmax_margin",
+    "hardmax_onset",
+    "layernorm_correction",
+    "layernorm_onset",
+    "layernorm_plateau",
+    "max_weight_bound",
+    "necessary_margin",
+    "output_certificate",
+    "paper_attention_asymptote",
+    "plateau",
+    "saturation_onset",
+    "saturation_profile",
+]
+
+
+def output_certificate(
+    unembed: Vector, gamma: Vector, beta: Vector, bias: Scalar
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Centre c and half-width r of every output of a model that ends LayerNorm -> linear: |y - c| < r for any prompt.
+
+    c = w.beta + b and r = sqrt(d_model) |center(w * gamma)|, since a normalised vector has mean 0 and norm below
+    sqrt(d_model). It cannot be improved: y tends to c + r for a residual stream k center(w * gamma), k to infinity.
+
+    Source: makes quantitative Naim & Asher (2025), Proposition 3. unembed is w, bias b, gamma their rho.
+
+    Args:
+        unembed: read-out weights of one output channel.
+        gamma: scale of the last LayerNorm.
+        beta: shift of the last LayerNorm.
+        bias: of the read-out.
+
+    Returns:
+        (c, r), in the units of the output.
+
+    Example:
+        >>> import torch
+        >>> w, gamma, beta = torch.arange(6.).cos().double(), torch.arange(6.).exp().double(), torch.arange(6.).double()
+        >>> c, r = output_certificate(w, gamma, beta, bias=.5)
+        >>> largest = torch.nn.functional.layer_norm(1e6 * w * gamma, (6,), gamma, beta) @ w + .5
+        >>> torch.allclose(largest, c + r)
+        True
+    """
+    unembed = as_float64(unembed)
+    c = unembed @ as_float64(beta) + as_float64(bias)
+    return c, math.sqrt(unembed.numel()) * _center(unembed * as_float64(gamma)).norm()
+
+
+def plateau(
+    embed: Vector, unembed: Vector, gamma: Vector, beta: Vector, bias: Scalar
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Boundary values f(+infinity) and f(-infinity) of a pre-LN model on scalar prompts when the query alone goes far.
+
+    f(+-infinity) = w . (+-gamma * center(W) / std(W) + beta) + b. The blocks read normalised, hence bounded, vectors,
+    so the residual stream is x W + O(1) at any depth and in any context, and f approaches its limit like 1/|x|. Not
+    for post-LN models of two or more layers, nor when the whole context or the functions are scaled.
+
+    Source: Naim & Asher (2025), Propositions 3 and 6, carried over from one post-LN layer to pre-LN of any depth.
+    embed is W, unembed w, bias b, gamma their rho.
+
+    Args:
+        embed: read-in of the scalar token.
+        unembed: read-out weights of one output channel.
+        gamma: scale of the final LayerNorm.
+        beta: shift of the final LayerNorm.
+        bias: of the read-out.
+
+    Returns:
+        (limit at +infinity, limit at -infinity), in the units of the output. Their mean is c of `output_certificate`.
+
+    Raises:
+        ValueError: embed is constant over d_model, so that centring removes x.
+
+    Example:
+        >>> import torch
+        >>> W, w, one = torch.arange(6.).cos().double(), torch.arange(6.).sin().double(), torch.ones(6).double()
+        >>> f = lambda x: torch.nn.functional.layer_norm(x * W + w.exp(), (6,), one, w) @ w + .5
+        >>> torch.allclose(torch.stack(plateau(W, w, one, w, .5)), torch.stack([f(1e9), f(-1e9)]))
+        True
+    """
+    centered, rms = _centered_slope(embed, "embed")
+    unembed = as_float64(unembed)
+    c = unembed @ as_float64(beta) + as_float64(bias)
+    swing = unembed @ (as_float64(gamma) * centered / rms)
+    return c + swing, c - swing
+
+
+def layernorm_plateau(slope: Vector, gamma: Vector, beta: Vector, direction: int = 1) -> Vector:
+    """The limit of LayerNorm(x slope + intercept): direction gamma * v / sqrt(mean v^2) + beta, v = center(slope).
+
+    It depends neither on the intercept nor on eps, and is odd about beta. It exists because numerator and standard
+    deviation both grow like |x|. The paper prints Var -> c |x|, with which LayerNorm would still grow like sqrt(|x|)
+    and have no boundary value: correct is Var ~ c x^2.
+
+    Source: Naim & Asher (2025), Appendix G.1, Proposition 6, for one post-LN layer; slope is W + sum of zeta_h as
+    `attention_asymptote` returns it, gamma their rho.
+
+    Args:
+        slope: of the LayerNorm's input in x.
+        gamma: scale of the LayerNorm.
+        beta: shift of the LayerNorm.
+        direction: +1 or -1, the sign of x.
+
+    Raises:
+        ValueError: slope is constant over d_model, or direction is not +1 or -1.
+
+    Example:
+        >>> import torch
+        >>> slope, beta = torch.arange(5.).cos().double(), torch.arange(5.).double()
+        >>> far = torch.nn.functional.layer_norm(-1e9 * slope + beta.exp(), (5,), beta + 1, beta)
+        >>> torch.allclose(layernorm_plateau(slope, beta + 1, beta, direction=-1), far)
+        True
+    """
+    check_direction(direction)
+    centered, rms = _centered_slope(slope, "slope")
+    return direction * as_float64(gamma) * centered / rms + as_float64(beta)
+
+
+def layernorm_correction(slope: Vector, intercept: Vector, gamma: Vector) -> Vector:
+    """The k in LayerNorm(x slope + intercept) = plateau + k / |x| + O(1 / x^2), given the intercept of that direction.
+
+    k = gamma * (B - v (v.B) / |v|^2) / sqrt(mean v^2), v = center(slope), B = center(intercept). In one layer the
+    context enters only here, through B, so the spread of outputs over contexts dies like 1/|x|; eps enters at 1 / x^2.
+
+    Source: refines Naim & Asher (2025), Appendix G.1, Proposition 6. slope and intercept are as `attention_asymptote`
+    returns them (their A, plus W, and B), gamma their rho.
+
+    Args:
+        slope: of the LayerNorm's input in x.
+        intercept: of the LayerNorm's input; attention may give it another value in each direction.
+        gamma: scale of the LayerNorm.
+
+    Returns:
+        k, in the units of x times those of gamma.
+
+    Raises:
+        ValueError: slope is constant over d_model.
+
+    Example:
+        >>> import torch
+        >>> slope, intercept, one = torch.arange(5.).cos(), torch.arange(5.).exp(), torch.ones(5)
+        >>> direct = torch.nn.functional.layer_norm(1e6 * slope.double() + intercept, (5,))
+        >>> first_order = layernorm_plateau(slope, one, 0 * one) + layernorm_correction(slope, intercept, one) / 1e6
+        >>> torch.allclose(direct, first_order, rtol=0, atol=1e-8)
+        True
+    """
+    centered, rms = _centered_slope(slope, "slope")
+    return as_float64(gamma) * _perpendicular(_center(as_float64(intercept)), centered) / rms
+
+
+def layernorm_onset(slope: Vector, eps: float, intercept: Vector | None = None) -> Float[Tensor, ""]:
+    """The scale x0 at which LayerNorm(x slope + intercept) turns from growing like x to saturating.
+
+    x0 = sqrt((mean b^2 + eps) / mean v^2), v = center(slope), b the part of center(intercept) perpendicular to v.
+    Without an intercept, eps alone delays saturation. The parallel part t v only shifts x: the profile holds in x + t.
+
+    Source: derived here from the LayerNorm of Naim & Asher (2025), Appendix G.1, Proposition 6, eps in the root.
+
+    Args:
+        slope: of the LayerNorm's input in x.
+        eps: of the LayerNorm; torch's default is 1e-5.
+        intercept: of the LayerNorm's input; None is zero.
+
+    Returns:
+        x0, in the units of x; see `saturation_profile` and `saturation_onset`.
+
+    Raises:
+        ValueError: slope is constant over d_model: nothing grows, nothing saturates.
+
+    Example:
+        >>> import torch
+        >>> slope = torch.arange(5.).cos().double()
+        >>> at_onset = torch.nn.functional.layer_norm(layernorm_onset(slope, eps=.1) * slope, (5,), eps=.1)
+        >>> torch.allclose(at_onset, layernorm_plateau(slope, torch.ones(5), torch.zeros(5)) / 2 ** .5)
+        True
+    """
+    centered, rms = _centered_slope(slope, "slope")
+    if intercept is None:
+        return math.sqrt(eps) / rms
+    return (_perpendicular(_center(as_float64(intercept)), centered).square().mean() + eps).sqrt() / rms
+
+
+class SaturationProfile(NamedTuple):
+    """What `saturation_profile` returns, each with the shape of its x."""
+
+    level: Float[Tensor, "*query"]
+    output_growth: Float[Tensor, "*query"]
+    scale_growth: Float[Tensor, "*query"]
+
+
+def saturation_profile(x: Float[Tensor, "*query"] | float | int, x0: Scalar) -> SaturationProfile:
+    """How far LayerNorm(x v + b), v.b = 0, has saturated at x: the level reached, and which of output and scale grows.
+
+    With r = x / x0: level = r / sqrt(1 + r^2) is the output along v, without beta's share, over its limit. With growth
+    exponents E_g = d log|g| / d log|x|, that output f = N / sigma has E_f = 1 / (1 + r^2), the LayerNorm's scale sigma
+    has E_sigma = r^2 / (1 + r^2); always E_f = E_N - E_sigma, and here E_N = 1. A plateau with E_f ~ 0 and E_sigma ~ 1
+    is LayerNorm's doing; one where E_sigma ~ 0 at every LayerNorm is not.
+
+    Source: derived here from the LayerNorm of Naim & Asher (2025), Appendix G.1, Proposition 6.
+
+    Args:
+        x: where to evaluate, any shape.
+        x0: from `layernorm_onset`.
+
+    Returns:
+        level (with the sign of x), output_growth E_f, scale_growth E_sigma: pure numbers.
+
+    Example:
+        >>> import torch
+        >>> v, b, x = torch.tensor([[1., -1., 1., -1.], [2., 2., -2., -2.], [.1, 3., 50., -9.]]).double()
+        >>> along_v = torch.nn.functional.layer_norm(x[:, None] * v + b, (4,)) @ v / 4
+        >>> torch.allclose(saturation_profile(x, layernorm_onset(v, 1e-5, b)).level, along_v)
+        True
+    """
+    x, x0 = as_float64(x), as_float64(x0)
+    scale = torch.hypot(x, x0)
+    level = x / scale
+    return SaturationProfile(level, output_growth=(x0 / scale).square(), scale_growth=level.square())
+
+
+def saturation_onset(x0: Scalar, tolerance: float = 0.05) -> Float[Tensor, ""]:
+    """The |x| beyond which the level of `saturation_profile` stays within the tolerance of 1.
+
+    It is x0 l / sqrt(1 - l^2), l = 1 - tolerance: 3.04 x0 at the default.
+
+    Source: derived here; the inverse of `saturation_profile`.
+
+    Args:
+        x0: from `layernorm_onset`.
+        tolerance: the fraction of the plateau that may be missing.
+
+    Returns:
+        |x|, in the units of x0.
+
+    Raises:
+        ValueError: tolerance is not between 0 and 1.
+
+    Example:
+        >>> import torch
+        >>> torch.allclose(saturation_profile(saturation_onset(7.), 7.).level, torch.tensor(.95).double())
+        True
+    """
+    if not 0 < tolerance < 1:
+        raise ValueError(f"tolerance is a fraction of the plateau and must lie between 0 and 1, got {tolerance}")
+    level = 1 - tolerance
+    return as_float64(x0) * level / math.sqrt(1 - level**2)
+
+
+def _center(vector: Tensor) -> Tensor:
+    return vector - vector.mean()
+
+
+def _perpendicular(vector: Tensor, direction: Tensor) -> Tensor:
+    return vector - direction * (direction @ vector) / direction.square().sum()
+
+
+def _centered_slope(slope: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    """The centred slope and its root mean square: all that LayerNorm keeps of `x * slope` far out."""
+    slope = as_float64(slope)
+    centered = _center(slope)
+    # Relative to the slope's own size: subtracting the mean of a constant vector may leave rounding errors, not zeros.
+    if centered.norm() <= 1e-12 * slope.norm():
+        raise ValueError(
+            f"{name} is constant over its {slope.numel()} coordinates: LayerNorm's centring removes x, so the limit "
+            f"depends on the context and has no closed form. Expected a {name} that varies over d_model; "
+            "measure the limit instead."
+        )
+    return centered, centered.square().mean().sqrt()
