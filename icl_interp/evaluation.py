@@ -104,7 +104,7 @@ def evaluate(
 
 def in_distribution(predictor: Predictor, task: Task) -> dict[str, Any]:
     """A checkpoint's error on fresh prompts of its own task, as it stands in provenance files."""
-    table = evaluate(predictor, task, n_functions=256, n_contexts=16)
+    table = evaluate(predictor, task, n_functions=256, n_contexts=8)
     row = table.row(predictor="model")
     references = {name: table.row(predictor=name)["error"] for name in ("least squares", "zero")}
     return {**{k: v for k, v in row.items() if k != "predictor"}, **references, "note": table.note}

@@ -8,6 +8,7 @@ References are kept by position; `.at_query()` keeps the last position's only, w
 (`HookedTransformer.after`) need.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -85,14 +86,17 @@ class FreezeNorms(Intervention):
         return replace(self, scales={name: scale[-1:] for name, scale in self.scales.items()})
 
     def only(self, *norms: str) -> Self:
-        """Some of the norms only."""
+        """Some of the norms measured only."""
+        for name in norms:
+            if name not in self.scales:
+                raise unknown("measured norm", name, self.scales)
         return replace(self, scales={name: self.scales[name] for name in norms})
 
     def hooks(self, model: HookedTransformer) -> list[Hook]:
         """One at every norm's scale."""
 
         def freeze(scale: Tensor) -> Callable[..., Tensor]:
-            return lambda t, hook: scale[: t.shape[1]].to(t).expand_as(t)
+            return lambda t, hook: _reference(scale, t)
 
         return [(f"{name}.hook_scale", freeze(scale)) for name, scale in self.scales.items()]
 
@@ -116,26 +120,26 @@ class SwapPattern(Intervention):
             raise unknown("pattern", self.to, ("hardmax", "uniform"))
 
     def hooks(self, model: HookedTransformer) -> list[Hook]:
-        """One at every pattern; for uniform one more at the scores, which tell what is visible."""
+        """Two a layer: the scores, which tell what is visible, and the pattern."""
         hooks: list[Hook] = []
         for layer, heads in _by_layer(model, self.heads).items():
-            name = f"blocks.{layer}.attn.hook_"
-            if self.to == "hardmax":
-                hooks.append((name + "pattern", lambda p, hook, h=heads: _merge(p, 1, h, _one_hot(p))))
-            else:
-                hooks += self._uniform(name, heads)
+            hooks += self._swap(f"blocks.{layer}.attn.hook_", heads)
         return hooks
 
-    @staticmethod
-    def _uniform(name: str, heads: list[int]) -> list[Hook]:
+    def _swap(self, name: str, heads: list[int]) -> list[Hook]:
         visible: list[Tensor] = []
 
         def look(scores: Tensor, hook: object) -> None:
             visible[:] = [scores > -torch.inf]
 
         def swap(pattern: Tensor, hook: object) -> Tensor:
-            seen = visible[0].to(pattern)
-            return _merge(pattern, 1, heads, seen / seen.sum(-1, keepdim=True))
+            seen = visible[0]
+            if self.to == "hardmax":
+                # Linear weights can be negative, and hidden keys weigh 0: they must not win.
+                weights = _one_hot(pattern.masked_fill(~seen, -torch.inf))
+            else:
+                weights = seen.to(pattern) / seen.sum(-1, keepdim=True)
+            return _merge(pattern, 1, heads, weights)
 
         return [(name + "attn_scores", look), (name + "pattern", swap)]
 
@@ -151,8 +155,9 @@ class Temperature(Intervention):
     heads: tuple[Head, ...] | None = None
 
     def __post_init__(self) -> None:
-        if not self.value > 0:
-            raise InputError(f"a temperature must be positive, but got {self.value}")
+        # Infinity would turn the -inf of hidden keys into NaN; its limit is SwapPattern("uniform").
+        if not 0 < self.value < math.inf:
+            raise InputError(f"a temperature must be positive and finite, but got {self.value}")
 
     def hooks(self, model: HookedTransformer) -> list[Hook]:
         """One at every layer's scores."""
@@ -175,6 +180,11 @@ class AblateHeads(Intervention):
 
     heads: tuple[Head, ...]
     means: Mapping[int, Float[Tensor, "token head d_head"]]
+
+    def __post_init__(self) -> None:
+        for layer, _ in self.heads:
+            if self.means and layer not in self.means:
+                raise unknown("measured layer", layer, map(str, self.means))
 
     @classmethod
     def zero(cls, *heads: Head) -> Self:
@@ -203,9 +213,7 @@ class AblateHeads(Intervention):
 
         def ablate(layer: int, heads: list[int]) -> Callable[..., Tensor]:
             mean = self.means.get(layer)
-            return lambda z, hook: _merge(
-                z, 2, heads, torch.zeros_like(z) if mean is None else mean[: z.shape[1]].to(z).expand_as(z)
-            )
+            return lambda z, hook: _merge(z, 2, heads, torch.zeros_like(z) if mean is None else _reference(mean, z))
 
         return [
             (f"blocks.{layer}.attn.hook_z", ablate(layer, heads))
@@ -250,6 +258,8 @@ class At(Intervention):
             axis = 2 if name.endswith(("hook_attn_scores", "hook_pattern")) else 1
 
             def edit(t: Tensor, hook: object) -> Tensor | None:
+                if any(not -t.shape[axis] <= position < t.shape[axis] for position in self.positions):
+                    raise InputError(f"positions {self.positions} are not all within the {t.shape[axis]} tokens")
                 edited = function(t.clone(), hook=hook)
                 return None if edited is None else _merge(t, axis, list(self.positions), edited)
 
@@ -273,6 +283,15 @@ def _by_layer(model: HookedTransformer, heads: Sequence[Head] | None) -> dict[in
             )
         grouped.setdefault(layer, []).append(head)
     return grouped
+
+
+def _reference(rows: Tensor, t: Tensor) -> Tensor:
+    """What was measured, a row a position, in the shape of the activation `t` it replaces."""
+    if len(rows) != 1 and t.shape[1] > len(rows):
+        raise InputError(
+            f"the reference covers {len(rows)} positions, but there are {t.shape[1]} tokens: measure on longer prompts"
+        )
+    return rows[: t.shape[1]].to(t).expand_as(t)
 
 
 def _merge(original: Tensor, axis: int, places: list[int], edited: Tensor) -> Tensor:

@@ -98,7 +98,7 @@ class Attention(nn.Module):
         """Several projections by one matrix product, which is what makes it fast."""
         weights = torch.stack([getattr(self, f"W_{c}") for c in letters])
         biases = torch.stack([getattr(self, f"b_{c}") for c in letters])
-        flat = torch.addmm(biases.flatten(), x.reshape(-1, x.shape[-1]), weights.permute(2, 0, 1, 3).flatten(1))
+        flat = F.linear(x, weights.transpose(2, 3).flatten(0, 2), biases.flatten())
         return list(flat.view(*x.shape[:2], len(letters), self.cfg.n_heads, self.cfg.d_head).unbind(2))
 
     def _pattern(self, scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
@@ -109,8 +109,7 @@ class Attention(nn.Module):
         z = self.hook_z(z)
         if listened(self.hook_result):
             return self.hook_result(torch.einsum("bqhe,hed->bqhd", z, self.W_O)).sum(2) + self.b_O
-        out = torch.addmm(self.b_O, z.reshape(-1, z.shape[2] * z.shape[3]), self.W_O.flatten(0, 1))
-        return out.view(*z.shape[:2], -1)
+        return F.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
 
     def _visibility(self, x: Tensor, rows: slice | None) -> Float[Tensor, "query key"]:
         """0 where a query sees a key, -inf where not; kept between calls because it rarely changes."""

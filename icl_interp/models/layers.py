@@ -60,5 +60,5 @@ class MLP(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_model"]:
         """The MLP's addition to the residual stream."""
-        hidden = self.hook_post(self.act(self.hook_pre(x @ self.W_in + self.b_in)))
-        return hidden @ self.W_out + self.b_out
+        hidden = self.hook_post(self.act(self.hook_pre(F.linear(x, self.W_in.T, self.b_in))))
+        return F.linear(hidden, self.W_out.T, self.b_out)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -30,7 +31,7 @@ class Embed(nn.Module):
 
     def forward(self, tokens: Tokens) -> Stream:
         """Each token's vector."""
-        return tokens @ self.W_E + self.b_E
+        return F.linear(tokens, self.W_E.T, self.b_E)
 
 
 class PosEmbed(nn.Module):
@@ -51,7 +52,7 @@ class Unembed(nn.Module):
 
     def forward(self, stream: Stream) -> Float[Tensor, "batch token d_out"]:
         """The prediction at each token."""
-        return stream @ self.W_U + self.b_U
+        return F.linear(stream, self.W_U.T, self.b_U)
 
 
 class Block(nn.Module):

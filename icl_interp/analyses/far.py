@@ -1,0 +1,189 @@
+"""Measurements far out on the query axis: what f does as x grows, intact and under interventions on the norms."""
+
+import numpy as np
+import torch
+
+from icl_interp.analyses.lab import GRID, Lab
+from icl_interp.analyses.verdicts import measurement
+from icl_interp.interventions import InsertNorm, Intervention
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.results import Curve, Matrix, Table
+from icl_interp.theory import limits as theory
+
+DECADES = np.array([s * 10.0**k for s in (-1, 1) for k in range(-1, 7)])  # the twin's: one a decade
+GROWTH = np.array([s * 10.0**k for s in (-1, 1) for k in (3, 3.5, 4, 4.5, 5)])  # where growth exponents are fitted
+LINE = np.array([1e4, 1e5, 1e6])
+N_SHOWN = 32  # contexts drawn in the figure of f(x)
+
+
+def _moments(lab: Lab, f: torch.Tensor) -> np.ndarray:
+    """Mean and mean square over the contexts of each function: (statistic, function, x)."""
+    return np.stack([lab.by_function(f), lab.by_function(f.square())])
+
+
+def _axes(lab: Lab, xs: np.ndarray) -> dict[str, tuple]:
+    return {"statistic": ("mean", "mean square"), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
+
+
+@measurement("far/intact")
+def intact(lab: Lab) -> Curve:
+    """f over the query, in both directions: mean and mean square over the contexts of each function."""
+    return Curve(_moments(lab, lab.intact), _axes(lab, GRID), note=f"{lab.n_contexts} contexts a function; query arm; float64")
+
+
+@measurement("far/decades")
+def decades(lab: Lab) -> Curve:
+    """`far/intact` at one point a decade, for twins."""
+    f = lab.sweep(DECADES)
+    return Curve(_moments(lab, f), _axes(lab, DECADES), note="query arm; float64")
+
+
+@measurement("far/contexts")
+def contexts(lab: Lab) -> Curve:
+    """f over the query for single contexts, one of each of the first functions: what the figure draws."""
+    n = min(N_SHOWN, lab.n_functions)
+    rows = torch.arange(n) * lab.n_contexts
+    values = np.stack([lab.intact[rows].numpy(), lab.truth(GRID)[rows].numpy()])
+    return Curve(values, {"curve": ("model", "truth"), "context": tuple(range(n)), "x": tuple(GRID)})
+
+
+@measurement("far/in distribution")
+def in_distribution(lab: Lab) -> Curve:
+    """f in distribution, at two fixed queries a quarter from each end of the inputs' interval.
+
+    The query is the same for all prompts, so that the spread over contexts can be compared with that far out.
+    """
+    return Curve(_moments(lab, lab.sweep(lab.inner)), _axes(lab, np.array(lab.inner)))
+
+
+def _growth(lab: Lab, context: list[Intervention], query: list[Intervention]) -> np.ndarray:
+    f = lab.sweep(GROWTH, context=context, query=query)
+    error = lab.by_function((f - lab.truth(GROWTH)).square())
+    return np.concatenate([_moments(lab, f), error[None]])
+
+
+@measurement("far/norm arms")
+def norm_arms(lab: Lab) -> Curve:
+    """f far out, intact and with norm scales frozen at in-distribution values.
+
+    Arms: intact; every norm frozen at the query only; the sham, every norm frozen at the context positions only; each
+    norm alone, at the query. The truth's own square stands beside them as the error of the zero predictor.
+    """
+    names = list(lab.model.norms)
+    at_query = lab.frozen.at_query() if names else None
+    arms: dict[str, tuple[list[Intervention], list[Intervention]]] = {"intact": ([], [])}
+    if names:
+        arms |= {"frozen": ([], [at_query]), "sham": ([lab.frozen], [])}
+        arms |= {name: ([], [at_query.only(name)]) for name in names}
+    values = [_growth(lab, *arm) for arm in arms.values()]
+    square = lab.by_function(lab.truth(GROWTH).square())
+    values.append(np.stack([np.zeros_like(square), square, square]))
+    axes = {
+        "arm": (*arms, "zero predictor"), "statistic": ("mean", "mean square", "squared error"),
+        "function": tuple(range(lab.n_functions)), "x": tuple(GROWTH),
+    }  # fmt: skip
+    return Curve(values, axes, note="norms frozen at their mean scale on in-distribution prompts, at the query position")
+
+
+@measurement("far/counterpart")
+def counterpart(lab: Lab) -> Curve:
+    """Far error of the model trained without normalisation, on the same contexts; empty where there is none."""
+    statistics = ("mean", "mean square", "squared error")
+    other = lab.counterpart
+    functions = tuple(range(lab.n_functions)) if other else ()
+    values = _growth(other, [], []) if other else np.zeros((3, 0, len(GROWTH)))
+    return Curve(values, {"statistic": statistics, "function": functions, "x": tuple(GROWTH)})
+
+
+@measurement("far/sufficiency")
+def sufficiency(lab: Lab) -> Curve:
+    """An untrained twin without any norm, intact and with one LayerNorm inserted before the read-out."""
+    settings = {**vars(lab.model.cfg), "normalization_type": None, "norm_position": "pre", "init_std": 0.2}
+    bare = HookedTransformer(HookedTransformerConfig(**settings), seed=lab.seed + 1)
+    twin = Lab(bare, lab.task, lab.encoding, n_functions=lab.n_functions, n_contexts=4, seed=lab.seed)
+    insert = InsertNorm(f"blocks.{bare.cfg.n_layers - 1}.hook_resid_post", lab.model.cfg.eps)
+    axes = {"arm": ("intact", "norm inserted"), "function": tuple(range(lab.n_functions)), "x": tuple(GROWTH)}
+    return Curve([twin.by_function(twin.sweep(GROWTH, query=q).square()) for q in ([], [insert])], axes)
+
+
+@measurement("far/cost")
+def cost(lab: Lab) -> Matrix:
+    """In-distribution error of each function at the query, intact and with every norm frozen there: what freezing costs."""
+    edits = {"intact": [], "frozen": [lab.frozen.at_query()] if lab.model.norms else []}
+    out = [lab.at_own_query(query=edit) - lab.prompts.ys[:, -1] for edit in edits.values()]
+    axes = {"arm": tuple(edits), "function": tuple(range(lab.n_functions))}
+    return Matrix([lab.by_function(gap.square()) for gap in out], axes)
+
+
+@measurement("far/certificate")
+def certificate(lab: Lab) -> Table:
+    """What the weights alone say: outputs lie in [c - r, c + r], and the plateaus of a pre-norm model.
+
+    NaN where a formula does not apply: no final norm, a read-in that centring removes, more than one block post-norm.
+    """
+    model, cfg = lab.model, lab.model.cfg
+    c = r = above = below = onset = float("nan")
+    last = _last_norm(model)
+    if cfg.normalization_type in ("LN", "LNPre") and last is not None and cfg.d_out == 1:
+        one, zero = torch.ones(cfg.d_model).double(), torch.zeros(cfg.d_model).double()
+        gain = one if last.w is None else last.w
+        bias = zero if last.b is None else last.b
+        read_out = (model.unembed.W_U[:, 0], gain, bias, model.unembed.b_U[0])
+        c, r = map(float, theory.output_certificate(*read_out))
+        read_in = model.embed.W_E[0]
+        if cfg.norm_position == "pre" and _centred_size(read_in) > 1e-9 * float(read_in.norm()):
+            above, below = map(float, theory.plateau(read_in, *read_out))
+            onset = predicted_onset(lab)
+    return Table({"c": [c], "r": [r], "plateau +": [above], "plateau -": [below], "onset": [onset]})
+
+
+def predicted_onset(lab: Lab) -> float:
+    """|x| beyond which the read-in outweighs the rest of the final stream twenty times: the plateau is then reached.
+
+    The rest is measured in distribution as the final norm's input without x W_E.
+    """
+    names = [f"blocks.{lab.model.cfg.n_layers - 1}.hook_resid_post"]
+    rest: list[torch.Tensor] = []
+
+    def look(name: str, stream: torch.Tensor, rows: slice) -> None:
+        offset = stream[:, 0] - lab.prompts.xs[rows, -1, :1] * lab.model.embed.W_E[0]
+        rest.append(offset - offset.mean(-1, keepdim=True))
+
+    lab.at_own_query(look, names)
+    size = torch.cat(rest).norm(dim=-1).quantile(0.95)
+    return 20 * float(size) / _centred_size(lab.model.embed.W_E[0])
+
+
+@measurement("far/norm scales")
+def norm_scales(lab: Lab) -> Curve:
+    """Every norm's scale at the query as the query grows: mean of its logarithm over contexts."""
+    names = [f"{name}.hook_scale" for name in lab.model.norms]
+    xs = np.sort(DECADES)
+    total = {name: torch.zeros(len(xs), dtype=torch.float64) for name in names}
+
+    def look(name: str, scale: torch.Tensor, rows: slice) -> None:
+        total[name] += scale[..., 0].log().sum(0)
+
+    lab.sweep(xs, watch=look, names=names)
+    values = [(total[name] / len(lab.prompts)).numpy() for name in names]
+    return Curve(np.reshape(values, (len(names), len(xs))), {"norm": tuple(lab.model.norms), "x": tuple(xs)}, unit="log")
+
+
+@measurement("far/ends")
+def ends(lab: Lab) -> Matrix:
+    """f at 1e4, 1e5, 1e6 in each direction, for every context: enough for lines and for plateaus."""
+    values = [lab.sweep(sign * LINE).T.reshape(3, lab.n_functions, -1).numpy() for sign in (1, -1)]
+    axes = {
+        "direction": ("+", "-"), "x": tuple(LINE),
+        "function": tuple(range(lab.n_functions)), "context": tuple(range(lab.n_contexts)),
+    }  # fmt: skip
+    return Matrix(values, axes, note="query arm; x is the magnitude; float64")
+
+
+def _last_norm(model: HookedTransformer) -> torch.nn.Module | None:
+    return list(model.norms.values())[-1] if model.norms else None
+
+
+def _centred_size(vector: torch.Tensor) -> float:
+    return float((vector - vector.mean()).norm())

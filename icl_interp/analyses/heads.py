@@ -1,0 +1,230 @@
+"""Heads: which ones matter, and the claim that they are orthogonal."""
+
+import numpy as np
+import torch
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.verdicts import LEARNED_R2, Claim, Criterion, Estimate, Facts, Judgement, Results
+from icl_interp.analyses.verdicts import measurement, register
+from icl_interp.interventions import Intervention, SwapPattern
+from icl_interp.provenance import generator
+from icl_interp.resampling import simultaneous
+from icl_interp.results import Matrix
+
+N_ROTATIONS = 2000
+INF = float("inf")
+MAPS = ("OV", "QK", "outputs")
+
+
+def labels(lab: Lab) -> tuple[str, ...]:
+    """Names of the heads, "layer.head"."""
+    return tuple(f"{layer}.{head}" for layer, head in lab.heads)
+
+
+@measurement("heads/relevance")
+def relevance(lab: Lab) -> Matrix:
+    """What happens in distribution when a head's pattern is made uniform, and when its output is made its mean.
+
+    rise: of the squared error over scored points; movement: squared change of the prediction over its variance (for
+    models that learned nothing, whose error says nothing).
+    """
+    base, truth = lab.predictions()
+    variance = float(base.var())
+    values = []
+    for head in lab.heads:
+        edits: tuple[Intervention, ...] = (SwapPattern("uniform", (head,)), lab.head_means.only(head))
+        rows = []
+        for edit in edits:
+            out, _ = lab.predictions(edit)
+            rise = (out - truth).square().mean(1) - (base - truth).square().mean(1)
+            rows.append([lab.by_function(rise), lab.by_function((out - base).square().mean(1) / variance)])
+        values.append(rows)
+    axes = {
+        "head": labels(lab), "intervention": ("uniform", "mean ablation"), "statistic": ("rise", "movement"),
+        "function": tuple(range(lab.n_functions)),
+    }  # fmt: skip
+    return Matrix(values, axes, note=f"{len(lab.few)} prompts, all scored points")
+
+
+def relevant(results: Results, facts: Facts) -> list[str]:
+    """The heads that matter: the error rises, with an interval above 0, when the head is made uniform or its mean.
+
+    Intervals hold for all heads at once. Where the model has not learned its task an error means nothing, and a head
+    matters if it moves the prediction by more than 1 % of its standard deviation.
+    """
+    result = results["heads/relevance"]
+    names = np.array(result.axes["head"])
+    if facts["r2"] > LEARNED_R2:
+        rise = result.at(statistic="rise")  # (head, intervention, function)
+        _, low, _ = simultaneous(rise.reshape(-1, rise.shape[-1]).T)
+        return list(names[(low.reshape(rise.shape[:2]) > 0).any(1)])
+    moved = result.at(statistic="movement").mean(-1)
+    return list(names[(moved > 1e-4).any(1)])
+
+
+# ---- orthogonality --------------------------------------------------------------------------------------------------
+
+
+@measurement("heads/overlap")
+def overlap(lab: Lab) -> Matrix:
+    """Frobenius overlap |<A, B>| / (|A| |B|) of every two heads of a layer, and where it lies among random rotations.
+
+    Maps: OV (W_V W_O), QK (W_Q W_K^T), and the heads' centred outputs in distribution. A rotation (Haar, left and
+    right) keeps each head's spectrum and forgets its directions; position is the share of rotations with a smaller mean
+    overlap over all pairs.
+    """
+    cfg = lab.model.cfg
+    pairs = [(i, a, b) for i in range(cfg.n_layers) for a in range(cfg.n_heads) for b in range(a + 1, cfg.n_heads)]
+    blocks = _haar_blocks(cfg.d_model, min(cfg.d_head, cfg.d_model), lab.seed)
+    factors = _factors(lab)
+    values = np.zeros((len(MAPS), len(pairs)))
+    null = np.zeros((len(MAPS), N_ROTATIONS))
+    draw = generator(lab.seed, "heads/pairing")
+    for m, name in enumerate(MAPS):
+        for p, (layer, a, b) in enumerate(pairs):
+            left, right = blocks[0][torch.randperm(N_ROTATIONS, generator=draw)], blocks[1]
+            value, rotated = _overlap(factors[name][layer][a], factors[name][layer][b], left, right)
+            values[m, p] = value
+            null[m] += rotated / len(pairs)
+    position = (null < values.mean(1, keepdims=True)).mean(1)
+    rows = np.concatenate([values, values.mean(1, keepdims=True), np.median(null, 1)[:, None], position[:, None]], 1)
+    names = tuple(f"{i}.{a} ~ {i}.{b}" for i, a, b in pairs)
+    return Matrix(rows, {"map": MAPS, "pair": (*names, "mean", "null median", "position")})
+
+
+Factors = tuple[torch.Tensor, torch.Tensor]  # A = first @ second, (rows, rank) and (rank, columns)
+
+
+def _factors(lab: Lab) -> dict[str, list[list[Factors]]]:
+    """Each head's maps in factored form, never as d_model x d_model matrices."""
+    names = [f"blocks.{i}.attn.hook_z" for i in range(lab.model.cfg.n_layers)]
+    with torch.no_grad():
+        _, cache = lab.model.run_with_cache(lab.tokens(lab.few), names_filter=names)
+    out: dict[str, list[list[Factors]]] = {name: [] for name in MAPS}
+    for i, block in enumerate(lab.model.blocks):
+        attn, z = block.attn, cache[names[i]]
+        z = (z - z.mean(0)).flatten(0, 1)  # centred at each position: what varies with the prompt
+        heads = range(lab.model.cfg.n_heads)
+        out["OV"].append([(attn.W_V[h], attn.W_O[h]) for h in heads])
+        out["QK"].append([(attn.W_Q[h], attn.W_K[h].T) for h in heads])
+        out["outputs"].append([(z[:, h], attn.W_O[h]) for h in heads])
+    return out
+
+
+def _overlap(a: Factors, b: Factors, left: torch.Tensor, right: torch.Tensor) -> tuple[float, np.ndarray]:
+    """Overlap of A and B, and of A and P B Q for Haar P, Q, given blocks of these in the maps' singular bases."""
+    inner = ((a[0].T @ b[0]) * (a[1] @ b[1].T)).sum()
+    (ua, sa, va), (ub, sb, vb) = (_svd(*f) for f in (a, b))
+    size = sa.norm() * sb.norm()
+    if not size > 0:
+        return 0.0, np.zeros(len(left))
+    if a[0].shape[0] == a[1].shape[1]:
+        # tr(A^T P B Q) needs P between the left singular vectors and Q between the right ones only.
+        rotated = torch.einsum("i,nij,j,nij->n", sa, left, sb, right)
+    else:
+        # Outputs: rows are samples, which must stay paired; only the directions in the stream are rotated.
+        between = (ua * sa).T @ (ub * sb)
+        rotated = torch.einsum("ij,nij->n", between, right)
+    return float(inner.abs() / size), (rotated.abs() / size).numpy()
+
+
+def _svd(first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Thin singular value decomposition of a product of thin factors."""
+    q1, r1 = torch.linalg.qr(first)
+    q2, r2 = torch.linalg.qr(second.T)
+    u, s, vt = torch.linalg.svd(r1 @ r2.T)
+    return q1 @ u, s, q2 @ vt.T
+
+
+def _haar_blocks(d: int, rank: int, seed: int) -> list[torch.Tensor]:
+    """Upper left rank x rank blocks of Haar orthogonal d x d matrices: all that rotations of rank-`rank` maps need."""
+    blocks = []
+    for side in ("left", "right"):
+        noise = torch.randn(N_ROTATIONS, d, rank, generator=generator(seed, f"haar/{side}"), dtype=torch.float64)
+        q, r = torch.linalg.qr(noise)
+        # QR alone is not Haar: fix the signs of R's diagonal.
+        blocks.append((q * r.diagonal(dim1=1, dim2=2).sign()[:, None])[:, :rank])
+    return blocks
+
+
+@measurement("heads/pair ablation")
+def pair_ablation(lab: Lab) -> Matrix:
+    """Rise of the in-distribution error when one head, or two of a layer, are made their mean."""
+    base, truth = lab.predictions()
+    alone = lab.measure(relevance).at(intervention="mean ablation", statistic="rise").mean(-1)
+    single = dict(zip(lab.heads, alone.tolist(), strict=True))
+    pairs = [((i, a), (i, b)) for i, a in lab.heads for b in range(a + 1, lab.model.cfg.n_heads)]
+    values = []
+    for first, second in pairs:
+        out, _ = lab.predictions(lab.head_means.only(first, second))
+        both = float((out - truth).square().mean() - (base - truth).square().mean())
+        values.append([both, single[first], single[second]])
+    names = tuple(f"{a[0]}.{a[1]} ~ {b[0]}.{b[1]}" for a, b in pairs)
+    return Matrix(values, {"pair": names, "ablated": ("both", "first", "second")})
+
+
+def judge_orthogonality(results: Results, facts: Facts) -> Judgement:
+    """Do heads of a layer overlap less than chance, in what they read, write and say?"""
+    result, counted = results["heads/overlap"], set(relevant(results, facts))
+    position, twin = (_position(r) for r in (result, results["twin/heads/overlap"]))
+    means, chance = result.at(pair="mean"), result.at(pair="null median")
+    parts = [f"{m} {v:.3f} (chance {c:.3f})" for m, v, c in zip(MAPS, means, chance, strict=True)]
+    reason = f"mean overlap of heads within a layer: {', '.join(parts)}"
+    ablation = results["heads/pair ablation"]
+    interactions = {}
+    for name in ablation.axes["pair"]:
+        both, first, second = ablation.at(pair=name)
+        if set(name.split(" ~ ")) <= counted and first + second > 0:
+            interactions[name] = float((both - first - second) / (first + second))
+    causal = {
+        "intervention": "mean-ablate two relevant heads of a layer, alone and together",
+        "effect": float(np.median(np.abs(list(interactions.values())))) if interactions else float("nan"),
+        "share of pairs with interaction <= 10 %": float(np.mean([abs(v) <= 0.1 for v in interactions.values()]))
+        if interactions else float("nan"),
+        "interaction": interactions,
+    }  # fmt: skip
+    details = tuple(
+        {"map": m, "overlap": float(v), "chance": float(c), "position among rotations": float(q)}
+        for m, v, c, q in zip(MAPS, means, chance, result.at(pair="position"), strict=True)
+    )
+    twin_verdict = ORTHOGONALITY.verdict(twin)  # type: ignore[arg-type]
+    return Judgement(
+        position, reason + ".", scope="these weights, heads within a layer, in distribution", causal=causal,
+        twin=twin, twin_verdict=twin_verdict, details=details,
+    )  # fmt: skip
+
+
+def _position(result: Matrix) -> Estimate:
+    """Where the least orthogonal of the three maps lies among rotations; the interval is their Monte Carlo error."""
+    p = float(result.at(pair="position").max())
+    error = 1.96 * np.sqrt(max(p * (1 - p), 1 / N_ROTATIONS) / N_ROTATIONS)
+    return Estimate("position among random rotations", p, max(p - error, 0.0), min(p + error, 1.0), "quantile")
+
+
+def _one_head(facts: Facts) -> str | None:
+    config = facts["config"]
+    if config["mlp_only"]:
+        return "the model has no attention"
+    return "a layer has a single head" if config["n_heads"] == 1 else None
+
+
+ORTHOGONALITY = Criterion(
+    "overlap of OV maps, QK maps and centred outputs among 2,000 random rotations that keep each head's spectrum, the "
+    "least orthogonal of the three: below the 2.5 % / above the 97.5 % quantile",
+    supported=(-INF, 0.025), contradicted=(0.975, INF),
+)  # fmt: skip
+
+register(
+    Claim(
+        id="heads.orthogonality",
+        kind="learning",
+        statement="The heads of a layer are orthogonal: they read, write and say different things",
+        source="Sander et al. (2024), section 4, there for linear attention; here for any attention",
+        criterion=ORTHOGONALITY,
+        measurements=(relevance, overlap, pair_ablation),
+        twin=(overlap,),
+        judge=judge_orthogonality,
+        excluded=_one_head,
+        figures=("heads",),
+    )
+)

@@ -1,0 +1,265 @@
+"""The lab: one model on one bench, with the same prompts for every measurement.
+
+Everything runs on a float64 copy (at x = 1e6 float32 loses the intercept). Prompts are 64 functions x 16 contexts, and
+the *query arm* is the default: the context stays in distribution and only the last query goes far, read at the last
+position so that no label follows the far x. Contexts are as long as in training, never longer.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.analyses.verdicts import Measurement
+from icl_interp.errors import InputError
+from icl_interp.interventions import AblateHeads, At, FreezeNorms, Intervention, intervene
+from icl_interp.models.tokens import Encoding
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import encode, generator
+from icl_interp.results import Result
+from icl_interp.tasks.base import Task
+
+MAGNITUDES = np.round(10.0 ** np.arange(-1, 6.01, 0.25), 12)  # 0.1 .. 1e6, four a decade
+GRID = np.concatenate([-MAGNITUDES[::-1], MAGNITUDES])
+CHUNK = 128  # prompts at once: small enough for the cache, and memory does not grow with the sample
+REMEMBERED = 512 * 2**20  # bytes of context keys and values that are kept between sweeps
+Watch = Callable[[str, Tensor, slice], None]
+
+
+class Lab:
+    """A model, its task, and a fixed sample of prompts.
+
+    Args:
+        model: what is measured; a float64 copy is made.
+        task: gives the in-distribution prompts.
+        encoding: how the model reads them.
+        n_functions: functions of the sample; intervals come from resampling them.
+        n_contexts: contexts of each function.
+        seed: of the sample, of fresh twins and of every random draw.
+        counterpart: a model trained like this one but without normalisation, where there is one.
+        device: where models run; it must know float64. Results come back to the CPU.
+    """
+
+    def __init__(
+        self,
+        model: HookedTransformer,
+        task: Task,
+        encoding: Encoding,
+        *,
+        n_functions: int = 64,
+        n_contexts: int = 16,
+        seed: int = 0,
+        counterpart: HookedTransformer | None = None,
+        device: str | None = None,
+    ):
+        if n_functions < 2 or n_contexts < 2:
+            raise InputError(
+                f"an analysis needs at least 2 functions and 2 contexts of each, but got {n_functions} and {n_contexts}"
+            )
+        self.device = device or "cpu"
+        self.model = copy.deepcopy(model).double().to(self.device).eval().requires_grad_(False)
+        self.single = copy.deepcopy(model).float().to(self.device).eval().requires_grad_(False)
+        self.task, self.encoding, self.seed = task, encoding, seed
+        self.n_functions, self.n_contexts = n_functions, n_contexts
+        self.prompts: Prompts = task.sample(
+            n_functions, generator(seed, "lab/prompts"), n_contexts=n_contexts, dtype=torch.float64
+        )
+        self.counterpart_model = counterpart
+        self._results: dict[str, Result] = {}
+        self._contexts: dict[int | None, Any] = {}
+        self._key: int | None = None
+
+    def measure(self, measurement: Measurement) -> Result:
+        """The result of a measurement, taken once."""
+        if measurement.name not in self._results:
+            self._results[measurement.name] = measurement(self)
+        return self._results[measurement.name]
+
+    @cached_property
+    def twin(self) -> "Lab":
+        """The same bench with an untrained model: same config, fresh weights, fewer contexts."""
+        fresh = HookedTransformer(self.model.cfg, seed=self.seed + 1)
+        return Lab(fresh, self.task, self.encoding, n_functions=self.n_functions, n_contexts=4, seed=self.seed,
+                   device=self.device)
+
+    @cached_property
+    def counterpart(self) -> "Lab | None":
+        """The same bench with the model trained without normalisation."""
+        if self.counterpart_model is None:
+            return None
+        sizes = {"n_functions": self.n_functions, "n_contexts": self.n_contexts, "seed": self.seed, "device": self.device}
+        return Lab(self.counterpart_model, self.task, self.encoding, **sizes)
+
+    @cached_property
+    def few(self) -> Prompts:
+        """Two contexts of each function: for what must be repeated head by head."""
+        return self.prompts[torch.arange(len(self.prompts)) % self.n_contexts < 2]
+
+    @cached_property
+    def frozen(self) -> FreezeNorms:
+        """Every norm at its mean scale on in-distribution prompts."""
+        return FreezeNorms.measure(self.model, self.tokens(self.few))
+
+    @cached_property
+    def head_means(self) -> AblateHeads:
+        """Every head at its mean output on in-distribution prompts."""
+        return AblateHeads.measure(self.model, self.tokens(self.few), *self.heads)
+
+    @property
+    def heads(self) -> list[tuple[int, int]]:
+        """Every (layer, head)."""
+        cfg = self.model.cfg
+        return [] if cfg.mlp_only else [(i, h) for i in range(cfg.n_layers) for h in range(cfg.n_heads)]
+
+    @property
+    def inner(self) -> list[float]:
+        """Two in-distribution queries, the same for all prompts: a quarter from each end of the inputs' interval."""
+        low, high = self.task.inputs.interval
+        return [0.75 * low + 0.25 * high, 0.25 * low + 0.75 * high]
+
+    def tokens(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
+        """Encoded prompts, on the lab's device."""
+        return self.encoding.encode(prompts).to(self.device)
+
+    def by_function(self, values: Float[Tensor, "batch *rest"]) -> np.ndarray:
+        """Mean over the contexts of each function, `(function, *rest)`."""
+        return values.view(-1, len(values) // self.n_functions, *values.shape[1:]).mean(1).numpy()
+
+    def predictions(self, *interventions: Intervention) -> tuple[Tensor, Tensor]:
+        """Predictions and truth at the scored points of `few`, in distribution: each (batch, point).
+
+        In the model's own float32: in distribution nothing needs more, and it is done for every head.
+        """
+        prompts = self.few
+        read, points = self.encoding.read_at(prompts.n_points, self.model.cfg.attention_dir)
+        first = max(points.start, self.task.n_determining)
+        parts = []
+        with torch.no_grad(), intervene(self.single, *interventions):
+            for rows in _chunks(len(prompts)):
+                out = self.single(self.tokens(prompts[rows]).float(), read)[..., 0]
+                parts.append(out[:, first - points.start :].double().cpu())
+        return torch.cat(parts), prompts.ys[:, first:]
+
+    @cached_property
+    def intact(self) -> Float[Tensor, "batch point"]:
+        """f on the whole far grid (`far.GRID`), for every prompt: most far measurements read from it."""
+        return self.sweep(GRID)
+
+    def truth(self, xs: Sequence[float]) -> Float[Tensor, "batch point"]:
+        """What the functions really are at these queries."""
+        return self.task.value(self.prompts.parameters, self._queries(xs, self.prompts))
+
+    def at_own_query(
+        self, watch: Watch | None = None, names: Sequence[str] = (), query: Sequence[Intervention] = ()
+    ) -> Float[Tensor, " batch"]:
+        """Predictions for the prompts' own last queries: in distribution."""
+        return self._run(self.prompts, self.prompts.xs[:, -1:], (), query, watch, names)[:, 0]
+
+    def sweep(
+        self,
+        xs: Sequence[float],
+        *,
+        context: Sequence[Intervention] = (),
+        query: Sequence[Intervention] = (),
+        watch: Watch | None = None,
+        names: Sequence[str] = (),
+        prompts: Prompts | None = None,
+    ) -> Float[Tensor, "batch point"]:
+        """Predictions with the last query put at each of `xs`, for every prompt.
+
+        Args:
+            xs: queries (the first coordinate; others 0).
+            context: interventions while the context is read.
+            query: interventions while the query is read.
+            watch: called with (hook name, activation at the queries, rows of the batch) for the hooks in `names`.
+        """
+        prompts = prompts or self.prompts
+        return self._run(prompts, self._queries(xs, prompts), context, query, watch, names)
+
+    def _queries(self, xs: Sequence[float], prompts: Prompts) -> Float[Tensor, "batch point dim"]:
+        queries = torch.zeros(len(prompts), len(xs), self.task.dim, dtype=torch.float64)
+        queries[..., 0] = torch.as_tensor(np.asarray(xs), dtype=torch.float64)
+        return queries
+
+    def _run(
+        self, prompts: Prompts, queries: Tensor, context: Sequence[Intervention], query: Sequence[Intervention],
+        watch: Watch | None, names: Sequence[str],
+    ) -> Float[Tensor, "batch point"]:  # fmt: skip
+        causal = self.model.cfg.attention_dir == "causal"
+        run = self._after_context if causal else self._whole_prompts
+        parts = []
+        with torch.no_grad():
+            for rows in _chunks(len(prompts)):
+                hooks = [(name, _reader(watch, name, rows)) for name in names] if watch else []
+                # Only the lab's own contexts, read without interventions, come again and again.
+                self._key = rows.start if prompts is self.prompts and not context else None
+                parts.append(run(prompts[rows], queries[rows], context, query, hooks))
+        return torch.cat(parts)
+
+    def _after_context(
+        self, prompts: Prompts, queries: Tensor, context: Sequence[Intervention], query: Sequence[Intervention],
+        hooks: list[Any],
+    ) -> Tensor:  # fmt: skip
+        """The context once, then one token a point."""
+        position = self.encoding.n_tokens(prompts.n_points) - 1
+        memory = self._remember(prompts, context)
+        with intervene(self.model, *query), self.model.hooks(fwd_hooks=hooks):
+            return self.model.after(memory, self.encoding.encode_queries(queries).to(self.device), position)[..., 0].cpu()
+
+    def _remember(self, prompts: Prompts, context: Sequence[Intervention]) -> Any:
+        """Keys and values of contexts; those of the lab's own prompts are kept while they fit."""
+        if self._key in self._contexts:
+            return self._contexts[self._key]
+        with intervene(self.model, *context):
+            memory = self.model.remember(self.tokens(prompts)[:, :-1])
+        size = sum(t.numel() * t.element_size() for layer in memory for t in layer) * len(self.prompts) / len(prompts)
+        if self._key is not None and size <= REMEMBERED:
+            self._contexts[self._key] = memory
+        return memory
+
+    def _whole_prompts(
+        self, prompts: Prompts, queries: Tensor, context: Sequence[Intervention], query: Sequence[Intervention],
+        hooks: list[Any],
+    ) -> Tensor:  # fmt: skip
+        """Whole prompts for every point: attention that looks both ways leaves nothing to reuse."""
+        tokens = self.tokens(prompts)
+        n = tokens.shape[1]
+        edits = [At(tuple(range(n - 1)), i) for i in context] + [At((n - 1,), i) for i in query]
+        outs, seen = [], {name: [] for name, _ in hooks}
+        gather = [(name, lambda t, hook, s=seen[name]: s.append(_last(t, hook.name))) for name, _ in hooks]
+        for k in range(queries.shape[1]):
+            tokens = torch.cat([tokens[:, :-1], self.encoding.encode_queries(queries[:, k : k + 1]).to(self.device)], 1)
+            with intervene(self.model, *edits), self.model.hooks(fwd_hooks=gather):
+                outs.append(self.model(tokens)[:, -1, 0])
+        for name, read in hooks:
+            read(torch.cat(seen[name], 2 if name.endswith(("pattern", "scores")) else 1), hook=None)
+        return torch.stack(outs, 1).cpu()
+
+
+def facts(model: HookedTransformer, task: Task, encoding_name: str, error: dict[str, Any]) -> dict[str, Any]:
+    """What a judge may know about a model without having it: its config, task and in-distribution error."""
+    config = {key: value for key, value in encode(model.cfg).items() if key != "kind"}
+    return {
+        "config": config, "task": encode(task), "encoding": encoding_name, "n_points": task.n_points,
+        "norms": list(model.norms), "n_parameters": sum(p.numel() for p in model.parameters()),
+        "in_distribution": error, "r2": error["r2"],
+    }  # fmt: skip
+
+
+def _chunks(n: int) -> list[slice]:
+    return [slice(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]
+
+
+def _reader(watch: Watch, name: str, rows: slice) -> Callable[..., None]:
+    return lambda t, hook: watch(name, t.cpu(), rows)
+
+
+def _last(t: Tensor, name: str) -> Tensor:
+    """The last query's part of an activation."""
+    return t[:, :, -1:] if name.endswith(("pattern", "scores")) else t[:, -1:]

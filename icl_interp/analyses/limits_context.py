@@ -1,0 +1,244 @@
+"""The claims of `limits` about the context far out: it is erased, and without a norm f becomes one line."""
+
+import numpy as np
+import torch
+
+from icl_interp.analyses import far
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.limits_layernorm import SCOPE
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, measurement, register
+from icl_interp.provenance import generator
+from icl_interp.resampling import Interval, bootstrap, slope
+from icl_interp.results import Curve, Matrix
+
+ERASED_AT = 1e4
+N_FOLDS = 8
+INF = float("inf")
+
+
+@measurement("context/information")
+def information(lab: Lab) -> Matrix:
+    """How well the function's coefficients predict f far out: what it still tells about the context.
+
+    Cross-validated least squares over functions (no function is in training and test at once) of f at +-1e4 on the
+    coefficients and their products; the null is the same with coefficients permuted over functions.
+    """
+    f = lab.sweep([ERASED_AT, -ERASED_AT])
+    order = torch.randperm(lab.n_functions, generator=generator(lab.seed, "context/permutation"))
+    parameters = lab.prompts.parameters
+    permuted = parameters.view(lab.n_functions, lab.n_contexts, -1)[order].flatten(0, 1)
+    rows = []
+    for target in f.T:
+        for inputs in (parameters, permuted):
+            residual, total = _cross_validated(_products(inputs), target, lab.prompts.function, lab.n_functions)
+            rows.append(np.stack([lab.by_function(residual), lab.by_function(total)]))
+    values = np.reshape(rows, (2, 2, 2, lab.n_functions))
+    axes = {
+        "direction": ("+", "-"), "inputs": ("coefficients", "permuted"), "statistic": ("residual", "total"),
+        "function": tuple(range(lab.n_functions)),
+    }  # fmt: skip
+    return Matrix(values, axes, note=f"{N_FOLDS}-fold cross-validation over functions, at |x| = {ERASED_AT:.0e}")
+
+
+@measurement("context/swap")
+def swap(lab: Lab) -> Curve:
+    """Squared change of f when another function's context is put before the same query, in distribution and far out."""
+    xs = [lab.inner[1], ERASED_AT]
+    f = lab.sweep(xs)
+    # Every context meets the same queries, so another function's context is another row.
+    other = f.roll(lab.n_contexts, 0)
+    return Curve(lab.by_function((f - other).square()), {"function": tuple(range(lab.n_functions)), "x": tuple(xs)})
+
+
+
+
+def _products(parameters: torch.Tensor) -> torch.Tensor:
+    """1, each coefficient, and each product of two."""
+    one = torch.ones_like(parameters[:, :1])
+    first, second = torch.triu_indices(parameters.shape[1], parameters.shape[1])
+    return torch.cat([one, parameters, parameters[:, first] * parameters[:, second]], 1)
+
+
+def _cross_validated(
+    features: torch.Tensor, target: torch.Tensor, function: torch.Tensor, n_functions: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Squared error of the held-out prediction and of the held-out mean, for each prompt."""
+    # Relative to its spread: far out f may vary by 1e-4 only, and that is what is to be explained.
+    target = (target - target.mean()) / target.std().clamp(min=1e-300)
+    residual, total = torch.empty_like(target), torch.empty_like(target)
+    for fold in range(N_FOLDS):
+        test = function % N_FOLDS == fold
+        fit = torch.linalg.lstsq(features[~test], target[~test, None], driver="gelsd").solution[:, 0]
+        residual[test] = (target[test] - features[test] @ fit).square()
+        total[test] = (target[test] - target[~test].mean()).square()
+    return residual, total
+
+
+# ---- the context is erased ------------------------------------------------------------------------------------------
+
+
+def _variance(moments: np.ndarray) -> np.ndarray:
+    """Variance over all prompts from means over functions: moments is (..., statistic) with mean and mean square."""
+    return np.maximum(moments[..., 1] - moments[..., 0] ** 2, 0.0)
+
+
+def spread(curve: Curve) -> np.ndarray:
+    """Standard deviation of f over functions and contexts, at each x."""
+    return np.sqrt(_variance(np.moveaxis(curve.values.mean(1), 0, -1)))
+
+
+def _amplitude(far_curve: Curve, near: Curve) -> Interval:
+    out = np.isclose(np.abs(far_curve.x), ERASED_AT)
+
+    def ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.sqrt(_variance(np.moveaxis(a, 1, -1)).mean(-1) / _variance(np.moveaxis(b, 1, -1)).mean(-1))
+
+    return bootstrap(ratio, np.moveaxis(far_curve.values[..., out], 1, 0), np.moveaxis(near.values, 1, 0))
+
+
+def _decay(curve: Curve) -> float:
+    """Log-log slope of the spread over 1e3 .. 1e5; -inf where it has sunk into rounding."""
+    sd, size = spread(curve), np.abs(curve.values[0]).mean(0)
+    slopes = []
+    for sign in (1, -1):
+        keep = (sign * curve.x > 0.9e3) & (sign * curve.x < 1.1e5)
+        if not (sd[keep] > 1e-9 * size[keep]).all():
+            slopes.append(-INF)
+        else:
+            slopes.append(float(slope(np.log(np.abs(curve.x[keep])), np.log(sd[keep]))))
+    return max(slopes)
+
+
+def r_squared(info: Matrix, inputs: str) -> Interval:
+    """Cross-validated R2, the mean of both directions, with its interval over functions."""
+    residual, total = (info.at(inputs=inputs, statistic=s).mean(0) for s in ("residual", "total"))
+    return bootstrap(lambda a, b: 1 - a / b, residual, total)
+
+
+def judge_erased(results: Results, facts: Facts) -> Judgement:
+    """Does f still differ between contexts far out, and does it still tell which function they show?"""
+    curve, near = results["far/intact"], results["far/in distribution"]
+    amplitude, decay = _amplitude(curve, near), _decay(curve)
+    info, null = (r_squared(results["context/information"], i) for i in ("coefficients", "permuted"))
+    readable = np.isfinite(decay)
+    reason = f"the spread of f over contexts at |x| = {ERASED_AT:.0e} is {amplitude.value:.2g} of that in distribution"
+    reason += f" and goes like |x|^{decay:.2f}" if readable else " (below the resolution of float64)"
+    if readable:
+        reason += f"; what is left follows the function with R2 {info.value:.2f} (permuted: {null.value:.2f})"
+    verdict = None
+    if amplitude.high <= 0.05:
+        verdict = "supported" if decay <= -0.9 else "inconclusive"
+        told = readable and info.low > 0.5
+        reason += ": attenuated, but not erased as information" if told else ": erased"
+    moved = np.sqrt(results["context/swap"].values.mean(0))
+    causal = {
+        "intervention": "put another function's context before the same query",
+        "effect": float(moved[1] / moved[0]) if moved[0] > 0 else float("nan"),
+        "change of f in distribution": float(moved[0]), "change of f far out": float(moved[1]),
+    }  # fmt: skip
+    details = (
+        {"statistic": "slope of the spread", "value": decay},
+        {"statistic": "information R2", "value": info.value, "low": info.low, "high": info.high},
+        {"statistic": "R2 with permuted coefficients", "value": null.value, "low": null.low, "high": null.high},
+    )
+    twin = Estimate.of("spread far / in distribution", _amplitude(*(results["twin/" + n] for n in (
+        "far/decades", "far/in distribution"))))  # fmt: skip
+    return Judgement(
+        Estimate.of("spread far / in distribution", amplitude), reason + ".", verdict,
+        SCOPE + f"|x| = {ERASED_AT:.0e}", causal=causal, twin=twin, details=details,
+    )  # fmt: skip
+
+
+# ---- one line per direction -----------------------------------------------------------------------------------------
+
+
+def _departures(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Slope, intercept and curvature of every context's line: each (direction, function, context)."""
+    x = np.stack([far.LINE, -far.LINE])[:, :, None, None]
+    slopes = (ends[:, 2] - ends[:, 0]) / (x[:, 2] - x[:, 0])
+    intercepts = ends[:, 0] - slopes * x[:, 0]
+    off = ends[:, 1] - intercepts - slopes * x[:, 1]
+    return slopes, intercepts, off / np.maximum(np.abs(ends[:, 2] - ends[:, 0]), np.finfo(float).tiny)
+
+
+def _departure(ends: np.ndarray) -> Interval:
+    """The larger of curvature (root mean square) and sd(slope) / |slope|, over both directions."""
+    slopes, _, curvature = _departures(ends)
+    per_function = np.stack([slopes.mean(-1), (slopes**2).mean(-1), (curvature**2).mean(-1)], -1)
+
+    def worst(mean: np.ndarray) -> np.ndarray:
+        slope_mean, square, bend = mean[..., 0], mean[..., 1], mean[..., 2]
+        # Below 1e-14 of the square the difference is rounding, not spread.
+        variance = np.maximum(square - slope_mean**2 - 1e-14 * square, 0)
+        varied = np.sqrt(variance) / np.maximum(np.abs(slope_mean), np.finfo(float).tiny)
+        return np.maximum(varied, np.sqrt(bend)).max(-1)
+
+    return bootstrap(worst, np.moveaxis(per_function, 1, 0))
+
+
+def judge_linear(results: Results, facts: Facts) -> Judgement:
+    """Is f one line in each direction, the same slope whatever the context says?"""
+    ends = results["far/ends"].values
+    departure = _departure(ends)
+    slopes, intercepts, curvature = _departures(ends)
+    details = tuple(
+        {
+            "direction": sign, "slope": float(s.mean()), "sd of slope over contexts": float(s.std()),
+            "intercept": float(b.mean()), "sd of intercept over contexts": float(b.std()),
+            "curvature": float(np.sqrt((k**2).mean())),
+        }
+        for sign, s, b, k in zip("+-", slopes, intercepts, curvature, strict=True)
+    )  # fmt: skip
+    up, down = details
+    reason = (
+        f"over 1e4 .. 1e6 f is {up['slope']:.4g} x + b upwards and {down['slope']:.4g} x + b' downwards; the worst "
+        f"departure (curvature, or spread of the slope over contexts) is {departure.value:.2g}. The right slope would "
+        "be the function's own"
+    )
+    twin = Estimate.of("departure from one line", _departure(results["twin/far/ends"].values))
+    scope = SCOPE + "|x| = 1e4 .. 1e6"
+    estimate = Estimate.of("departure from one line", departure, "relative")
+    return Judgement(estimate, reason + ".", scope=scope, twin=twin, details=details)
+
+
+def _without_norm(facts: Facts) -> str | None:
+    if facts["config"]["normalization_type"] is not None:
+        return "the model normalises; the claim is about models without"
+    return None
+
+
+register(
+    Claim(
+        id="limits.context_erased",
+        kind="architecture",
+        statement="Far from the data the prediction no longer depends on the context",
+        source="Naim & Asher (2025), section 6, Propositions 3 to 6",
+        criterion=Criterion(
+            "spread of f over contexts at 1e4 over that in distribution: <= 0.05, falling with a log-log slope <= -0.9 "
+            "/ > 0.2",
+            supported=(-INF, 0.05), contradicted=(0.2, INF), scale="log",
+        ),
+        measurements=(far.intact, far.in_distribution, information, swap),
+        twin=(far.decades, far.in_distribution),
+        judge=judge_erased,
+        figures=("context",),
+    )
+)  # fmt: skip
+
+register(
+    Claim(
+        id="limits.linear_asymptote",
+        kind="architecture",
+        statement="Without LayerNorm the output becomes one linear function of a far query, fixed by the weights",
+        source="Naim & Asher (2025), Proposition 5",
+        criterion=Criterion(
+            "curvature and sd(slope) / |slope| over 1e4 .. 1e6, the larger one, both directions: <= 1 % / > 10 %",
+            supported=(-INF, 0.01), contradicted=(0.1, INF), scale="log",
+        ),
+        measurements=(far.ends, far.intact, far.contexts),
+        twin=(far.ends,),
+        judge=judge_linear,
+        excluded=_without_norm,
+        figures=("far_query",),
+    )
+)  # fmt: skip

@@ -1,0 +1,247 @@
+"""Claims, criteria, verdicts and findings: from stored results to a judgement, without a model.
+
+A claim names the measurements it needs and a pure function that judges them. Its criterion is fixed in the code, before
+anything is measured. Judging stored results again takes milliseconds.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from icl_interp.errors import InputError, unknown
+from icl_interp.resampling import Interval
+from icl_interp.results import Result
+
+if TYPE_CHECKING:
+    from icl_interp.analyses.lab import Lab
+
+Verdict = Literal["supported", "contradicted", "inconclusive", "not_applicable"]
+Kind = Literal["architecture", "learning"]
+Results = Mapping[str, Result]
+Facts = Mapping[str, Any]
+
+LEARNED_R2 = 0.9  # in-distribution R2 from which a model counts as having learned its task
+MIN_FUNCTIONS = 16  # functions below which a bootstrap over functions is not to be trusted
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """Where an estimate must lie for a verdict; what lies between the two regions is inconclusive.
+
+    Attributes:
+        text: the rule in words, with its thresholds.
+        supported: the region (low, high) that supports the claim.
+        contradicted: the region that contradicts it.
+        scale: how a figure should draw the axis.
+
+    >>> c = Criterion("at most 0.1 / above 0.2", supported=(-np.inf, 0.1), contradicted=(0.2, np.inf))
+    >>> c.verdict(Interval(0.05, 0.02, 0.08)), c.verdict(Interval(0.05, 0.02, 0.12))
+    ('supported', 'inconclusive')
+    """
+
+    text: str
+    supported: tuple[float, float]
+    contradicted: tuple[float, float]
+    scale: Literal["linear", "log"] = "linear"
+
+    def verdict(self, interval: Interval) -> Verdict:
+        """The region that holds the whole interval, if one does."""
+        for region, verdict in ((self.supported, "supported"), (self.contradicted, "contradicted")):
+            if region[0] <= interval.low and interval.high <= region[1]:
+                return verdict  # type: ignore[return-value]
+        return "inconclusive"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval and unit."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    unit: str = ""
+
+    @classmethod
+    def of(cls, name: str, interval: Interval, unit: str = "") -> "Estimate":
+        """An interval with a name."""
+        return cls(name, interval.value, interval.low, interval.high, unit)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a claim's judge says; `Claim.judge_results` turns it into a finding.
+
+    Attributes:
+        estimate: the effect size with its interval; None where nothing could be estimated.
+        reason: one or two sentences with the numbers that decide.
+        verdict: None to let the claim's criterion decide on the estimate.
+        scope: what the verdict holds for.
+        test: the quantity that the criterion reads, where it is not the estimate itself.
+        causal: the causal counterpart: intervention, effect, sham, cost.
+        twin: the same estimate on an untrained twin.
+        twin_verdict: its verdict: a learning claim that the twin "supports" too is at most inconclusive.
+        details: further numbers, a mapping a row (heads, signs, arms).
+    """
+
+    estimate: Estimate | None
+    reason: str
+    verdict: Verdict | None = None
+    scope: str = ""
+    test: Estimate | None = None
+    causal: dict[str, Any] | None = None
+    twin: Estimate | None = None
+    twin_verdict: Verdict | None = None
+    details: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A verdict on a claim about one model, with everything needed to check it. `to_dict` gives the report's schema."""
+
+    id: str
+    study: str
+    kind: Kind
+    statement: str
+    source: str
+    verdict: Verdict
+    reason: str
+    criterion: Criterion
+    estimate: Estimate | None = None
+    test: Estimate | None = None
+    scope: str = ""
+    causal: dict[str, Any] | None = None
+    twin: Estimate | None = None
+    details: tuple[dict[str, Any], ...] = ()
+    figures: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {**asdict(self), "details": list(self.details), "figures": list(self.figures)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Finding":
+        """The finding that `to_dict` wrote, also after a trip through JSON."""
+        criterion = {**data["criterion"]}
+        for region in ("supported", "contradicted"):
+            criterion[region] = tuple(float(bound) for bound in criterion[region])
+        parts = {
+            key: Estimate(**{k: v if k in ("name", "unit") else float(v) for k, v in data[key].items()})
+            if data[key] else None
+            for key in ("estimate", "test", "twin")
+        }  # fmt: skip
+        lists = {key: tuple(data[key]) for key in ("details", "figures")}
+        return cls(**{**data, **parts, **lists, "criterion": Criterion(**criterion)})
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A named measurement: a function of the lab. The lab runs each once, however many claims ask for it."""
+
+    name: str
+    function: "Callable[[Lab], Result]"
+
+    def __call__(self, lab: "Lab") -> Result:
+        """Measure."""
+        return self.function(lab)
+
+
+def measurement(name: str) -> "Callable[[Callable[[Lab], Result]], Measurement]":
+    """Decorator that names a measurement."""
+    return lambda function: Measurement(name, function)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A published statement and how it is put to the test.
+
+    Attributes:
+        id: "study.claim".
+        kind: *architecture* (follows from the design, so an untrained twin shows it too and serves as a positive
+            control) or *learning* (made by training, so the twin must fail and the model must have learned its task).
+        statement: what is claimed. source: by whom, where.
+        criterion: fixed before looking.
+        measurements: what must be measured on the model. twin: what must be measured on its untrained twin; such
+            results are stored as "twin/<name>".
+        judge: a pure function of the stored results and the facts about the model.
+        excluded: says why the claim cannot apply to a model with these facts, or None if it can.
+        figures: names of the report's figures that show it.
+    """
+
+    id: str
+    kind: Kind
+    statement: str
+    source: str
+    criterion: Criterion
+    measurements: tuple[Measurement, ...]
+    judge: Callable[[Results, Facts], Judgement]
+    twin: tuple[Measurement, ...] = ()
+    excluded: Callable[[Facts], str | None] = field(default=lambda facts: None)
+    figures: tuple[str, ...] = ()
+
+    @property
+    def study(self) -> str:
+        """The part of the id before the dot."""
+        return self.id.partition(".")[0]
+
+    def judge_results(self, results: Results, facts: Facts) -> Finding:
+        """The finding that these results give."""
+        reason = self.excluded(facts)
+        if reason:
+            judgement = Judgement(None, reason, "not_applicable")
+        else:
+            judgement = self.judge(results, facts)
+        verdict = judgement.verdict
+        if verdict is None:
+            e = judgement.test or judgement.estimate
+            known = e is not None and all(np.isfinite([e.low, e.high]))
+            verdict = self.criterion.verdict(Interval(e.value, e.low, e.high)) if known else "inconclusive"
+        reason = judgement.reason
+        if facts["n_functions"] < MIN_FUNCTIONS and verdict in ("supported", "contradicted"):
+            few = f"an interval from {facts['n_functions']} functions means little ({MIN_FUNCTIONS} needed)"
+            verdict, reason = "inconclusive", f"{reason} But {few}: raise n_prompts."
+        if self.kind == "learning" and verdict in ("supported", "contradicted"):
+            verdict, reason = self._gate(verdict, reason, judgement, facts)
+        return Finding(
+            self.id, self.study, self.kind, self.statement, self.source, verdict, reason, self.criterion,
+            judgement.estimate, judgement.test or judgement.estimate, judgement.scope, judgement.causal, judgement.twin, judgement.details, self.figures,
+        )  # fmt: skip
+
+    def _gate(self, verdict: Verdict, reason: str, judgement: Judgement, facts: Facts) -> tuple[Verdict, str]:
+        """What training made can only be asked of a model that learned, and not of what holds untrained too."""
+        r2 = facts["r2"]
+        if not r2 > LEARNED_R2:
+            return "inconclusive", (
+                f"{reason} But the model has not learned its task (in-distribution R2 {r2:.3f}, {LEARNED_R2} needed), "
+                "so this says nothing about what training made."
+            )
+        if verdict == "supported" and judgement.twin_verdict == "supported":
+            return "inconclusive", f"{reason} But an untrained twin passes as well, so training did not make it."
+        return verdict, reason
+
+
+REGISTRY: dict[str, Claim] = {}
+
+
+def register(claim: Claim) -> Claim:
+    """Add a claim: it then appears in every report. The id must be "study.claim" and new.
+
+    Raises:
+        InputError: the id is malformed or taken by another claim.
+    """
+    if claim.id.count(".") != 1:
+        raise InputError(f"a claim's id looks like 'study.claim', but got {claim.id!r}")
+    if REGISTRY.get(claim.id, claim) is not claim:
+        raise InputError(f"a claim called {claim.id!r} is registered already: choose another id")
+    REGISTRY[claim.id] = claim
+    return claim
+
+
+def select(ids: tuple[str, ...] | list[str] | None) -> list[Claim]:
+    """The registered claims with these ids, in the order of registration; all for None."""
+    for name in ids or ():
+        if name not in REGISTRY:
+            raise unknown("claim", name, REGISTRY)
+    return [claim for name, claim in REGISTRY.items() if ids is None or name in ids]

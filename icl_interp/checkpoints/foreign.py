@@ -1,0 +1,60 @@
+"""Models from elsewhere: anything with TransformerLens' config words, weight names and hook names."""
+
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import nn
+
+from icl_interp.errors import InputError
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import generator
+
+_BUFFERS = ("attn.mask", "attn.IGNORE")  # TransformerLens 2 and 3 keep these in the state dict
+TOLERANCE = 1e-4
+
+
+def adopt(model: Any) -> HookedTransformer:
+    """A `HookedTransformer` with the weights of a model that speaks TransformerLens' names.
+
+    The copy is checked against the original on random prompts, so a model that merely shares the names is refused.
+
+    Raises:
+        InputError: no config or weights of that form, tensors that do not fit (named), or other outputs.
+    """
+    if isinstance(model, HookedTransformer):
+        return model
+    if not isinstance(model, nn.Module) or not hasattr(model, "cfg"):
+        raise InputError(
+            "analyze takes a run folder, a bundled model's name, a Checkpoint, or a model with TransformerLens' hook "
+            f"names and a cfg, but got {type(model).__name__}"
+        )
+    state = {name: t for name, t in model.state_dict().items() if not name.endswith(_BUFFERS)}
+    words = {f.name: getattr(model.cfg, f.name) for f in fields(HookedTransformerConfig) if hasattr(model.cfg, f.name)}
+    if "embed.W_E" not in state or "unembed.W_U" not in state:
+        raise InputError("the model has no embed.W_E and unembed.W_U: its weights do not have TransformerLens' names")
+    words |= {"d_in": state["embed.W_E"].shape[0], "d_out": state["unembed.W_U"].shape[1]}
+    words["positional_embedding_type"] = "standard" if "pos_embed.W_pos" in state else "none"
+    copy = HookedTransformer(HookedTransformerConfig(**words))
+    wanted = copy.state_dict()
+    state.setdefault("embed.b_E", torch.zeros_like(wanted["embed.b_E"]))
+    for name in sorted({*state, *wanted}):
+        found = tuple(state[name].shape) if name in state else None
+        needed = tuple(wanted[name].shape) if name in wanted else None
+        if found != needed:
+            raise InputError(f"the tensor {name} has shape {found}, but this config asks for {needed}")
+    copy.load_state_dict(state)
+    _compare(copy.eval(), model)
+    return copy
+
+
+def _compare(copy: HookedTransformer, model: nn.Module) -> None:
+    tokens = torch.randn(2, copy.cfg.n_ctx, copy.cfg.d_in, generator=generator(0, "adopt"))
+    with torch.no_grad():
+        difference = float((copy(tokens) - model.eval()(tokens.to(next(model.parameters())))).abs().max())
+    if not difference <= TOLERANCE:
+        raise InputError(
+            f"the model's outputs differ by {difference:.1e} from those of a HookedTransformer with its config and "
+            "weights, so hook names would mean something else in it"
+        )

@@ -1,0 +1,227 @@
+"""What a probe is, how it is attached so that it can only read, and how prompts become the tokens it sees."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.errors import InputError
+from icl_interp.models import tokens as encodings
+from icl_interp.models.hooks import check_names
+from icl_interp.models.tokens import Encoding
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
+from icl_interp.results import Result
+
+Hook = tuple[str, Callable[..., Any]]
+# Token positions by kind: "x", "y" (or "xy" where one token shows both), and "query" for the last one.
+Positions = Mapping[str, Sequence[int]]
+
+
+@runtime_checkable
+class ModelWithEncoding(Protocol):
+    """A model that knows how it reads prompts: a checkpoint, for one."""
+
+    model: HookedTransformer
+    encoding: Encoding
+
+
+class Probe(ABC):
+    """A read-only measurement: functions at hook points that feed running statistics.
+
+    One's own needs a `name`, `hooks` and `results`. What its functions return is ignored, and one that edits an
+    activation in place is refused, so a probe never changes an output.
+
+    >>> import torch
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.probes.runner import probe
+    >>> from icl_interp.reductions import Extremes
+    >>> from icl_interp.results import Matrix
+    >>> class LargestActivation(Probe):
+    ...     name = "largest_activation"
+    ...
+    ...     def hooks(self, model, positions):
+    ...         self.seen = Extremes()
+    ...         return [(f"blocks.{i}.mlp.hook_post", self.look) for i in range(model.cfg.n_layers)]
+    ...
+    ...     def look(self, t, hook):
+    ...         self.seen.update(t.flatten())
+    ...
+    ...     def results(self):
+    ...         return {"value": Matrix(self.seen.maximum.cpu(), {})}
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, act_fn="relu"))
+    >>> list(probe(model, torch.zeros(3, 5, 1), [LargestActivation()]))
+    ['largest_activation.value']
+    """
+
+    name: ClassVar[str]
+
+    def refusal(self, model: HookedTransformer) -> str | None:
+        """Why this probe has nothing to measure in a model, or None if it has."""
+        return None
+
+    @abstractmethod
+    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+        """Start anew, with empty statistics.
+
+        Args:
+            positions: the token positions of each kind; every batch that follows has these.
+
+        Returns:
+            Pairs of a hook's name and a function `(activation, hook)` that reads it.
+        """
+
+    @abstractmethod
+    def results(self) -> dict[str, Result]:
+        """What the batches since `hooks` add up to, by name."""
+
+
+@contextmanager
+def observe(model: HookedTransformer, *probes: Probe, positions: Positions) -> Iterator[HookedTransformer]:
+    """Attach probes to a model that you run yourself; afterwards ask each for its `results()`.
+
+    `probe` does this for whole prompts. By hand it serves other ways to run a model: under interventions (attach the
+    probe inside: it then sees what they left), or with alternative last tokens, whose axis holds queries only:
+
+    >>> import torch
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.probes.attention import AttentionEntropy
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2))
+    >>> memory, entropy = model.remember(torch.randn(4, 6, 1)), AttentionEntropy()
+    >>> with observe(model, entropy, positions={"query": range(3)}):
+    ...     out = model.after(memory, torch.randn(4, 3, 1), position=6)
+    >>> entropy.results()["visible_keys"].at(layer=0, position="query", statistic="mean")
+    array([7., 7.])
+    """
+    with model.hooks(fwd_hooks=started(model, probes, positions)):
+        yield model
+
+
+def started(model: HookedTransformer, probes: Sequence[Probe], positions: Positions) -> list[Hook]:
+    """Fresh hooks of several probes, each made read-only.
+
+    Raises:
+        InputError: a probe has nothing to measure in this model, two have one name, or a hook does not exist.
+    """
+    hooks: list[Hook] = []
+    for p in probes:
+        if not isinstance(p, Probe):
+            raise InputError(f"a probe must be an instance of Probe, for example ResidualStream(), but got {p!r}")
+        if reason := p.refusal(model):
+            raise InputError(f"probe {p.name}: {reason}")
+        hooks += [(name, _read_only(p, name, function)) for name, function in p.hooks(model, positions)]
+    names = [p.name for p in probes]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two probes are called {name!r}, so their results would mix: run one after the other")
+    check_names([name for name, _ in hooks], model.hook_dict)
+    return hooks
+
+
+def _read_only(owner: Probe, name: str, function: Callable[..., Any]) -> Callable[..., None]:
+    def read(t: Tensor, hook: Any) -> None:
+        # Torch counts the edits of every tensor, except of those made in inference mode.
+        edits = None if t.is_inference() else t._version
+        function(t, hook=hook)
+        if edits is not None and t._version != edits:
+            raise InputError(f"probe {owner.name} edited {name} in place; a probe may only read (to edit, intervene)")
+
+    return read
+
+
+class Batch(NamedTuple):
+    """Tokens and the kinds of their positions."""
+
+    tokens: Float[Tensor, "batch token d_in"]
+    positions: dict[str, list[int]]
+
+
+Source = Prompts | Tensor | Iterable[Prompts | Tensor]
+
+
+def resolve(
+    model: HookedTransformer | ModelWithEncoding, encoding: Encoding | None
+) -> tuple[HookedTransformer, Encoding | None]:
+    """The model itself, and its encoding if one is given or comes with it."""
+    if isinstance(model, ModelWithEncoding):
+        return model.model, encoding or model.encoding
+    if not isinstance(model, HookedTransformer):
+        raise InputError(f"expected a HookedTransformer or a Checkpoint, but got {model!r}: load a path or name first")
+    return model, encoding
+
+
+def prompts_of(prompts: Source, batch_size: int) -> Iterator[Prompts | Tensor]:
+    """Prompts or tokens in pieces of at most `batch_size`, read from a stream one at a time.
+
+    Raises:
+        InputError: `batch_size` below 1, or something that is neither prompts nor tokens `(batch, token, d_in)`.
+    """
+    if batch_size < 1:
+        raise InputError(f"batch_size must be at least 1, but got {batch_size}")
+    if isinstance(prompts, (Prompts, Tensor)):
+        prompts = [prompts]
+    elif not isinstance(prompts, Iterable):
+        raise _not_prompts(prompts)
+    for item in prompts:
+        if not isinstance(item, (Prompts, Tensor)):
+            raise _not_prompts(item)
+        if isinstance(item, Tensor) and (item.ndim != 3 or not item.shape[1]):
+            raise InputError(f"tokens must have shape (batch, token, d_in), but got {tuple(item.shape)}")
+        for start in range(0, len(item), batch_size):
+            yield item[start : start + batch_size]
+
+
+def batches(
+    model: HookedTransformer, prompts: Source, encoding: Encoding | None, batch_size: int
+) -> Iterator[Batch]:
+    """Tokens for the model, `batch_size` prompts at a time.
+
+    Raises:
+        InputError: what `prompts_of` refuses; no prompts at all; prompts of different lengths; tokens that are not
+            whole prompts of the encoding.
+    """
+    first: int | None = None
+    for piece in prompts_of(prompts, batch_size):
+        if isinstance(piece, Prompts):
+            chosen = encoding or encodings.infer(model.cfg.d_in, piece.xs.shape[-1])
+            tokens, kinds = chosen.encode(piece), chosen.kinds(piece.n_points)
+        else:
+            tokens, kinds = piece, _kinds(piece, encoding)
+        first = first or len(kinds)
+        if len(kinds) != first:
+            raise InputError(
+                f"the prompts of a stream must be equally long, but some have {first} tokens and some {len(kinds)}"
+            )
+        yield Batch(tokens.to(model.unembed.W_U), _positions(kinds))
+    if first is None:
+        raise InputError("there are no prompts to probe: the stream is empty")
+
+
+def _kinds(tokens: Tensor, encoding: Encoding | None) -> tuple[str, ...]:
+    n = tokens.shape[1]
+    if encoding is None:
+        return ("token",) * n
+    n_points = encoding.n_points(n)
+    if encoding.n_tokens(n_points) != n:
+        raise InputError(
+            f"{n} tokens are no whole {encodings.name_of(encoding)} prompt, which ends with its query: "
+            f"one of {n_points} points has {encoding.n_tokens(n_points)}"
+        )
+    return encoding.kinds(n_points)
+
+
+def _positions(kinds: Sequence[str]) -> dict[str, list[int]]:
+    """Positions by kind; the last token is the query, whatever it shows."""
+    positions: dict[str, list[int]] = {}
+    for i, kind in enumerate(kinds[:-1]):
+        positions.setdefault(kind, []).append(i)
+    return {**positions, "query": [len(kinds) - 1]}
+
+
+def _not_prompts(item: object) -> InputError:
+    return InputError(
+        f"expected Prompts, tokens (batch, token, d_in), or an iterable of these, but got {type(item).__name__}"
+    )

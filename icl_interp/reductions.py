@@ -1,0 +1,192 @@
+"""Statistics of a stream in constant memory: each takes batches, and two of them can be merged into one.
+
+All of them work in float64 whatever comes in, keep their state where the batches live, and give the same numbers (up to
+rounding) however the stream was cut or merged. Rows, the first axis of a batch, are what is reduced.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from icl_interp.errors import InputError
+
+
+class Moments:
+    """Count, mean and variance of every element of a row.
+
+    Merging: n = n_a + n_b, delta = mean_b - mean_a, mean = mean_a + delta n_b / n, M = M_a + M_b + delta^2 n_a n_b / n
+    with M the sum of squared deviations. Nothing cancels, also where the mean is far larger than the spread.
+
+    Source: Chan, Golub & LeVeque (1983), "Algorithms for computing the sample variance: analysis and
+    recommendations", section 2.
+
+    Attributes:
+        count: rows seen, for each element, `(*shape)`.
+        mean: `(*shape)`; 0 where nothing was seen (`result` says NaN there).
+
+    >>> m = Moments()
+    >>> m.update(torch.tensor([[1.0, 1e9], [3.0, 1e9 + 2]], dtype=torch.float64))
+    >>> m.mean.tolist(), m.variance.tolist()
+    ([2.0, 1000000001.0], [1.0, 1.0])
+    """
+
+    def __init__(self) -> None:
+        # Scalars until the first batch tells the shape.
+        self.count = torch.zeros((), dtype=torch.float64)
+        self.mean = torch.zeros((), dtype=torch.float64)
+        self._squares = torch.zeros((), dtype=torch.float64)
+
+    def update(self, batch: Float[Tensor, "row *shape"], where: Bool[Tensor, "row *shape"] | None = None) -> None:
+        """Add rows; with `where`, only the elements at which it is true.
+
+        Raises:
+            InputError: rows of another shape than before.
+        """
+        part = Moments()
+        values = batch.detach().double()
+        if where is None:
+            where = torch.ones_like(values, dtype=torch.bool)
+        part.count = where.sum(0).double()
+        # What is left out may be NaN, and NaN times 0 is NaN: hence `where` and no products.
+        part.mean = values.where(where, 0.0).sum(0) / part.count.clamp(min=1)
+        part._squares = (values - part.mean).where(where, 0.0).square().sum(0)
+        self.merge(part)
+
+    def merge(self, other: "Moments") -> None:
+        """Add all that another one has seen."""
+        _same_shape(self.count, other.count, self._empty or other._empty)
+        count = self.count + other.count
+        share = other.count / count.clamp(min=1)
+        delta = other.mean - self.mean
+        self._squares = self._squares + other._squares + delta.square() * self.count * share
+        self.mean = self.mean + delta * share
+        self.count = count
+
+    @property
+    def _empty(self) -> bool:
+        return self.count.ndim == 0 and not self.count
+
+    @property
+    def variance(self) -> Float[Tensor, "*shape"]:
+        """Mean squared deviation (divided by n, as LayerNorm's); NaN where nothing was seen."""
+        return self._squares / self.count
+
+    @property
+    def std(self) -> Float[Tensor, "*shape"]:
+        """Root of the variance."""
+        return self.variance.sqrt()
+
+    @property
+    def result(self) -> Float[Tensor, "*shape statistic"]:
+        """Mean and standard deviation on a last axis; NaN where nothing was seen."""
+        return torch.stack([self.mean.where(self.count > 0, torch.nan), self.std], -1)
+
+
+class Extremes:
+    """Smallest and largest value of every element of a row. A NaN stays in sight: both become NaN.
+
+    Attributes:
+        minimum: `(*shape)`. maximum: `(*shape)`.
+
+    >>> e = Extremes()
+    >>> e.update(torch.tensor([[1.0, 5.0], [3.0, 4.0]]))
+    >>> e.minimum.tolist(), e.maximum.tolist()
+    ([1.0, 4.0], [3.0, 5.0])
+    """
+
+    def __init__(self) -> None:
+        self.minimum = torch.tensor(torch.inf, dtype=torch.float64)
+        self.maximum = torch.tensor(-torch.inf, dtype=torch.float64)
+
+    def update(self, batch: Float[Tensor, "row *shape"]) -> None:
+        """Add rows.
+
+        Raises:
+            InputError: rows of another shape than before.
+        """
+        if len(batch):
+            part = Extremes()
+            part.minimum, part.maximum = batch.detach().double().aminmax(dim=0)
+            self.merge(part)
+
+    def merge(self, other: "Extremes") -> None:
+        """Add all that another one has seen."""
+        _same_shape(self.minimum, other.minimum, self._empty or other._empty)
+        self.minimum = torch.minimum(self.minimum.to(other.minimum.device), other.minimum)
+        self.maximum = torch.maximum(self.maximum.to(other.maximum.device), other.maximum)
+
+    @property
+    def _empty(self) -> bool:
+        return self.minimum.ndim == 0 and bool(self.minimum > self.maximum)
+
+
+class Gram:
+    """Mean and covariance of vectors: the centred Gram matrix, merged as in `Moments`.
+
+    Attributes:
+        count: vectors seen.
+        mean: `(d)`.
+
+    >>> g = Gram()
+    >>> g.update(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
+    >>> g.covariance.tolist(), g.spectrum.tolist(), float(g.participation_ratio)
+    ([[1.0, 0.0], [0.0, 0.0]], [1.0, 0.0], 1.0)
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = torch.zeros((), dtype=torch.float64)
+        self._squares = torch.zeros((), dtype=torch.float64)
+
+    def update(self, batch: Float[Tensor, "row d"]) -> None:
+        """Add vectors.
+
+        Raises:
+            InputError: vectors of another length than before.
+        """
+        if len(batch):
+            part = Gram()
+            values = batch.detach().double()
+            part.count, part.mean = len(values), values.mean(0)
+            centred = values - part.mean
+            part._squares = centred.T @ centred
+            self.merge(part)
+
+    def merge(self, other: "Gram") -> None:
+        """Add all that another one has seen."""
+        _same_shape(self.mean, other.mean, not (self.count and other.count))
+        count = self.count + other.count
+        share = other.count / max(count, 1)
+        delta = other.mean - self.mean
+        self._squares = self._squares + other._squares + delta[..., None] * delta * self.count * share
+        self.mean = self.mean + delta * share
+        self.count = count
+
+    @property
+    def covariance(self) -> Float[Tensor, "d d"]:
+        """E (v - E v)(v - E v)^T, divided by n."""
+        if not self.count:
+            raise InputError("there is no covariance of no vectors: update with some first")
+        return self._squares / self.count
+
+    @property
+    def spectrum(self) -> Float[Tensor, " d"]:
+        """Eigenvalues of the covariance, largest first; rounding below 0 is cut off."""
+        return torch.linalg.eigvalsh(self.covariance).flip(0).clamp(min=0)
+
+    @property
+    def participation_ratio(self) -> Float[Tensor, ""]:
+        """(sum_i l_i)^2 / sum_i l_i^2 over the eigenvalues: how many directions share the variance, from 1 to d.
+
+        NaN where nothing varies. Source: Abbott, Rajan & Sompolinsky (2011), "Interactions between intrinsic and
+        stimulus-evoked activity in recurrent neural networks".
+        """
+        # The traces of C and C^2: the same numbers without a decomposition.
+        covariance = self.covariance
+        return covariance.trace().square() / covariance.square().sum()
+
+
+def _same_shape(mine: Tensor, other: Tensor, anything_goes: bool) -> None:
+    # Broadcasting would pass over it in silence.
+    if not anything_goes and mine.shape != other.shape:
+        raise InputError(f"rows of shape {tuple(other.shape)} cannot join rows of shape {tuple(mine.shape)}")

@@ -1,0 +1,17 @@
+"""Set-up that has to happen before any test file, and so before icl_interp or torch, is imported."""
+
+import os
+
+import hypothesis
+from jaxtyping import install_import_hook
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # transformer_lens would look things up on a hub, and wait for it
+if "PYTEST_XDIST_WORKER" in os.environ:  # workers that take all the cores each only slow one another down
+    os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+# The shapes and dtypes written in annotations are checked at run time, here only.
+install_import_hook("icl_interp", "helpers.check_types")
+
+# The same examples on every run and every machine; a slow machine is no failure.
+hypothesis.settings.register_profile("icl_interp", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("icl_interp")

@@ -1,0 +1,189 @@
+"""Running statistics: however a stream is cut, ordered and merged, they equal numpy's on the whole of it."""
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from icl_interp.errors import InputError
+from icl_interp.reductions import Extremes, Gram, Moments
+
+NUMBERS = st.floats(-1e6, 1e6, allow_subnormal=False)
+ROWS = hnp.arrays(np.float64, st.tuples(st.integers(1, 24), st.integers(1, 4)), elements=NUMBERS)
+
+
+def of_whole(kind, data):
+    """The same numbers by numpy, from all rows at once."""
+    if issubclass(kind, Moments):
+        return {"mean": data.mean(0), "variance": data.var(0)}
+    if kind is Extremes:
+        return {"minimum": data.min(0), "maximum": data.max(0)}
+    covariance = np.cov(data.T, bias=True).reshape(data.shape[1], -1)
+    return {
+        "mean": data.mean(0),
+        "covariance": covariance,
+        "spectrum": np.linalg.eigvalsh(covariance)[::-1].clip(0),
+    }
+
+
+def fed(state, parts):
+    for part in parts:
+        state.update(torch.from_numpy(part))
+    return state
+
+
+def check_stream(kind, data, pieces, updated_by=fed):
+    state = updated_by(kind(), pieces)
+    scale = max(1.0, float(np.abs(data).max()))
+    for name, expected in of_whole(kind, data).items():
+        power = 2 if name in ("variance", "covariance", "spectrum") else 1
+        np.testing.assert_allclose(
+            getattr(state, name).numpy(), expected, rtol=1e-9, atol=1e-12 * scale**power, err_msg=name
+        )
+
+
+def merged(state, parts):
+    """Every part by itself, then merged as a tree."""
+    states = [fed(type(state)(), [part]) for part in parts]
+    while len(states) > 1:
+        states[0].merge(states.pop())
+        states.append(states.pop(0))
+    return states[0]
+
+
+KINDS = pytest.mark.parametrize("kind", [Moments, Extremes, Gram])
+
+
+@KINDS
+@given(data=ROWS, cuts=st.lists(st.integers(0, 24), max_size=5), order=st.randoms(use_true_random=False))
+def test_pieces_in_any_order_equal_the_whole(kind, data, cuts, order):
+    pieces = np.split(data, sorted(cuts))  # some are empty
+    order.shuffle(pieces)
+    check_stream(kind, data, pieces)
+    check_stream(kind, data, pieces, merged)
+
+
+@KINDS
+def test_a_lost_piece_is_noticed(kind):
+    data = np.arange(12.0).reshape(6, 2)
+    check_stream(kind, data, [data[:4], data[4:]])
+    must_fail(check_stream, kind, data, [data[:4]])
+
+
+class SumsOfSquares(Moments):
+    """The textbook one-pass formula E v^2 - (E v)^2, which cancels."""
+
+    def update(self, batch, where=None):
+        self._raw = getattr(self, "_raw", 0) + batch.square().sum(0)
+        super().update(batch, where)
+
+    @property
+    def variance(self):
+        return self._raw / self.count - self.mean.square()
+
+
+class ForgetsTheDistance(Moments):
+    """Adds up squared deviations without the distance between the means."""
+
+    def merge(self, other):
+        squares = self._squares + other._squares
+        super().merge(other)
+        self._squares = squares
+
+
+def check_far_from_zero(kind):
+    """Spread 1 around 1e8: squares need 16 digits more than float64 has."""
+    data = 1e8 + np.random.default_rng(0).normal(size=(4000, 2))
+    state = fed(kind(), np.split(data, 40))
+    np.testing.assert_allclose(state.variance.numpy(), data.var(0), rtol=1e-8)
+
+
+def test_moments_do_not_cancel():
+    check_far_from_zero(Moments)
+    must_fail(check_far_from_zero, SumsOfSquares)
+
+
+def test_moments_count_the_distance_between_batches():
+    data = np.array([[0.0], [0.0], [5.0], [5.0]])
+    check_stream(Moments, data, [data[:2], data[2:]])
+    must_fail(check_stream, ForgetsTheDistance, data, [data[:2], data[2:]])
+
+
+def test_float32_batches_are_reduced_in_float64():
+    data = (1e4 + np.random.default_rng(0).normal(size=(1000, 3))).astype(np.float32)
+    state = fed(Moments(), [data])
+    np.testing.assert_allclose(state.variance.numpy(), data.astype(np.float64).var(0), rtol=1e-10)
+    assert state.mean.dtype == fed(Extremes(), [data]).minimum.dtype == fed(Gram(), [data]).mean.dtype == torch.float64
+
+
+@given(
+    data=ROWS, cut=st.integers(0, 24), seed=st.integers(0, 9), share=st.sampled_from([0.0, 0.3, 0.8])
+)
+def test_moments_leave_out_what_where_says(data, cut, seed, share):
+    keep = np.random.default_rng(seed).random(data.shape) < share
+    holes = torch.from_numpy(np.where(keep, data, np.nan))
+    state = Moments()
+    for part, where in zip(np.split(holes, [cut]), np.split(torch.from_numpy(keep), [cut]), strict=True):
+        state.update(part, where=where)
+    with np.errstate(all="ignore"):
+        masked = np.ma.masked_array(data, ~keep)
+        mean, std = masked.mean(0).filled(np.nan), masked.std(0).filled(np.nan)
+    scale = max(1.0, float(np.abs(data).max()))
+    np.testing.assert_array_equal(state.count.numpy(), keep.sum(0))
+    np.testing.assert_allclose(state.result.numpy(), np.stack([mean, std], -1), rtol=1e-6, atol=1e-7 * scale)
+
+
+@given(hnp.arrays(np.float64, (12, 3), elements=st.floats(-10, 10)))
+def test_participation_ratio_is_that_of_the_spectrum(data):
+    gram = fed(Gram(), [data])
+    spectrum = gram.spectrum.numpy()
+    if spectrum[0] < 1e-6:
+        return
+    assert float(gram.participation_ratio) == pytest.approx(spectrum.sum() ** 2 / (spectrum**2).sum(), rel=1e-6)
+
+
+def test_participation_ratio_counts_directions():
+    for k in (1, 2, 3):
+        data = np.concatenate([np.eye(3)[:k], -np.eye(3)[:k]])
+        assert float(fed(Gram(), [data]).participation_ratio) == pytest.approx(k)
+    assert np.isnan(float(fed(Gram(), [np.ones((4, 3))]).participation_ratio))
+
+
+def test_rows_of_any_shape():
+    data = np.random.default_rng(0).normal(size=(20, 2, 3))
+    state = fed(Moments(), np.split(data, 4))
+    np.testing.assert_allclose(state.variance.numpy(), data.var(0), rtol=1e-12)
+    scalars = fed(Moments(), [data[:, 0, 0], data[:, 1, 1]])
+    assert scalars.count.shape == ()
+    assert scalars.count == 40
+
+
+def test_nothing_seen_is_nan():
+    assert Moments().result.isnan().all()
+    with pytest.raises(InputError, match="no covariance of no vectors"):
+        Gram().spectrum  # noqa: B018
+
+
+def test_nan_stays_in_sight():
+    extremes = fed(Extremes(), [np.array([1.0, np.nan]), np.array([2.0])])
+    assert extremes.minimum.isnan()
+    assert extremes.maximum.isnan()
+    assert fed(Moments(), [np.array([1.0, np.nan]), np.array([2.0])]).mean.isnan()
+
+
+@KINDS
+def test_rows_of_another_shape_are_refused(kind):
+    state = fed(kind(), [np.ones((4, 3))])
+    # Broadcasting would take this one silently.
+    with pytest.raises(InputError, match=r"rows of shape \(1,\) cannot join rows of shape \(3,\)"):
+        state.update(torch.ones(4, 1, dtype=torch.float64))
+
+
+def test_gradients_do_not_pile_up():
+    batch = torch.ones(4, 3, requires_grad=True) * 2
+    for state, tensor in ((Moments(), "mean"), (Extremes(), "minimum"), (Gram(), "mean")):
+        state.update(batch)
+        assert not getattr(state, tensor).requires_grad
