@@ -45,7 +45,7 @@ class GPT2(nn.Module):
 
 def variants() -> dict[str, tuple[nn.Module, Callable[[Tensor], Tensor]]]:
     """Each model, and how to get its predictions at the positions that are read."""
-    cfg = HookedTransformerConfig(n_layers=LAYERS, d_model=WIDTH, n_heads=HEADS, n_ctx=TOKENS, act_fn="gelu_new")
+    cfg = HookedTransformerConfig(n_layers=LAYERS, d_model=WIDTH, n_heads=HEADS, n_ctx=TOKENS)
     ours, fused, gpt2 = HookedTransformer(cfg), HookedTransformer(cfg), GPT2()
     for block in fused.blocks:
         block.attn.fused = True

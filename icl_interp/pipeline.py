@@ -91,12 +91,11 @@ def _measure(lab: Lab, claims: list[verdicts.Claim], progress: bool) -> dict[str
     """Everything the claims need, each measurement once; the untrained twin's under "twin/"."""
     wanted = {m.name: m for claim in claims for m in claim.measurements}
     of_twin = {f"twin/{m.name}": m for claim in claims for m in claim.twin}
-    results = {}
     bar = tqdm({**wanted, **of_twin}.items(), desc="measuring", leave=False, disable=None if progress else True)
     for name, measurement in bar:
         bar.set_postfix_str(name, refresh=False)
-        results[name] = (lab.twin if name in of_twin else lab).measure(measurement)
-    return results
+        (lab.twin if name in of_twin else lab).measure(measurement)
+    return lab.results
 
 
 def _loaded(checkpoint: Any, task: Task | None, encoding: Encoding | str | None) -> Checkpoint:

@@ -119,9 +119,7 @@ def test_float32_batches_are_reduced_in_float64():
     assert state.mean.dtype == fed(Extremes(), [data]).minimum.dtype == fed(Gram(), [data]).mean.dtype == torch.float64
 
 
-@given(
-    data=ROWS, cut=st.integers(0, 24), seed=st.integers(0, 9), share=st.sampled_from([0.0, 0.3, 0.8])
-)
+@given(data=ROWS, cut=st.integers(0, 24), seed=st.integers(0, 9), share=st.sampled_from([0.0, 0.3, 0.8]))
 def test_moments_leave_out_what_where_says(data, cut, seed, share):
     keep = np.random.default_rng(seed).random(data.shape) < share
     holes = torch.from_numpy(np.where(keep, data, np.nan))

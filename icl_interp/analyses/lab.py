@@ -81,6 +81,12 @@ class Lab:
             self._results[measurement.name] = measurement(self)
         return self._results[measurement.name]
 
+    @property
+    def results(self) -> dict[str, Result]:
+        """All results so far; those of the untrained twin under "twin/"."""
+        twin = self.__dict__.get("twin")  # do not make one just to find that it measured nothing
+        return self._results | ({f"twin/{name}": r for name, r in twin.results.items()} if twin else {})
+
     @cached_property
     def twin(self) -> "Lab":
         """The same bench with an untrained model: same config, fresh weights, fewer contexts."""

@@ -91,7 +91,8 @@ def _amplitude(far_curve: Curve, near: Curve) -> Interval:
     out = np.isclose(np.abs(far_curve.x), ERASED_AT)
 
     def ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.sqrt(_variance(np.moveaxis(a, 1, -1)).mean(-1) / _variance(np.moveaxis(b, 1, -1)).mean(-1))
+        inside = _variance(np.moveaxis(b, 1, -1)).mean(-1)
+        return np.sqrt(_variance(np.moveaxis(a, 1, -1)).mean(-1) / np.maximum(inside, np.finfo(float).tiny))
 
     return bootstrap(ratio, np.moveaxis(far_curve.values[..., out], 1, 0), np.moveaxis(near.values, 1, 0))
 
@@ -112,12 +113,14 @@ def _decay(curve: Curve) -> float:
 def r_squared(info: Matrix, inputs: str) -> Interval:
     """Cross-validated R2, the mean of both directions, with its interval over functions."""
     residual, total = (info.at(inputs=inputs, statistic=s).mean(0) for s in ("residual", "total"))
-    return bootstrap(lambda a, b: 1 - a / b, residual, total)
+    return bootstrap(lambda a, b: 1 - a / np.maximum(b, np.finfo(float).tiny), residual, total)
 
 
 def judge_erased(results: Results, facts: Facts) -> Judgement:
     """Does f still differ between contexts far out, and does it still tell which function they show?"""
     curve, near = results["far/intact"], results["far/in distribution"]
+    if spread(near).max() <= 1e-9 * np.abs(near.values[0]).max():
+        return Judgement(None, "f does not depend on the context in distribution either.", "inconclusive")
     amplitude, decay = _amplitude(curve, near), _decay(curve)
     info, null = (r_squared(results["context/information"], i) for i in ("coefficients", "permuted"))
     readable = np.isfinite(decay)

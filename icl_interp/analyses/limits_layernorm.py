@@ -172,6 +172,11 @@ def _log_ratio(a: np.ndarray, b: np.ndarray) -> Interval:
     return bootstrap(lambda x, y: np.log10(x / y), a, b)
 
 
+def _sign(interval: Interval) -> int:
+    """1 or -1 where an interval lies on one side of 0, else 0."""
+    return int(interval.low > 0) - int(interval.high < 0)
+
+
 def judge_causes_failure(results: Results, facts: Facts) -> Judgement:
     """Is the error far out smaller without the norm? (The paper's central inference.)"""
     arms, other = results["far/norm arms"], results["far/counterpart"]
@@ -188,8 +193,8 @@ def judge_causes_failure(results: Results, facts: Facts) -> Judgement:
         relative["trained without"] = float(without.mean() / zero.mean())
         second = _log_ratio(without, intact)
         reason += f"; {relative['trained without']:.2f} for the model trained without normalisation"
-        if np.sign(second.low) != np.sign(ratio.low) or second.low * second.high < 0:
-            verdict, reason = "inconclusive", reason + ": the two ways of removing the norm disagree"
+        if _sign(second) != _sign(ratio):
+            verdict, reason = "inconclusive", reason + ": the two ways of removing the norm do not agree"
     else:
         reason += "; no model trained without normalisation was at hand (pass counterpart=)"
     causal = {

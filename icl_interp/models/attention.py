@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from icl_interp.models import scores as score_functions
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.models.hooks import HookPoint, listened
+from icl_interp.models.hooks import HookPoint, at, listened
 
 
 class KeysValues(NamedTuple):
@@ -61,7 +61,7 @@ class Attention(nn.Module):
             q, k, v = self._project(x, "QKV")
         else:
             (q,), (k, v) = self._project(queries, "Q"), self._project(x, "KV")
-        q, k, v = self.hook_q(q), self.hook_k(k), self.hook_v(v)
+        q, k, v = at(self.hook_q, q), at(self.hook_k, k), at(self.hook_v, v)
         if memory is not None:
             memory.append(KeysValues(k.transpose(1, 2), v.transpose(1, 2)))
         if self._use_fused(q, rows):
@@ -86,9 +86,8 @@ class Attention(nn.Module):
 
         Row i of the pattern is what the last row would be in a prompt that ends in token i, its own weight last.
         """
-        q, k, v = (hook(t).transpose(1, 2) for hook, t in zip(
-            (self.hook_q, self.hook_k, self.hook_v), self._project(x, "QKV"), strict=True
-        ))
+        q, k, v = self._project(x, "QKV")
+        q, k, v = (at(hook, t).transpose(1, 2) for hook, t in ((self.hook_q, q), (self.hook_k, k), (self.hook_v, v)))
         own = (q * k).sum(-1, keepdim=True)
         pattern = self._pattern(torch.cat([q @ context.keys.transpose(-1, -2), own], -1) * self.scale)
         z = pattern[..., :-1] @ context.values + pattern[..., -1:] * v
@@ -108,7 +107,12 @@ class Attention(nn.Module):
     def _write(self, z: Float[Tensor, "batch query head d_head"]) -> Float[Tensor, "batch query d_model"]:
         z = self.hook_z(z)
         if listened(self.hook_result):
-            return self.hook_result(torch.einsum("bqhe,hed->bqhd", z, self.W_O)).sum(2) + self.b_O
+            result = torch.einsum("bqhe,hed->bqhd", z, self.W_O)
+            untouched = None if torch.is_grad_enabled() else result.clone()
+            result = self.hook_result(result)
+            # A sum of heads rounds otherwise than one product: who only read must leave the output bit-identical.
+            if untouched is None or not torch.equal(result, untouched):
+                return result.sum(2) + self.b_O
         return F.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
 
     def _visibility(self, x: Tensor, rows: slice | None) -> Float[Tensor, "query key"]:

@@ -5,9 +5,9 @@ TransformerLens keeps `HookedRootModule`, `HookPoint` and `ActivationCache` as i
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from transformer_lens import ActivationCache, FactoredMatrix, HookedRootModule, patching
 from transformer_lens.hook_points import HookPoint
 
@@ -19,6 +19,7 @@ __all__ = [
     "HookPoint",
     "HookedRootModule",
     "NumericCache",
+    "at",
     "check_names",
     "listened",
     "patching",
@@ -34,6 +35,7 @@ _ADDITIVE = (
     "logit_attrs",
     "apply_ln_to_stack",
 )
+_OF_HEADS = ("stack_head_results", "compute_head_results", "get_full_resid_decomposition")
 
 
 class NumericCache(ActivationCache):
@@ -41,19 +43,18 @@ class NumericCache(ActivationCache):
 
     Its helpers work as they are wherever the residual stream is a sum of components. In a post-norm model it is not
     (each block rescales what came before), so those helpers are refused by name instead of returning wrong numbers.
+    Those that ask for what heads write are refused where there are no heads.
     """
 
     def __getattribute__(self, name: str) -> Any:
         if name in _ADDITIVE and object.__getattribute__(self, "model").cfg.norm_position == "post":
-            _refuse(name)
+            raise InputError(
+                f"{name} needs a residual stream that is the sum of its components, but this model normalises after "
+                "each sublayer (norm_position='post'); read hook_resid_mid and hook_resid_post instead"
+            )
+        if name in _OF_HEADS and object.__getattribute__(self, "model").cfg.mlp_only:
+            raise InputError(f"{name} needs attention heads, but this model has none (mlp_only)")
         return super().__getattribute__(name)
-
-
-def _refuse(name: str) -> NoReturn:
-    raise InputError(
-        f"{name} needs a residual stream that is the sum of its components, but this model normalises after each "
-        "sublayer (norm_position='post'); read hook_resid_mid and hook_resid_post instead"
-    )
 
 
 def listened(module: nn.Module) -> bool:
@@ -67,6 +68,14 @@ def listened(module: nn.Module) -> bool:
         or module._backward_hooks
         or getattr(module, "_backward_pre_hooks", None)
     )
+
+
+def at(hook: HookPoint, shared: Tensor) -> Tensor:
+    """`hook(shared)` for a tensor that shares memory with a weight or another activation.
+
+    A listener gets a copy, so that one that edits in place changes this activation only.
+    """
+    return hook(shared.clone() if listened(hook) else shared)
 
 
 def check_names(

@@ -13,7 +13,7 @@ from icl_interp.errors import InputError
 from icl_interp.models import weights
 from icl_interp.models.attention import Attention, KeysValues
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.models.hooks import FactoredMatrix, HookedRootModule, HookPoint, NumericCache, check_names, listened
+from icl_interp.models.hooks import FactoredMatrix, HookedRootModule, HookPoint, NumericCache, at, check_names, listened
 from icl_interp.models.layers import MLP, Norm
 from icl_interp.provenance import build, generator, read_json
 
@@ -140,21 +140,22 @@ class HookedTransformer(HookedRootModule):
     def forward(
         self, tokens: Tokens, positions: range | Sequence[int] | None = None
     ) -> Float[Tensor, "batch query d_out"]:
-        """Predictions at every token, or at `positions` only (in that order).
+        """Predictions at every token, or at `positions` only (evenly spaced and increasing).
 
         Asking for the positions that are read spares the last block all other work. With any hook attached every
         position is computed, so that a listener sees what it expects.
 
         Raises:
-            InputError: tokens of another width, or more of them than `n_ctx`.
+            InputError: tokens of another width, more of them than `n_ctx`, or positions that are not among them.
         """
         self._check(tokens)
-        rows = None if positions is None or self._anyone_listens() else _as_slice(positions)
+        wanted = None if positions is None else _as_slice(positions, tokens.shape[1])
+        rows = None if self._anyone_listens() else wanted
         stream = self._embed(tokens)
         for block in self.blocks[:-1]:
             stream = block(stream)
         out = self._read_out(self.blocks[-1](stream, rows))
-        return out if positions is None or rows is not None else out[:, list(positions)]
+        return out if wanted == rows else out[:, wanted]
 
     def remember(self, tokens: Tokens) -> list[KeysValues]:
         """Keys and values of a context in every layer with attention, for `after`. Causal models only."""
@@ -173,6 +174,13 @@ class HookedTransformer(HookedRootModule):
         The context's keys and values do not depend on the last token, so a sweep over it costs one token a point.
         Hooks fire as they do in `forward`; their token axis runs over the alternatives.
         """
+        self._check_width(tokens)
+        known = memory[0].keys.shape[2] if memory else position
+        if position != known or not 0 <= position < self.cfg.n_ctx:
+            raise InputError(
+                f"alternative last tokens of a context of {known} tokens stand at position {known}, below "
+                f"n_ctx={self.cfg.n_ctx}; got position {position}"
+            )
         stream = self._embed(tokens, position)
         for i, block in enumerate(self.blocks):
             stream = block(stream) if self.cfg.mlp_only else block.after(stream, memory[i])
@@ -184,7 +192,7 @@ class HookedTransformer(HookedRootModule):
             return stream
         n = tokens.shape[1]
         vectors = self.pos_embed.W_pos[:n] if position is None else self.pos_embed.W_pos[position].expand(n, -1)
-        return stream + self.hook_pos_embed(vectors.expand(tokens.shape[0], -1, -1))
+        return stream + at(self.hook_pos_embed, vectors.expand(tokens.shape[0], -1, -1))
 
     def _read_out(self, stream: Stream) -> Float[Tensor, "batch token d_out"]:
         return self.unembed(self.ln_final(stream) if hasattr(self, "ln_final") else stream)
@@ -192,11 +200,14 @@ class HookedTransformer(HookedRootModule):
     def _anyone_listens(self) -> bool:
         return any(listened(module) for module in self._modules_with_hooks)
 
-    def _check(self, tokens: Tensor) -> None:
+    def _check_width(self, tokens: Tensor) -> None:
         if tokens.ndim != 3 or tokens.shape[-1] != self.cfg.d_in:
             raise InputError(
                 f"tokens must have shape (batch, token, d_in={self.cfg.d_in}), but got {tuple(tokens.shape)}"
             )
+
+    def _check(self, tokens: Tensor) -> None:
+        self._check_width(tokens)
         if tokens.shape[1] > self.cfg.n_ctx:
             raise InputError(
                 f"n_ctx={self.cfg.n_ctx} tokens is too short for a prompt of {tokens.shape[1]}: "
@@ -210,12 +221,19 @@ class HookedTransformer(HookedRootModule):
         check_names(names_filter, self.hook_dict)
         return_cache_object = kwargs.pop("return_cache_object", True)
         out, cache = super().run_with_cache(*args, names_filter=names_filter, **kwargs)
-        return out, NumericCache(cache, self) if return_cache_object else cache
+        if not return_cache_object:
+            return out, cache
+        return out, NumericCache(cache, self, has_batch_dim=not kwargs.get("remove_batch_dim", False))
 
-    def run_with_hooks(self, *args: Any, fwd_hooks: Any = (), bwd_hooks: Any = (), **kwargs: Any) -> Tensor:
-        """The output with functions attached to hook points for this one run."""
+    def hooks(self, fwd_hooks: Any = (), bwd_hooks: Any = (), *args: Any, **kwargs: Any) -> Any:
+        """A context in which functions are attached to hook points; `run_with_hooks` is one forward pass in it."""
         check_names([name for name, _ in [*fwd_hooks, *bwd_hooks]], self.hook_dict)
-        return super().run_with_hooks(*args, fwd_hooks=list(fwd_hooks), bwd_hooks=list(bwd_hooks), **kwargs)
+        return super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs)
+
+    def add_hook(self, name: Any, *args: Any, **kwargs: Any) -> None:
+        """Attach a function until `reset_hooks`."""
+        check_names([name], self.hook_dict)
+        super().add_hook(name, *args, **kwargs)
 
     def accumulated_bias(
         self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
@@ -269,11 +287,11 @@ class HookedTransformer(HookedRootModule):
         return model.eval()
 
 
-def _as_slice(positions: range | Sequence[int]) -> slice:
+def _as_slice(positions: range | Sequence[int], n_tokens: int) -> slice:
     """Evenly spaced positions as a slice (a view, not a copy)."""
-    if not isinstance(positions, range):
-        steps = {b - a for a, b in zip(positions, positions[1:], strict=False)} or {1}
-        if len(steps) != 1 or min(steps) < 1:
-            raise InputError(f"positions must be evenly spaced and increasing, but got {list(positions)}")
-        positions = range(positions[0], positions[-1] + 1, steps.pop())
-    return slice(positions.start, positions.stop, positions.step)
+    steps = {b - a for a, b in zip(positions, positions[1:], strict=False)} or {1}
+    if not positions or len(steps) > 1 or min(steps) < 1 or positions[0] < 0 or positions[-1] >= n_tokens:
+        raise InputError(
+            f"positions must be evenly spaced, increasing and within 0 to {n_tokens - 1}, but got {list(positions)}"
+        )
+    return slice(positions[0], positions[-1] + 1, steps.pop())

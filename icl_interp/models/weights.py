@@ -30,11 +30,12 @@ def read(path: Path) -> dict[str, Tensor]:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    if data[:2] == b"PK" or data[:1] == b"\x80":
-        raise InputError(f"{path} is a pickle, which can run code when read: convert it to safetensors first")
     try:
         return parse(data)
     except (SafetensorError, ValueError) as error:
+        # Only now: a safetensors file begins with the length of its header, which may look like a pickle's first bytes.
+        if data[:2] == b"PK" or data[:1] == b"\x80":
+            raise InputError(f"{path} is a pickle, which can run code when read: convert it to safetensors first") from error
         raise InputError(f"{path} is not a whole safetensors file ({error}): copy or download it again") from error
 
 

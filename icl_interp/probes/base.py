@@ -51,7 +51,7 @@ class Probe(ABC):
     ...         self.seen.update(t.flatten())
     ...
     ...     def results(self):
-    ...         return {"value": Matrix(self.seen.maximum.cpu(), {})}
+    ...         return {"value": Matrix(self.seen.maximum.cpu().numpy(), {})}
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, act_fn="relu"))
     >>> list(probe(model, torch.zeros(3, 5, 1), [LargestActivation()]))
     ['largest_activation.value']
@@ -174,9 +174,7 @@ def prompts_of(prompts: Source, batch_size: int) -> Iterator[Prompts | Tensor]:
             yield item[start : start + batch_size]
 
 
-def batches(
-    model: HookedTransformer, prompts: Source, encoding: Encoding | None, batch_size: int
-) -> Iterator[Batch]:
+def batches(model: HookedTransformer, prompts: Source, encoding: Encoding | None, batch_size: int) -> Iterator[Batch]:
     """Tokens for the model, `batch_size` prompts at a time.
 
     Raises:

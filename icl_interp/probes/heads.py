@@ -220,5 +220,3 @@ def _axes(model: HookedTransformer) -> dict[str, tuple[int, ...]]:
 
 def _note(share: float) -> str:
     return f"subspaces hold {share:g} of the squared norm; smallest angle first, NaN where a pair has fewer"
-
-

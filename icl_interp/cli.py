@@ -1,0 +1,229 @@
+"""The command line, thin: it parses, calls the library, and prints. Heavy imports wait inside the commands.
+
+Exit status: 0 done; 2 the input is wrong (one line on stderr, no traceback); 130 interrupted; anything else is a bug.
+"""
+
+import datetime
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from icl_interp.checkpoints import bundled
+from icl_interp.errors import InputError
+
+if TYPE_CHECKING:
+    from icl_interp.report import Report
+
+app = typer.Typer(
+    name="icl-interp",
+    help="Mechanistic interpretability of in-context learning: verdicts on published claims, on your own weights.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+Out = Annotated[Path | None, typer.Option(help="Where to write; by default a fresh folder under ./icl-interp-out.")]
+MARKS = {"supported": "green", "contradicted": "red", "inconclusive": "yellow", "not_applicable": "bright_black"}
+
+
+@app.command()
+def analyze(
+    checkpoint: Annotated[str, typer.Argument(help="A run folder, or the name of a bundled model.")] = bundled.DEFAULT,
+    out: Out = None,
+    format: Annotated[str, typer.Option(help="html, json, png, svg, pdf: several with commas.")] = "html,json",
+    claims: Annotated[str | None, typer.Option(help="Ids of claims, with commas; all by default.")] = None,
+    n_prompts: Annotated[int, typer.Option(help="Sample size: functions x 16 contexts.")] = 1024,
+    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
+    counterpart: Annotated[str | None, typer.Option(help="The same model trained without normalisation.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where to run; it must know float64.")] = None,
+) -> None:
+    """Put published claims to the test on a model, and write a report."""
+    formats = _formats(format)
+    if not _exists(checkpoint):  # before torch is imported: a typo should not cost seconds
+        raise bundled.not_found(checkpoint)
+    folder = _output(out, Path(checkpoint).name)
+    from icl_interp import pipeline
+
+    report = pipeline.analyze(
+        checkpoint, claims=_listed(claims), n_prompts=n_prompts, seed=seed, counterpart=counterpart, device=device
+    )
+    _print_report(report)
+    report.save(folder, formats)
+    print(f"report: {_main_file(folder, formats)}")
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="The name of a recipe, or a YAML file.")],
+    changes: Annotated[list[str] | None, typer.Argument(help="Changes, such as training.steps=1000.")] = None,
+    out: Out = None,
+    device: Annotated[str | None, typer.Option(help="Where to train.")] = None,
+) -> None:
+    """Train a model by a recipe. A run that was stopped goes on where it was, exactly."""
+    from icl_interp.training import recipes, trainer
+
+    config = recipes.resolve(recipe, changes or ())
+    checkpoint = trainer.train(config, _output(out, Path(recipe).stem), device=device)
+    error = checkpoint.provenance["in_distribution"]
+    print(f"in-distribution error {error['error']:.3g} [{error['low']:.3g}, {error['high']:.3g}], R2 {error['r2']:.4f}")
+    print(f"run: {out or _last_output}")
+
+
+@app.command()
+def evaluate(
+    checkpoint: Annotated[str, typer.Argument(help="A run folder, or the name of a bundled model.")],
+    functions: Annotated[int, typer.Option(help="Functions to evaluate on.")] = 100,
+    contexts: Annotated[int, typer.Option(help="Prompts of each function.")] = 64,
+    sigma: Annotated[float, typer.Option(help="Scale of the coefficients: 1 is in distribution.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of the prompts.")] = 0,
+    out: Out = None,
+) -> None:
+    """Squared error beside least squares and the zero predictor, on fresh prompts."""
+    from icl_interp import evaluation
+    from icl_interp.checkpoints import store
+    from icl_interp.provenance import write_json
+
+    loaded = store.load(checkpoint)
+    if not hasattr(loaded.task, "scaled") and sigma != 1:
+        raise InputError(f"--sigma scales coefficients, which a {type(loaded.task).__name__} task does not have")
+    task = loaded.task.scaled(sigma) if sigma != 1 else loaded.task
+    table = evaluation.evaluate(loaded, task, n_functions=functions, n_contexts=contexts, seed=seed)
+    print(table)
+    print(table.note)
+    if out:
+        write_json(out / "evaluation.json", table.to_dict())
+        print(f"table: {out / 'evaluation.json'}")
+
+
+@app.command()
+def zoo() -> None:
+    """List the bundled models."""
+    from icl_interp.results import Table
+
+    rows = [(name, bundled.config(name), bundled.provenance(name)) for name in bundled.names()]
+    columns: dict[str, list[Any]] = {"name": [], "model": [], "task": [], "steps": [], "error": [], "R2": []}
+    for name, config, origin in rows:
+        model, error = config["model"], origin["in_distribution"]
+        columns["name"].append(name)
+        columns["model"].append(_model_words(model))
+        columns["task"].append(f"degrees {','.join(map(str, config['task'].get('degrees', [])))}")
+        columns["steps"].append(origin["step"])
+        columns["error"].append(error["error"])
+        columns["R2"].append(error["r2"])
+    print(Table(columns))
+
+
+@app.command()
+def selfcheck(
+    draws: Annotated[int, typer.Option(help="Random draws of each construction.")] = 3,
+    seed: Annotated[int, typer.Option(help="First draw.")] = 0,
+    out: Out = None,
+) -> None:
+    """Judge every claim on constructions of known truth."""
+    from icl_interp.experiments import calibration
+    from icl_interp.provenance import write_json
+
+    table = calibration.calibrate(draws, seed)
+    print(table)
+    if out:
+        write_json(out / "selfcheck.json", table.to_dict())
+    wrong = sum(n - k for n, k in zip(table["draws"], table["as expected"], strict=True))
+    print(f"{sum(table['draws']) - wrong} of {sum(table['draws'])} verdicts as expected")
+    if wrong:
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Run the command line."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    try:
+        status = app(standalone_mode=False)
+    except InputError as error:
+        _stop(str(error))
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except click.ClickException as error:  # usage errors: typer would print a box of five lines
+        _stop(f"{error.format_message()} (see icl-interp --help)")
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _stop(message: str) -> None:
+    print(" ".join(message.split()), file=sys.stderr)
+    sys.exit(2)
+
+
+def _exists(checkpoint: str) -> bool:
+    return Path(checkpoint).exists() or checkpoint in bundled.names()
+
+
+def _formats(text: str) -> list[str]:
+    from icl_interp.errors import unknown
+
+    formats = _listed(text) or []
+    for name in formats:
+        if name not in ("html", "json", "png", "svg", "pdf"):
+            raise unknown("format", name, ("html", "json", "png", "svg", "pdf"))
+    return formats
+
+
+def _listed(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+_last_output: Path | None = None
+
+
+def _output(out: Path | None, name: str) -> Path:
+    """The output folder, made now, so that nothing is computed for a place that cannot be written."""
+    global _last_output
+    if out is None:
+        stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+        out = Path("icl-interp-out") / f"{name}-{stamp}"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {out}: {error.strerror}; choose another --out") from error
+    if not os.access(out, os.W_OK):
+        raise InputError(f"cannot write to {out}: no permission; choose another --out")
+    _last_output = out
+    return out
+
+
+def _main_file(folder: Path, formats: list[str]) -> Path:
+    name = next((f"report.{f}" for f in ("html", "json") if f in formats), "figures")
+    return (folder / name).resolve()
+
+
+def _model_words(model: dict[str, Any]) -> str:
+    norm = f"{model['norm_position']}-{model['normalization_type']}" if model["normalization_type"] else "no norm"
+    parts = "attention only" if model["attn_only"] else "MLP only" if model["mlp_only"] else "attention + MLP"
+    size = f"{model['n_layers']} x {model['d_model']} x {model['n_heads']} heads"
+    return f"{size}, {norm}, {model['score_fn']}, {parts}"
+
+
+def _print_report(report: "Report") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    error, config = report.model["in_distribution"], report.model["config"]
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console.print(f"\n[bold]{report.checkpoint['name']}[/bold]: {_model_words(config)}")
+    console.print(
+        f"in distribution: error {error['error']:.3g} [{error['low']:.3g}, {error['high']:.3g}], R2 {error['r2']:.4f}; "
+        f"zero predictor {error['zero']:.3g}, least squares {error['least squares']:.1g}\n"
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0))
+    for title in ("verdict", "claim", "estimate", "why"):
+        table.add_column(title, overflow="fold", no_wrap=title != "why")
+    for finding in report.findings:
+        e = finding.estimate
+        estimate = f"{e.value:.3g} [{e.low:.3g}, {e.high:.3g}] {e.unit}" if e else ""
+        table.add_row(Text(finding.verdict, style=MARKS[finding.verdict]), finding.id, estimate, Text(finding.reason))
+    console.print(table)

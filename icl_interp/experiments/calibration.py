@@ -1,0 +1,76 @@
+"""Calibration: every claim on every construction of known truth. What a verdict is worth is measured here."""
+
+from collections.abc import Iterator, Sequence
+
+import icl_interp.analyses  # noqa: F401  (registers the claims)
+from icl_interp.analyses import verdicts
+from icl_interp.analyses.lab import Lab, facts
+from icl_interp.analyses.verdicts import Finding
+from icl_interp.errors import unknown
+from icl_interp.models.constructions import CONSTRUCTIONS, Construction
+from icl_interp.models import tokens
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.results import Table
+from icl_interp.tasks.distributions import Uniform
+from icl_interp.tasks.functions import Polynomial
+
+TASK = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20)
+
+
+def judge(
+    model: HookedTransformer, claims: Sequence[str], *, n_functions: int = 32, n_contexts: int = 8, seed: int = 0
+) -> list[Finding]:
+    """Findings about a model of known truth, on affine prompts."""
+    encoding = tokens.infer(model.cfg.d_in, TASK.dim)
+    lab = Lab(model, TASK, encoding, n_functions=n_functions, n_contexts=n_contexts, seed=seed)
+    out, truth = lab.predictions()
+    error = float((out - truth).square().mean())
+    in_distribution = {"error": error, "r2": 1 - error / float(truth.square().mean())}
+    known = {**facts(model, TASK, tokens.name_of(encoding), in_distribution), "n_functions": n_functions}
+    findings = []
+    for claim in verdicts.select(tuple(claims)):
+        if not claim.excluded(known):
+            for m in claim.measurements:
+                lab.measure(m)
+            for m in claim.twin:
+                lab.twin.measure(m)
+        findings.append(claim.judge_results(lab.results, known))
+    return findings
+
+
+def runs(n_draws: int, seed: int = 0, only: Sequence[str] | None = None) -> Iterator[tuple[Construction, int, Finding]]:
+    """Every scored claim on every draw of every construction."""
+    names = [c.name for c in CONSTRUCTIONS]
+    for name in only or ():
+        if name not in names:
+            raise unknown("construction", name, names)
+    for construction in CONSTRUCTIONS:
+        if only and construction.name not in only:
+            continue
+        for draw in range(seed, seed + n_draws):
+            for finding in judge(construction.draw(draw), tuple(construction.expected), seed=draw):
+                yield construction, draw, finding
+
+
+def calibrate(n_draws: int = 3, seed: int = 0, only: Sequence[str] | None = None) -> Table:
+    """A row a construction and claim: the verdict expected, and in how many draws it came.
+
+    The product's own test: a cell in which not every draw gives the expected verdict is a defect.
+    """
+    rows: dict[tuple[str, str], list[str]] = {}
+    expected: dict[tuple[str, str], str] = {}
+    for construction, _, finding in runs(n_draws, seed, only):
+        key = (construction.name, finding.id)
+        rows.setdefault(key, []).append(finding.verdict)
+        expected[key] = construction.expected[finding.id]
+    return Table(
+        {
+            "construction": [key[0] for key in rows],
+            "claim": [key[1] for key in rows],
+            "expected": [expected[key] for key in rows],
+            "as expected": [sum(v == expected[key] for v in verdicts) for key, verdicts in rows.items()],
+            "draws": [len(verdicts) for verdicts in rows.values()],
+            "other verdicts": [", ".join(sorted({v for v in rows[key] if v != expected[key]})) for key in rows],
+        },
+        note=f"draws {seed} .. {seed + n_draws - 1} of each construction",
+    )

@@ -1,0 +1,93 @@
+"""Small random models of every kind, prompts for them, and every intervention: what tests of hooks run on."""
+
+import torch
+
+from icl_interp import tasks
+from icl_interp.interventions import (
+    AblateHeads,
+    At,
+    FreezeNorms,
+    InsertNorm,
+    Intervention,
+    SwapPattern,
+    Temperature,
+)
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.tokens import Encoding, Interleaved, Stacked
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import generator
+
+TASK = tasks.Polynomial(degrees=(1,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Normal(1), n_points=7)
+PROMPTS = TASK.sample(24, generator(0, "test/prompts"))
+N_TOKENS = 13  # of these prompts, interleaved
+BASE = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_head": 4, "n_ctx": 16, "init_std": 0.5}
+MODELS = {
+    "pre": {},
+    "post": {"norm_position": "post"},
+    "rms": {"normalization_type": "RMS"},
+    "no norm": {"normalization_type": None},
+    "attention only": {"attn_only": True, "positional_embedding_type": "none"},
+    "mlp only": {"mlp_only": True},
+    "hardmax": {"score_fn": "hardmax"},
+    "linear": {"score_fn": "linear", "score_norm": "visible"},
+    "one head": {"n_heads": 1},
+    "bidirectional": {"attention_dir": "bidirectional", "d_in": 2},  # and stacked
+}
+
+
+def make(name: str = "pre", **change) -> HookedTransformer:
+    """A random model in float64 whose biases and gains matter too; the same one each time."""
+    model = HookedTransformer(HookedTransformerConfig(**{**BASE, **MODELS[name], **change}), seed=3).eval()
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            if ".W_" not in parameter_name:
+                parameter += 0.3 * torch.randn(parameter.shape, generator=generator(1, parameter_name))
+    return model.double()
+
+
+def encoding_of(model: HookedTransformer) -> Encoding:
+    """How these models read scalar prompts."""
+    return Stacked() if model.cfg.d_in == 2 else Interleaved()
+
+
+def tokens_for(model: HookedTransformer, prompts: Prompts = PROMPTS) -> torch.Tensor:
+    """The prompts as the model reads them."""
+    return encoding_of(model).encode(prompts).to(model.unembed.W_U)
+
+
+OTHERS = TASK.sample(10, generator(7, "test/reference"))  # what references are measured on
+SOME = ((0, 1), (1, 0), (1, 2))
+
+
+def freeze(model: HookedTransformer, *norms: str) -> FreezeNorms:
+    """Scales at their means over other prompts."""
+    return FreezeNorms.measure(model, tokens_for(model, OTHERS), norms or None)
+
+
+def ablate_mean(model: HookedTransformer, *heads: tuple[int, int]) -> AblateHeads:
+    """Mean ablation by the same prompts."""
+    return AblateHeads.measure(model, tokens_for(model, OTHERS), *heads)
+
+
+# Each is a function of the model, because some measure a reference on it first.
+EVERY = {
+    "freeze all norms": freeze,
+    "freeze one norm": lambda model: freeze(model, "blocks.1.ln1"),
+    "hardmax": lambda model: SwapPattern("hardmax"),
+    "uniform, some heads": lambda model: SwapPattern("uniform", SOME),
+    "uniform": lambda model: SwapPattern("uniform"),
+    "flatten": lambda model: Temperature(3.0),
+    "sharpen, some heads": lambda model: Temperature(0.2, SOME),
+    "ablate to zero": lambda model: AblateHeads.zero(*SOME),
+    "ablate to the mean": lambda model: ablate_mean(model, *SOME),
+    "insert a norm": lambda model: InsertNorm("blocks.0.hook_resid_mid"),
+    "at the query": lambda model: At((-1,), SwapPattern("uniform")),
+    "at two tokens": lambda model: At((3, 6), freeze(model)),
+    "two at once": lambda model: (Temperature(0.5), AblateHeads.zero((1, 1))),
+}
+
+
+def several(built) -> tuple[Intervention, ...]:
+    """What a function of `EVERY` builds, as a tuple."""
+    return built if isinstance(built, tuple) else (built,)
