@@ -31,7 +31,7 @@ lint: $(VENV)/.dev ## style and types
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 notebooks: $(VENV)/.test ## notebooks/*.ipynb from the .py beside each
-	@$(BIN)/jupytext --to ipynb notebooks/*.py
+	@$(BIN)/jupytext --to ipynb --update notebooks/*.py
 
 dist: $(VENV)/.dev ## the source archive and the wheel, in dist/
 	@rm -rf dist

@@ -38,9 +38,7 @@ def function_errors(
     chunk = max(1, CHUNK // n_contexts)
     for start in range(0, n_functions, chunk):
         n = min(chunk, n_functions - start)
-        prompts = task.sample(
-            n, generator(seed, "evaluation", start), n_contexts=n_contexts, dtype=torch.float64
-        )
+        prompts = task.sample(n, generator(seed, "evaluation", start), n_contexts=n_contexts, dtype=torch.float64)
         truth = prompts.ys[:, scored]
 
         def mean(values: torch.Tensor, n: int = n) -> np.ndarray:

@@ -62,7 +62,9 @@ def analyze(
     selected = verdicts.select(tuple(claims) if claims is not None else None)
     loaded = _loaded(checkpoint, task, encoding)
     if n_prompts < 2 * N_CONTEXTS:
-        raise InputError(f"n_prompts must be at least {2 * N_CONTEXTS} (functions x {N_CONTEXTS} contexts), but got {n_prompts}")
+        raise InputError(
+            f"n_prompts must be at least {2 * N_CONTEXTS} (functions x {N_CONTEXTS} contexts), but got {n_prompts}"
+        )
     started = time.perf_counter()
     n_functions = n_prompts // N_CONTEXTS
     error = evaluation.in_distribution(loaded, loaded.task)

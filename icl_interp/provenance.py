@@ -1,7 +1,7 @@
 """Where a number came from: configurations as JSON, run ids, named random streams, the environment.
 
-Randomness is a function of (seed, stream name, step, rank). Nothing seeds a global generator, so nothing has to be saved
-to resume a run exactly, and two measurements never disturb each other.
+Randomness is a function of (seed, stream name, step, rank). Nothing seeds a global generator, so nothing has to be
+saved to resume a run exactly, and two measurements never disturb each other.
 """
 
 import dataclasses
@@ -12,9 +12,10 @@ import math
 import os
 import platform
 import tempfile
+import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import torch
 
@@ -52,7 +53,7 @@ def decode(data: Any, kinds: Mapping[str, type], where: str = "config") -> Any:
         return tuple(decode(item, kinds, where) for item in data)
     if not isinstance(data, Mapping) or "kind" not in data:
         return data
-    if data["kind"] not in kinds:
+    if not isinstance(data["kind"], str) or data["kind"] not in kinds:
         raise unknown(f"kind in {where}", data["kind"], kinds)
     cls = kinds[data["kind"]]
     rest = {key: decode(item, kinds, f"{where}.{key}") for key, item in data.items() if key != "kind"}
@@ -60,11 +61,12 @@ def decode(data: Any, kinds: Mapping[str, type], where: str = "config") -> Any:
 
 
 def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
-    """`cls(**values)` for a dataclass, refusing unknown and missing keys by name."""
+    """`cls(**values)` for a dataclass, refusing unknown keys, missing ones and numbers that are none by name."""
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    for key in values:
+    for key, value in values.items():
         if key not in fields:
             raise unknown(f"key in {where}", key, fields)
+        _check_scalar(value, fields[key].type, f"{where}.{key}")
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in values:
@@ -73,6 +75,21 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
         return cls(**values)
     except TypeError as error:
         raise InputError(f"{where}: {error}") from error
+
+
+_SCALARS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def _check_scalar(value: Any, annotation: Any, where: str) -> None:
+    """Refuse a value that is not the number, truth value or text that a field asks for; other fields see to theirs."""
+    options = get_args(annotation) if get_origin(annotation) is types.UnionType else (annotation,)
+    kind = next((option for option in options if option in _SCALARS), None)
+    if kind is None or (value is None and type(None) in options):
+        return
+    fits = isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
+    if not fits:
+        hint = " (YAML reads 1e-3 as text: write 1.0e-3)" if isinstance(value, str) and kind in (int, float) else ""
+        raise InputError(f"{where} must be {_SCALARS[kind]}, but got {value!r}{hint}")
 
 
 def canonical(data: Any) -> str:
@@ -143,5 +160,5 @@ def read_json(path: Path) -> Any:
         return json.loads(Path(path).read_text())
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({error}); was it cut off or edited?") from error

@@ -1,4 +1,4 @@
-"""`Report`: findings, the results they rest on, and figures; saved, loaded, judged and drawn again without the model."""
+"""`Report`: findings, the results they rest on, and figures; saved, loaded, judged and drawn without the model."""
 
 import logging
 from collections.abc import Mapping, Sequence

@@ -36,7 +36,9 @@ class Matrix:
         object.__setattr__(self, "axes", {name: tuple(_plain(c) for c in coords) for name, coords in self.axes.items()})
         expected = tuple(len(coordinates) for coordinates in self.axes.values())
         if self.values.shape != expected:
-            raise InputError(f"values have shape {self.values.shape}, but the axes {list(self.axes)} ask for {expected}")
+            raise InputError(
+                f"values have shape {self.values.shape}, but the axes {list(self.axes)} ask for {expected}"
+            )
 
     def at(self, **coordinates: Any) -> np.ndarray:
         """Values at one coordinate of each axis named, in the order of the axes that remain."""
@@ -57,8 +59,14 @@ class Matrix:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data, unrounded; NaN and infinities as strings."""
-        axes = {name: list(coordinates) for name, coordinates in self.axes.items()}
-        return {"kind": self.kind, "axes": axes, "unit": self.unit, "note": self.note, "values": finite(self.values.tolist())}
+        axes = {name: finite(coordinates) for name, coordinates in self.axes.items()}
+        return {
+            "kind": self.kind,
+            "axes": axes,
+            "unit": self.unit,
+            "note": self.note,
+            "values": finite(self.values.tolist()),
+        }
 
 
 @dataclass(frozen=True)
@@ -138,8 +146,12 @@ def from_dict(data: Mapping[str, Any]) -> Result:
         columns = {name: [_unstring(v) for v in column] for name, column in data["columns"].items()}
         return Table(columns, data["units"], data["note"])
     cls = {"matrix": Matrix, "curve": Curve}[data["kind"]]
+    axes = {name: tuple(_unstring(c) for c in coordinates) for name, coordinates in data["axes"].items()}
     # numpy reads "nan" and "inf" back by itself.
-    return cls(np.array(data["values"], dtype=np.float64), data["axes"], data["unit"], data["note"])
+    values = np.array(data["values"], dtype=np.float64)
+    if not values.size:  # nested lists lose the lengths of the axes after an empty one
+        values = values.reshape([len(coordinates) for coordinates in axes.values()])
+    return cls(values, axes, data["unit"], data["note"])
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ from helpers import must_fail
 from small_models import PROMPTS, encoding_of, make, tokens_for
 
 from icl_interp.errors import InputError
-from icl_interp.interventions import AblateHeads, SwapPattern, intervene
+from icl_interp.interventions import AblateHeads, FreezeNorms, SwapPattern, intervene
 from icl_interp.models.hooks import listened
 from icl_interp.probes.attention import AttentionEntropy, PatternStatistics
 from icl_interp.probes.base import observe
@@ -366,6 +366,19 @@ def test_layernorm_scale_by_magnitude_leaves_the_model_as_it_is():
     # ... and works in float64 all the same, as a prompt of float32 numbers asks for.
     double = layernorm_scale_by_magnitude(model.double(), PROMPTS[:4].double(), (2.0,))
     np.testing.assert_array_equal(single["elasticity"].values, double["elasticity"].values)
+
+
+def test_layernorm_scale_by_magnitude_without_a_context():
+    curves = layernorm_scale_by_magnitude(make(), PROMPTS[:3].first(1), (0.1, 3.0, 1e3))
+    check_by_magnitude(make(), PROMPTS[:3].first(1).double(), curves)
+
+
+def test_layernorm_scale_by_magnitude_under_an_intervention():
+    model = make()
+    with intervene(model, FreezeNorms.measure(model, tokens_for(model)).only("ln_final").at_query()):
+        elasticity = layernorm_scale_by_magnitude(model, PROMPTS, (1e4,))["elasticity"]
+    assert not elasticity.at(norm="ln_final").any()
+    np.testing.assert_allclose(elasticity.at(norm="blocks.1.ln2", statistic="mean"), 1, atol=1e-2)
 
 
 def test_first_norm_divides_the_magnitude_out():

@@ -256,7 +256,7 @@ def with_probes(*used):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_probes_only_read(name):
-    model = make(name)
+    model = make(name).float()  # the precision models are trained and used in
     check_only_reads(model, tokens_for(model), with_probes(*applicable(model)))
 
 

@@ -29,7 +29,9 @@ def _axes(lab: Lab, xs: np.ndarray) -> dict[str, tuple]:
 @measurement("far/intact")
 def intact(lab: Lab) -> Curve:
     """f over the query, in both directions: mean and mean square over the contexts of each function."""
-    return Curve(_moments(lab, lab.intact), _axes(lab, GRID), note=f"{lab.n_contexts} contexts a function; query arm; float64")
+    return Curve(
+        _moments(lab, lab.intact), _axes(lab, GRID), note=f"{lab.n_contexts} contexts a function; query arm; float64"
+    )
 
 
 @measurement("far/decades")
@@ -83,7 +85,9 @@ def norm_arms(lab: Lab) -> Curve:
         "arm": (*arms, "zero predictor"), "statistic": ("mean", "mean square", "squared error"),
         "function": tuple(range(lab.n_functions)), "x": tuple(GROWTH),
     }  # fmt: skip
-    return Curve(values, axes, note="norms frozen at their mean scale on in-distribution prompts, at the query position")
+    return Curve(
+        values, axes, note="norms frozen at their mean scale on in-distribution prompts, at the query position"
+    )
 
 
 @measurement("far/counterpart")
@@ -109,7 +113,7 @@ def sufficiency(lab: Lab) -> Curve:
 
 @measurement("far/cost")
 def cost(lab: Lab) -> Matrix:
-    """In-distribution error of each function at the query, intact and with every norm frozen there: what freezing costs."""
+    """What freezing costs: in-distribution error of each function at the query, intact and with every norm frozen there."""
     edits = {"intact": [], "frozen": [lab.frozen.at_query()] if lab.model.norms else []}
     out = [lab.at_own_query(query=edit) - lab.prompts.ys[:, -1] for edit in edits.values()]
     axes = {"arm": tuple(edits), "function": tuple(range(lab.n_functions))}
@@ -167,7 +171,9 @@ def norm_scales(lab: Lab) -> Curve:
 
     lab.sweep(xs, watch=look, names=names)
     values = [(total[name] / len(lab.prompts)).numpy() for name in names]
-    return Curve(np.reshape(values, (len(names), len(xs))), {"norm": tuple(lab.model.norms), "x": tuple(xs)}, unit="log")
+    return Curve(
+        np.reshape(values, (len(names), len(xs))), {"norm": tuple(lab.model.norms), "x": tuple(xs)}, unit="log"
+    )
 
 
 @measurement("far/ends")

@@ -4,8 +4,17 @@ import numpy as np
 import torch
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import LEARNED_R2, Claim, Criterion, Estimate, Facts, Judgement, Results
-from icl_interp.analyses.verdicts import measurement, register
+from icl_interp.analyses.verdicts import (
+    LEARNED_R2,
+    Claim,
+    Criterion,
+    Estimate,
+    Facts,
+    Judgement,
+    Results,
+    measurement,
+    register,
+)
 from icl_interp.interventions import Intervention, SwapPattern
 from icl_interp.provenance import generator
 from icl_interp.resampling import simultaneous
@@ -114,7 +123,7 @@ def _factors(lab: Lab) -> dict[str, list[list[Factors]]]:
 def _overlap(a: Factors, b: Factors, left: torch.Tensor, right: torch.Tensor) -> tuple[float, np.ndarray]:
     """Overlap of A and B, and of A and P B Q for Haar P, Q, given blocks of these in the maps' singular bases."""
     inner = ((a[0].T @ b[0]) * (a[1] @ b[1].T)).sum()
-    (ua, sa, va), (ub, sb, vb) = (_svd(*f) for f in (a, b))
+    (ua, sa), (ub, sb) = (_svd(*f) for f in (a, b))
     size = sa.norm() * sb.norm()
     if not size > 0:
         return 0.0, np.zeros(len(left))
@@ -128,12 +137,11 @@ def _overlap(a: Factors, b: Factors, left: torch.Tensor, right: torch.Tensor) ->
     return float(inner.abs() / size), (rotated.abs() / size).numpy()
 
 
-def _svd(first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Thin singular value decomposition of a product of thin factors."""
+def _svd(first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Left singular vectors and singular values of a product of thin factors."""
     q1, r1 = torch.linalg.qr(first)
-    q2, r2 = torch.linalg.qr(second.T)
-    u, s, vt = torch.linalg.svd(r1 @ r2.T)
-    return q1 @ u, s, q2 @ vt.T
+    u, s, _ = torch.linalg.svd(r1 @ torch.linalg.qr(second.T).R.T)
+    return q1 @ u, s
 
 
 def _haar_blocks(d: int, rank: int, seed: int) -> list[torch.Tensor]:

@@ -91,15 +91,27 @@ class Lab:
     def twin(self) -> "Lab":
         """The same bench with an untrained model: same config, fresh weights, fewer contexts."""
         fresh = HookedTransformer(self.model.cfg, seed=self.seed + 1)
-        return Lab(fresh, self.task, self.encoding, n_functions=self.n_functions, n_contexts=4, seed=self.seed,
-                   device=self.device)
+        return Lab(
+            fresh,
+            self.task,
+            self.encoding,
+            n_functions=self.n_functions,
+            n_contexts=4,
+            seed=self.seed,
+            device=self.device,
+        )
 
     @cached_property
     def counterpart(self) -> "Lab | None":
         """The same bench with the model trained without normalisation."""
         if self.counterpart_model is None:
             return None
-        sizes = {"n_functions": self.n_functions, "n_contexts": self.n_contexts, "seed": self.seed, "device": self.device}
+        sizes = {
+            "n_functions": self.n_functions,
+            "n_contexts": self.n_contexts,
+            "seed": self.seed,
+            "device": self.device,
+        }
         return Lab(self.counterpart_model, self.task, self.encoding, **sizes)
 
     @cached_property
@@ -216,7 +228,9 @@ class Lab:
         position = self.encoding.n_tokens(prompts.n_points) - 1
         memory = self._remember(prompts, context)
         with intervene(self.model, *query), self.model.hooks(fwd_hooks=hooks):
-            return self.model.after(memory, self.encoding.encode_queries(queries).to(self.device), position)[..., 0].cpu()
+            return self.model.after(memory, self.encoding.encode_queries(queries).to(self.device), position)[
+                ..., 0
+            ].cpu()
 
     def _remember(self, prompts: Prompts, context: Sequence[Intervention]) -> Any:
         """Keys and values of contexts; those of the lab's own prompts are kept while they fit."""

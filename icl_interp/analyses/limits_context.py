@@ -50,8 +50,6 @@ def swap(lab: Lab) -> Curve:
     return Curve(lab.by_function((f - other).square()), {"function": tuple(range(lab.n_functions)), "x": tuple(xs)})
 
 
-
-
 def _products(parameters: torch.Tensor) -> torch.Tensor:
     """1, each coefficient, and each product of two."""
     one = torch.ones_like(parameters[:, :1])

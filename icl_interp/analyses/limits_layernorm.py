@@ -85,9 +85,7 @@ def judge_saturation(results: Results, facts: Facts) -> Judgement:
         for d, m, f, x in zip("+-", measured, closed, distance, strict=True)
     ]
     details.append({"c": c, "r": r, "measured onset": onset, "predicted onset": weights["onset"]})
-    details += [
-        {"norm": name, "E_sigma": value} for name, value in elasticities(results["far/norm scales"]).items()
-    ]
+    details += [{"norm": name, "E_sigma": value} for name, value in elasticities(results["far/norm scales"]).items()]
     twin = results["twin/far/ends"].values
     twin_r = results["twin/far/certificate"].rows()[0]["r"]
     return Judgement(
@@ -97,7 +95,7 @@ def judge_saturation(results: Results, facts: Facts) -> Judgement:
 
 
 def elasticities(scales: Curve) -> dict[str, float]:
-    """E_sigma = d log sigma / d log |x| of every norm over 1e4 .. 1e6, the mean of both directions: 1 where it grows."""
+    """E_sigma = d log sigma / d log |x| of every norm over 1e4 .. 1e6, mean of both directions: 1 where it grows."""
     values = {}
     for name in scales.axes["norm"]:
         curve, each = scales.at(norm=name), []
@@ -151,7 +149,7 @@ def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
         "intervention": "freeze every norm's scale at the query position, at its in-distribution mean",
         "effect": single["frozen"] - single["intact"], "intact": single["intact"], "frozen": single["frozen"],
         "sham": single["sham"], "each norm alone": each,
-        "sufficiency": {"untrained without norm": inserted["intact"], "one LayerNorm inserted": inserted["norm inserted"]},
+        "sufficiency, untrained": {"without norm": inserted["intact"], "one LayerNorm inserted": inserted["norm inserted"]},
         "cost": {"in-distribution error intact": cost["intact"], "frozen": cost["frozen"]},
     }  # fmt: skip
     twin = Estimate.of("growth exponent, frozen - intact", _exponent_gap(results["twin/far/norm arms"]))

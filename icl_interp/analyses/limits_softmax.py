@@ -264,7 +264,6 @@ def _resampled(lab: Lab, scores: torch.Tensor, n: int) -> np.ndarray:
     """(statistic, head, function) for n keys: the query's own, the rest drawn from trained ones of the function."""
     kinds = np.array(lab.encoding.kinds(lab.task.n_points))
     draw = generator(lab.seed, "heads/resampled", n)
-    n_functions, n_contexts, n_heads, n_queries, n_keys = scores.shape
     own = scores[:, 0, :, :, -1:]
     pool = scores[..., :-1].permute(0, 2, 3, 1, 4)  # (function, head, query, context, key)
     parts, kind_of = [own], ["own"]
@@ -305,13 +304,16 @@ def judge_uniform(results: Results, facts: Facts) -> Judgement:
     heaviest = max(row["max weight at 40 trained lengths"] for row in mine)
     n = len(counted)
     reason = (
-        f"{round(share.value * n)} of {n} relevant heads are uniform (deficit <= {UNIFORM}) at ten trained lengths, and "
-        f"{sum(row['limit'] <= UNIFORM for row in mine)} in the limit; dispersion is another matter: at forty trained "
+        f"{round(share.value * n)} of {n} relevant heads are uniform (deficit <= {UNIFORM}) at ten trained lengths, "
+        f"and {sum(row['limit'] <= UNIFORM for row in mine)} in the limit; dispersion is another matter: at forty trained "
         f"lengths no single key keeps more than {heaviest:.2g}"
     )
     verdict = None
     if share.value <= 0.5 and falling:
-        verdict, reason = "inconclusive", reason + f"; the deficit of {len(falling)} is still falling below the threshold"
+        verdict, reason = (
+            "inconclusive",
+            reason + f"; the deficit of {len(falling)} is still falling below the threshold",
+        )
     rises = [row["uniform swap, relative rise of error"] for row in mine]
     causal = {
         "intervention": "make one head's pattern uniform", "criterion": "in-distribution error rises by at most 10 %",
@@ -366,8 +368,8 @@ register(
         statement="Far from the data softmax attention acts as a hardmax: all weight on one token",
         source="Naim & Asher (2025), section 6 and appendix G.2 (Table 4)",
         criterion=Criterion(
-            "share of relevant heads with delta <= 0.05 in >= 95 % of contexts at 1e4 and 1e5, both signs, and in < 50 % "
-            "in distribution: >= 0.9 / <= 0.5",
+            "share of relevant heads with delta <= 0.05 in >= 95 % of contexts at 1e4 and 1e5, both signs, and in "
+            "< 50 % in distribution: >= 0.9 / <= 0.5",
             supported=(0.9, INF), contradicted=(-INF, 0.5),
         ),
         measurements=(heads.relevance, concentration, delta, far_swap),

@@ -189,10 +189,7 @@ class Claim:
     def judge_results(self, results: Results, facts: Facts) -> Finding:
         """The finding that these results give."""
         reason = self.excluded(facts)
-        if reason:
-            judgement = Judgement(None, reason, "not_applicable")
-        else:
-            judgement = self.judge(results, facts)
+        judgement = Judgement(None, reason, "not_applicable") if reason else self.judge(results, facts)
         verdict = judgement.verdict
         if verdict is None:
             e = judgement.test or judgement.estimate
@@ -206,7 +203,8 @@ class Claim:
             verdict, reason = self._gate(verdict, reason, judgement, facts)
         return Finding(
             self.id, self.study, self.kind, self.statement, self.source, verdict, reason, self.criterion,
-            judgement.estimate, judgement.test or judgement.estimate, judgement.scope, judgement.causal, judgement.twin, judgement.details, self.figures,
+            judgement.estimate, judgement.test or judgement.estimate, judgement.scope, judgement.causal,
+            judgement.twin, judgement.details, self.figures,
         )  # fmt: skip
 
     def _gate(self, verdict: Verdict, reason: str, judgement: Judgement, facts: Facts) -> tuple[Verdict, str]:

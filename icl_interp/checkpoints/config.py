@@ -69,7 +69,9 @@ class TrainingConfig:
         for name in ("learning_rate", "grad_clip"):
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or not value > 0:
-                raise InputError(f"training.{name} must be a positive number, but got {value!r} (write 0.001 or 1.0e-3)")
+                raise InputError(
+                    f"training.{name} must be a positive number, but got {value!r} (write 0.001 or 1.0e-3)"
+                )
         if self.decay not in ("cosine", "linear", "constant"):
             raise InputError(f"training.decay must be cosine, linear or constant, but got {self.decay!r}")
 

@@ -87,8 +87,9 @@ def load(source: str | Path | Checkpoint) -> Checkpoint:
 def _read(folder: Path, name: str) -> Checkpoint:
     for file in ("config.json", "model.safetensors"):
         if not (folder / file).is_file():
-            raise InputError(f"{folder} is not a checkpoint: it has no {file} (a run folder holds both it and the other "
-                             "of config.json and model.safetensors)")
+            raise InputError(
+                f"{folder} is not a checkpoint: it has no {file} (a run folder holds config.json and model.safetensors)"
+            )
     data = read_json(folder / "config.json")
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else None
@@ -98,9 +99,7 @@ def _read(folder: Path, name: str) -> Checkpoint:
     weights.load_into(model, folder / "model.safetensors")
     origin = read_json(folder / "provenance.json") if (folder / "provenance.json").is_file() else {}
     encoding = tokens.named(config.encoding)
-    return Checkpoint(
-        model.eval(), config.task, encoding, config, int(origin.get("step", 0)), {**origin, "name": name}
-    )
+    return Checkpoint(model.eval(), config.task, encoding, config, int(origin.get("step", 0)), {**origin, "name": name})
 
 
 def _not_a_checkpoint(path: Path) -> str:

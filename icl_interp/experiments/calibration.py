@@ -7,8 +7,8 @@ from icl_interp.analyses import verdicts
 from icl_interp.analyses.lab import Lab, facts
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.errors import unknown
-from icl_interp.models.constructions import CONSTRUCTIONS, Construction
 from icl_interp.models import tokens
+from icl_interp.models.constructions import CONSTRUCTIONS, Construction
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import Table
 from icl_interp.tasks.distributions import Uniform

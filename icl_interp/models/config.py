@@ -1,5 +1,6 @@
 """The shape of a model: TransformerLens' words, plus what numeric prompts need."""
 
+import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
@@ -71,9 +72,14 @@ class HookedTransformerConfig:
         for name in ("d_head", "d_mlp"):
             self._check_whole_number(name)
         for field in fields(self):
-            choices = _choices(field.type)
-            if choices and getattr(self, field.name) not in choices:
-                raise unknown(field.name, getattr(self, field.name), map(str, choices))
+            value, choices = getattr(self, field.name), _choices(field.type)
+            if choices and value not in choices:
+                raise unknown(field.name, value, map(str, choices))
+            if field.type is bool and not isinstance(value, bool):
+                raise InputError(f"{field.name} must be true or false, but got {value!r}")
+            # YAML reads 1e-5 as text.
+            if field.type is float and not (isinstance(value, (int, float)) and 0 <= value < math.inf):
+                raise InputError(f"{field.name} must be a number from 0 up (in YAML 1.0e-5, not 1e-5), but got {value!r}")
         if self.attn_only and self.mlp_only:
             raise InputError("attn_only and mlp_only exclude each other: a block would have nothing left")
         if self.score_norm and self.score_fn != "linear":

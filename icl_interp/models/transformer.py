@@ -227,7 +227,8 @@ class HookedTransformer(HookedRootModule):
 
     def hooks(self, fwd_hooks: Any = (), bwd_hooks: Any = (), *args: Any, **kwargs: Any) -> Any:
         """A context in which functions are attached to hook points; `run_with_hooks` is one forward pass in it."""
-        check_names([name for name, _ in [*fwd_hooks, *bwd_hooks]], self.hook_dict)
+        fwd_hooks, bwd_hooks = list(fwd_hooks), list(bwd_hooks)
+        check_names([name for name, _ in fwd_hooks + bwd_hooks], self.hook_dict)
         return super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs)
 
     def add_hook(self, name: Any, *args: Any, **kwargs: Any) -> None:

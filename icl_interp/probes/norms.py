@@ -138,7 +138,7 @@ def _scales(
         scales[norm].append(scale[..., 0])
 
     context, last = tokens[:, :-1], tokens.shape[1] - 1
-    memory = model.remember(context) if model.cfg.attention_dir == "causal" else None
+    memory = model.remember(context) if last and model.cfg.attention_dir == "causal" else None
     with model.hooks(fwd_hooks=[(f"{norm}.hook_scale", partial(read, norm)) for norm in scales]):
         if memory is not None:
             model.after(memory, alternatives, last)

@@ -28,6 +28,12 @@ class Task(ABC):
     def __post_init__(self) -> None:
         if self.n_points < 2:
             raise InputError(f"n_points counts the query too, so it must be at least 2, but got {self.n_points}")
+        self._check_law("inputs")
+
+    def _check_law(self, name: str) -> None:
+        """Refuse anything but a distribution: a mapping without its kind, a bare number."""
+        if not isinstance(getattr(self, name), Distribution):
+            raise InputError(f"{name} must be a law, for example Uniform(-1, 1), but got {getattr(self, name)!r}")
 
     @property
     def dim(self) -> int:

@@ -31,6 +31,9 @@ class Polynomial(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_law("coefficients")
+        if not isinstance(self.degrees, (tuple, list)):
+            raise InputError(f"degrees must be a list of whole numbers, for example (1,), but got {self.degrees!r}")
         object.__setattr__(self, "degrees", tuple(self.degrees))
         if not self.degrees or any(not isinstance(d, int) or d < 0 for d in self.degrees):
             raise InputError(f"degrees must be whole numbers from 0 up, at least one, but got {self.degrees}")
@@ -93,6 +96,8 @@ class Continuous(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.amplitude is not None:
+            self._check_law("amplitude")
         if self.function not in CONTINUOUS:
             raise unknown("function", self.function, CONTINUOUS)
         reaches_pole = not isinstance(self.inputs, Uniform) or self.inputs.low <= -1

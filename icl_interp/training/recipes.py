@@ -9,6 +9,7 @@ import yaml
 from icl_interp.checkpoints import bundled
 from icl_interp.checkpoints.config import RunConfig, parse
 from icl_interp.errors import InputError, unknown
+from icl_interp.provenance import encode
 
 
 def resolve(source: str | Path | dict | RunConfig, overrides: Iterable[str] = ()) -> RunConfig:
@@ -17,8 +18,11 @@ def resolve(source: str | Path | dict | RunConfig, overrides: Iterable[str] = ()
     >>> resolve("affine", ["training.steps=10"]).training.steps
     10
     """
+    overrides = list(overrides)
     if isinstance(source, RunConfig):
-        return source
+        if not overrides:
+            return source
+        source = encode(source)
     where = "config" if isinstance(source, dict) else str(source)
     data = source if isinstance(source, dict) else _read(source)
     for override in overrides:
@@ -34,9 +38,17 @@ def _read(source: str | Path) -> Any:
             raise unknown("recipe (or no such file)", str(source), known)
         path = known[str(source)]
     try:
-        return yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+    return _yaml(text, str(path))
+
+
+def _yaml(text: str, where: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
 
 
 def _override(data: Any, override: str) -> Any:
@@ -46,5 +58,5 @@ def _override(data: Any, override: str) -> Any:
         raise InputError(f"changes to a recipe look like training.steps=1000, but got {override!r}")
     head, _, rest = key.partition(".")
     node = dict(data) if isinstance(data, dict) else {}
-    node[head] = _override(node.get(head), f"{rest}={text}") if rest else yaml.safe_load(text)
+    node[head] = _override(node.get(head), f"{rest}={text}") if rest else _yaml(text, f"the value {text!r}")
     return node

@@ -17,7 +17,16 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.models import tokens, weights
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import encode, environment, finite, generator, read_json, run_id, write_atomically, write_json
+from icl_interp.provenance import (
+    encode,
+    environment,
+    finite,
+    generator,
+    read_json,
+    run_id,
+    write_atomically,
+    write_json,
+)
 from icl_interp.training import recipes
 from icl_interp.training.curriculum import learning_rate, task_at
 
@@ -169,7 +178,9 @@ class _Run:
                         "exp_avg_sq": state[f"exp_avg_sq/{name}"].to(parameter.device),
                     }
         except KeyError as error:
-            raise InputError(f"{self.out}/training_state.safetensors lacks {error}: is it from another program?") from error
+            raise InputError(
+                f"{self.out}/training_state.safetensors lacks {error}: is it from another program?"
+            ) from error
         lines = map(json.loads, (self.out / "metrics.jsonl").read_text().splitlines())
         self.metrics = [line for line in lines if line["step"] <= self.step]
         if (self.out / "provenance.json").is_file():

@@ -1,0 +1,213 @@
+"""The forest plot: a row a claim, its estimate over the zones that its criterion fixed beforehand."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.graph_objects import Figure
+
+from icl_interp.analyses.verdicts import Criterion, Estimate, Finding
+from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, WIDTH, finish, log_axis
+from icl_interp.figures.text import authors, interval, name_of, number, plain, wrapped
+
+PANEL, ROW, LINE = 28, 74, 15  # pixels: an axis' panel, a row that has one, and a line of text
+LEFT, RIGHT, TOP, BOTTOM = 376, 226, 92, 8
+WHOLE = {"share": (0.0, 1.0), "quantile": (0.0, 1.0)}  # units whose whole range is worth showing
+
+# A sham is stored as it was measured; here it is put on the scale of the estimate it stands beside.
+SHAMS: dict[str, Callable[[Mapping[str, Any]], float]] = {
+    "limits.layernorm_causes_saturation": lambda causal: causal["sham"] - causal["intact"],
+    "limits.layernorm_causes_failure": lambda causal: float(
+        np.log10(causal["sham"] / causal["far error / zero predictor"]["intact"])
+    ),
+}
+
+
+def forest(findings: list[Finding]) -> Figure | None:
+    """Every claim: statement, estimate and interval over its verdict zones, untrained twin and sham, verdict in words."""
+    if not findings:
+        return None
+    heights = [_height(finding) for finding in findings]
+    plot = sum(heights)
+    figure = go.Figure()
+    top = 0
+    n_axes = 0
+    for finding, height in zip(findings, heights, strict=True):
+        panel = (1 - (top + 8 + PANEL) / plot, 1 - (top + 8) / plot)
+        if drawable(finding):
+            n_axes += 1
+            _row(figure, finding, panel, "" if n_axes == 1 else str(n_axes))
+        else:
+            _empty_row(figure, finding, panel)
+        _words(figure, finding, 1 - top / plot, 1 - (top + 8 + PANEL / 2) / plot)
+        if top:
+            line = {"color": "#E4E4E4", "width": 1}
+            figure.add_shape(
+                type="line", xref="paper", yref="paper", x0=-LEFT / (WIDTH - LEFT - RIGHT) + 0.02,
+                x1=1 + RIGHT / (WIDTH - LEFT - RIGHT) - 0.02, y0=1 - top / plot, y1=1 - top / plot, line=line,
+            )  # fmt: skip
+        top += height
+    _legend(figure, [f for f in findings if drawable(f)])
+    finish(
+        figure, "Which claims hold on these weights",
+        "A row a claim: estimate with its 95 % interval on the claim's own axis. A verdict needs the whole interval in one "
+        "zone; the zones were fixed before looking.",
+        plot + TOP + BOTTOM, TOP, l=LEFT, r=RIGHT, b=BOTTOM,
+    )  # fmt: skip
+    figure.update_layout(hovermode="closest", legend={
+        "xref": "container", "x": 8 / WIDTH, "y": 1 + 4 / plot, "traceorder": "normal",
+    })
+    return figure
+
+
+def _height(finding: Finding) -> int:
+    words = LINE * (_statement(finding).count("<br>") + 2) + 12
+    return max(words, ROW) if drawable(finding) else words
+
+
+def _statement(finding: Finding) -> str:
+    return wrapped(finding.statement, 53, 3)
+
+
+def drawable(finding: Finding) -> bool:
+    """Whether a finding has numbers to draw."""
+    e = finding.test
+    return finding.verdict != "not_applicable" and e is not None and bool(np.isfinite([e.value, e.low, e.high]).all())
+
+
+def sham(finding: Finding) -> float | None:
+    """The sham's effect in the unit of the estimate, where it was measured in one that can be compared."""
+    if not finding.causal:
+        return None
+    if "sham effect" in finding.causal:
+        value = finding.causal["sham effect"]
+    elif finding.id in SHAMS and "sham" in finding.causal:
+        value = SHAMS[finding.id](finding.causal)
+    else:
+        return None
+    return float(value) if np.isfinite(float(value)) else None
+
+
+def _row(figure: Figure, finding: Finding, panel: tuple[float, float], name: str) -> None:
+    test, twin, beside = finding.test, finding.twin, sham(finding)
+    assert test is not None
+    values = [test.value, test.low, test.high, *([] if beside is None else [beside])]
+    values += [v for v in (twin.value, twin.low, twin.high) if np.isfinite(v)] if twin else []
+    scale, (low, high) = _extent(finding.criterion, values, test.unit)
+    title = plain(name_of(test) + (f" ({test.unit})" if test.unit else "") + (", log axis" if scale == "log" else ""))
+    kind = log_axis(title, low, high, 7) if scale == "log" else {"range": [low, high], "nticks": 7}
+    figure.update_layout({
+        f"xaxis{name}": {
+            **kind, "domain": [0, 1], "anchor": f"y{name}", "ticklen": 3, "tickfont": {"size": 11, "color": GREY},
+            "title": {"text": title, "standoff": 1, "font": {"size": 11, "color": INK}},
+            "linecolor": PALE, "tickcolor": PALE, "fixedrange": True,
+        },
+        f"yaxis{name}": {
+            "domain": panel, "anchor": f"x{name}", "range": [0, 1], "visible": False, "fixedrange": True,
+        },
+    })  # fmt: skip
+    axes = {"xaxis": f"x{name}", "yaxis": f"y{name}"}
+    _zones(figure, finding.criterion, low, high, name)
+    look = VERDICTS[finding.verdict]
+    if twin is not None and np.isfinite(twin.value):
+        hover = f"untrained twin: {plain(interval(twin))}<extra></extra>"
+        figure.add_trace(_mark(twin, "diamond-open", INK, 0.24, 9, hover, **axes))
+    if beside is not None:
+        figure.add_trace(_mark(
+            Estimate("sham", beside, beside, beside), "square-open", INK, 0.24, 9,
+            f"sham: {number(beside)} {plain(test.unit)}<extra></extra>", **axes,
+        ))  # fmt: skip
+    hover = f"<b>{plain(finding.id)}</b><br>{plain(name_of(test))}: {plain(interval(test))}<br>"
+    hover += f"{wrapped(finding.criterion.text, 70)}<extra></extra>"
+    figure.add_trace(_mark(test, "circle", look.ink, 0.66, 11, hover, **axes))
+
+
+def _mark(e: Estimate, symbol: str, colour: str, y: float, size: int, hover: str, **axes: str) -> go.Scatter:
+    known = np.isfinite([e.low, e.high]).all()
+    error = {
+        "array": [e.high - e.value], "arrayminus": [e.value - e.low], "color": colour, "thickness": 2 if y > 0.5 else 1,
+        "width": 4, "visible": bool(known and e.high > e.low),
+    }  # fmt: skip
+    return go.Scatter(
+        x=[e.value], y=[y], mode="markers", error_x=error, showlegend=False, hovertemplate=hover, cliponaxis=False,
+        marker={"symbol": symbol, "color": colour, "size": size, "line": {"color": colour, "width": 1.5}}, **axes,
+    )  # fmt: skip
+
+
+def _zones(figure: Figure, criterion: Criterion, low: float, high: float, name: str) -> None:
+    """Shade both regions; what has no bound goes to the end of the axis."""
+    regions = {"supported": criterion.supported, "contradicted": criterion.contradicted}
+    # A shape on a log axis takes values, an annotation takes exponents.
+    place = np.log10 if figure.layout[f"xaxis{name}"].type == "log" else float
+    for verdict, (start, end) in regions.items():
+        a, b = max(start, low), min(end, high)
+        if a >= b:
+            continue
+        look, from_left = VERDICTS[verdict], end < np.inf
+        figure.add_shape(
+            type="rect", xref=f"x{name}", yref=f"y{name} domain", x0=a, x1=b, y0=0, y1=1, layer="below",
+            line={"width": 0}, fillcolor=look.tint,
+        )  # fmt: skip
+        figure.add_annotation(
+            text=look.sign, xref=f"x{name}", yref=f"y{name} domain", x=float(place(b if from_left else a)), y=1,
+            xanchor="right" if from_left else "left", yanchor="top", showarrow=False, opacity=0.75,
+            font={"size": 10, "color": look.ink},
+        )  # fmt: skip
+
+
+def _extent(criterion: Criterion, values: list[float], unit: str) -> tuple[str, tuple[float, float]]:
+    """The axis: it holds all values and both zones. Logarithmic only where every value is positive."""
+    bounds = [b for b in (*criterion.supported, *criterion.contradicted) if np.isfinite(b)]
+    held = np.array([*values, *bounds, *WHOLE.get(unit, ())])
+    if criterion.scale == "log" and (held > 0).all():
+        logs = np.log10(held)
+        pad = max(0.35, 0.08 * float(np.ptp(logs)))
+        return "log", (float(10 ** (logs.min() - pad)), float(10 ** (logs.max() + pad)))
+    # A zone that ends at the outermost value would not be seen: leave it an eighth of the axis.
+    pad = (0.03 if unit in WHOLE else 0.125) * (float(np.ptp(held)) or abs(float(held[0])) or 1.0)
+    return "linear", (float(held.min()) - pad, float(held.max()) + pad)
+
+
+def _empty_row(figure: Figure, finding: Finding, panel: tuple[float, float]) -> None:
+    what = "not applicable: " if finding.verdict == "not_applicable" else "no estimate: "
+    figure.add_annotation(
+        xref="paper", yref="paper", x=0, y=sum(panel) / 2, xanchor="left", yanchor="middle", showarrow=False,
+        text=f"<i>{wrapped(what + finding.reason, 78, 2)}</i>", align="left", font={"size": 12, "color": "#767676"},
+    )  # fmt: skip
+
+
+def _words(figure: Figure, finding: Finding, top: float, middle: float) -> None:
+    """What is claimed on the left; the verdict and its numbers on the right."""
+    look, off = VERDICTS[finding.verdict], finding.verdict == "not_applicable"
+    left = f"{_statement(finding)}<br>"
+    left += f'<span style="font-size:10.5px;color:#767676">{plain(finding.id)} · {plain(authors(finding.source))}</span>'
+    right = f"<b>{look.sign} {look.word}</b>"
+    if drawable(finding):
+        assert finding.test is not None
+        right += f'<br><span style="font-size:11px;color:{INK}">{interval(finding.test, unit=False)}</span>'
+    common = {"xref": "paper", "yref": "paper", "showarrow": False, "align": "left", "xanchor": "left"}
+    figure.add_annotation(
+        text=left, x=0, xshift=12 - LEFT, y=top, yanchor="top", yshift=-5,
+        font={"size": 12, "color": "#767676" if off else INK}, **common,
+    )  # fmt: skip
+    figure.add_annotation(
+        text=right, x=1, xshift=14, y=middle, yanchor="middle", font={"size": 13, "color": look.ink}, **common,
+    )  # fmt: skip
+
+
+def _legend(figure: Figure, shown: list[Finding]) -> None:
+    """Entries for what is drawn, and only for that."""
+    entries: list[tuple[str, dict[str, Any]]] = []
+    if shown:
+        entries.append(("estimate, 95 % interval", {"symbol": "circle", "color": INK, "size": 10}))
+    if any(f.twin is not None for f in shown):
+        entries.append(("untrained twin", {"symbol": "diamond-open", "color": INK, "size": 9}))
+    if any(sham(f) is not None for f in shown):
+        entries.append(("sham", {"symbol": "square-open", "color": INK, "size": 9}))
+    for verdict, text in (("supported", "zone: supports the claim"), ("contradicted", "zone: contradicts it")):
+        look = VERDICTS[verdict]
+        if shown:
+            entries.append((text, {"symbol": "square", "color": look.tint, "size": 14}))
+    for text, marker in entries:
+        figure.add_trace(go.Scatter(x=[None], y=[None], mode="markers", name=text, marker=marker, hoverinfo="skip"))

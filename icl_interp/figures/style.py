@@ -1,0 +1,163 @@
+"""How every figure looks: a white template, colours that colour-blind readers tell apart, and the symlog axis."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.graph_objects import Figure
+
+from icl_interp.figures.text import MINUS, number, plain, wrapped
+
+__all__ = ["Figure"]  # the type, for those who may not import plotly
+
+# Okabe & Ito (2008): told apart by readers with any kind of colour vision.
+BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW = "#0072B2", "#D55E00", "#009E73", "#AA4499", "#56B4E9", "#E69F00"
+INK, GREY, PALE, FAINT = "#222222", "#6B6B6B", "#B8B8B8", "#EFEFEF"
+WIDTH = 1080
+FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a verdict is shown: a word, a sign and colours; never by colour alone."""
+
+    word: str
+    sign: str
+    colour: str
+    ink: str  # the same, dark enough for small print on white
+    tint: str
+
+
+VERDICTS = {
+    "supported": Look("supported", "✓", BLUE, "#005A8C", "rgba(0,114,178,0.16)"),
+    "contradicted": Look("contradicted", "✗", ORANGE, "#AB4A00", "rgba(213,94,0,0.16)"),
+    "inconclusive": Look("inconclusive", "?", GREY, "#555555", "rgba(107,107,107,0.12)"),
+    "not_applicable": Look("not applicable", "–", PALE, "#767676", "rgba(184,184,184,0.14)"),
+}
+
+_AXIS = {
+    "showline": True, "linecolor": INK, "linewidth": 1, "ticks": "outside", "ticklen": 4, "tickcolor": INK,
+    "showgrid": False, "zeroline": False, "exponentformat": "power", "minexponent": 4, "automargin": False,
+    "title": {"standoff": 6, "font": {"size": 13}}, "tickfont": {"size": 12},
+}  # fmt: skip
+TEMPLATE = go.layout.Template(
+    layout={
+        "font": {"family": FONT, "size": 13, "color": INK},
+        "paper_bgcolor": "white", "plot_bgcolor": "white", "colorway": [BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW],
+        "xaxis": _AXIS, "yaxis": _AXIS, "hoverlabel": {"font": {"family": FONT, "size": 12}, "align": "left"},
+        "annotationdefaults": {"font": {"size": 12}, "showarrow": False},
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yanchor": "bottom", "font": {"size": 12}},
+    }
+)  # fmt: skip
+
+
+def finish(figure: Figure, title: str, below: str, height: int, top: int = 118, **margins: int) -> Figure:
+    """Give a figure its template, size, title and the line below it, and its legend right above the panels."""
+    margin = {"l": 70, "r": 30, "b": 60, **margins, "t": top}
+    plot = height - top - margin["b"]
+    heading = {
+        "text": f"<b>{plain(title)}</b>", "x": 0, "xref": "container", "xanchor": "left",
+        "y": 1, "yref": "container", "yanchor": "top", "pad": {"l": 12, "t": 12}, "font": {"size": 16},
+        "subtitle": {"text": wrapped(below, 165, 2), "font": {"size": 12, "color": GREY}},
+    }  # fmt: skip
+    figure.update_layout(template=TEMPLATE, width=WIDTH, height=height, margin=margin, title=heading)
+    panels = bool(figure.layout.annotations) and any(a.name == "panel" for a in figure.layout.annotations)
+    figure.update_layout(legend={"y": 1 + (26 if panels else 6) / plot})
+    return figure
+
+
+def panel_title(figure: Figure, text: str, domain: tuple[float, float]) -> None:
+    """A heading above one of several panels, at the left end of its axis."""
+    figure.add_annotation(
+        name="panel", text=f"<b>{text}</b>", xref="paper", yref="paper", x=domain[0], y=1, xanchor="left",
+        yanchor="bottom", yshift=4, showarrow=False, font={"size": 13},
+    )  # fmt: skip
+
+
+def log_axis(title: str, low: float, high: float, at_most: int = 9) -> dict[str, Any]:
+    """A logarithmic axis from `low` to `high`: a label a decade or fewer, and at 1, 2, 5 where it holds hardly any."""
+    first, last = np.log10(low), np.log10(high)
+    decades = np.arange(np.ceil(first - 1e-9), np.floor(last + 1e-9) + 1)
+    if len(decades) > 2:
+        every = int(np.ceil(len(decades) / at_most))
+        ticks = [10.0**d for d in decades if d % every == 0]
+    else:
+        ticks = [m * 10.0**d for d in np.arange(np.floor(first), last + 1) for m in (1, 2, 5)]
+        ticks = [t for t in ticks if low <= t <= high]
+    return {
+        "type": "log", "range": [float(first), float(last)], "title": {"text": title},
+        "tickmode": "array", "tickvals": ticks, "ticktext": [_tick(t) for t in ticks],
+    }  # fmt: skip
+
+
+def side_by_side(figure: Figure, widths: list[float], gap: float) -> list[tuple[float, float]]:
+    """Domains of panels in a row, given their relative widths and the gap between them as a share of the whole."""
+    total = 1 - gap * (len(widths) - 1)
+    scaled = np.array(widths) / sum(widths) * total
+    starts = np.cumsum([0, *(scaled[:-1] + gap)])
+    domains = [(float(a), float(min(a + w, 1.0))) for a, w in zip(starts, scaled, strict=True)]
+    for i, domain in enumerate(domains):
+        name = "" if i == 0 else str(i + 1)
+        figure.update_layout({f"xaxis{name}": {"domain": domain, "anchor": f"y{name}"}})
+        figure.update_layout({f"yaxis{name}": {"anchor": f"x{name}"}})
+    return domains
+
+
+def joined(curves: np.ndarray) -> np.ndarray:
+    """Rows one after the other with a NaN between them: one trace that plotly draws as many lines."""
+    rows = np.asarray(curves, dtype=float)
+    return np.concatenate([rows, np.full((len(rows), 1), np.nan)], 1).ravel()[:-1]
+
+
+def ranged(values: list[float], share: float = 0.06) -> list[float]:
+    """A range that holds all finite values, and a margin."""
+    finite = [v for v in values if np.isfinite(v)]
+    low, high = min(finite), max(finite)
+    pad = share * ((high - low) or abs(high) or 1.0)
+    return [low - pad, high + pad]
+
+
+@dataclass(frozen=True)
+class Symlog:
+    """A symmetric-log axis, which plotly lacks: linear up to `threshold`, then one unit a decade, in both directions.
+
+    >>> axis = Symlog(0.1)
+    >>> axis(np.array([-10.0, -0.1, 0.05, 0.1, 1e6])).tolist()
+    [-3.0, -1.0, 0.5, 1.0, 8.0]
+    >>> axis.back(axis(np.array([-10.0, 0.05]))).tolist()
+    [-10.0, 0.05]
+    """
+
+    threshold: float
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Where values lie on the axis."""
+        scaled = np.asarray(values, dtype=float) / self.threshold
+        size = np.maximum(np.abs(scaled), 1.0)
+        return np.where(np.abs(scaled) <= 1, scaled, np.sign(scaled) * (1 + np.log10(size)))
+
+    def back(self, places: np.ndarray) -> np.ndarray:
+        """The values at places on the axis."""
+        places = np.asarray(places, dtype=float)
+        outside = np.sign(places) * 10 ** (np.abs(places) - 1)
+        return self.threshold * np.where(np.abs(places) <= 1, places, outside)
+
+    def axis(self, largest: float, every: int = 1) -> dict[str, Any]:
+        """Tick places and labels up to `largest`, each decade or each so many, 0 among them."""
+        decades = range(0, int(np.floor(np.log10(largest / self.threshold) + 1e-9)) + 1, every)
+        sizes = [self.threshold * 10.0**k for k in decades]
+        places = [float(self(np.array(v))) for v in sizes]
+        labels = [_tick(v) for v in sizes]
+        return {
+            "tickmode": "array", "tickvals": [-p for p in reversed(places)] + [0.0] + places,
+            "ticktext": [MINUS + text for text in reversed(labels)] + ["0"] + labels,
+        }  # fmt: skip
+
+
+def _tick(value: float) -> str:
+    """A tick label: powers of ten beyond 100 either way as powers."""
+    exponent = np.log10(value)
+    if abs(exponent) > 2.5 and abs(exponent - round(exponent)) < 1e-9:
+        return f"10<sup>{round(exponent)}</sup>".replace("-", MINUS)
+    return number(value)

@@ -1,0 +1,91 @@
+"""Numbers and words for figures and pages. Rounded for the eye; what is stored is never rounded."""
+
+import html
+import math
+import textwrap
+
+from icl_interp.analyses.verdicts import Estimate, Finding
+
+MINUS = "\N{MINUS SIGN}"
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits.
+
+    >>> number(0.00092368), number(-1.2345e-7), number(1e6), number(12.0), number(float("nan"))
+    ('0.000924', '−1.23×10⁻⁷', '10⁶', '12', 'not defined')
+    """
+    if math.isnan(value):
+        return "not defined"
+    sign = MINUS if value < 0 else ""
+    size = abs(float(value))
+    if math.isinf(size):
+        return f"{sign}∞"
+    if size == 0 or 1e-4 <= size < 1e5:
+        plain = f"{size:.{digits}g}"
+        # "%g" turns 12345 into 1.23e+04, which no reader wants.
+        return sign + (f"{size:.0f}" if "e" in plain else plain)
+    mantissa, _, exponent = f"{size:.{digits - 1}e}".partition("e")
+    mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    raised = "10" + str(int(exponent)).translate(_RAISED)
+    return f"{sign}{raised}" if mantissa == "1" else f"{sign}{mantissa}×{raised}"
+
+
+def interval(estimate: Estimate, unit: bool = True) -> str:
+    """An estimate with its interval and its unit, with as many decimals as the interval's width asks for.
+
+    >>> interval(Estimate("plateau", -0.1523770361, -0.1523818344, -0.1523722084, "f"))
+    '−0.1523770 [−0.1523818, −0.1523722] f'
+    >>> interval(Estimate("ratio", 0.0513168, -0.0049297, 0.1022714))
+    '0.051 [−0.005, 0.102]'
+    >>> interval(Estimate("share", 0.25, 0.25, 0.25, "share"))
+    '0.25 [0.25, 0.25] share'
+    """
+    values = [estimate.value, estimate.low, estimate.high]
+    width, size = estimate.high - estimate.low, max(map(abs, values))
+    if math.isfinite(width) and width > 0 and 1e-4 <= size < 1e5:
+        decimals = max(0, (2 if width > 0.1 * size else 1) - math.floor(math.log10(width)))
+        value, low, high = (f"{v:.{decimals}f}".replace("-", MINUS) for v in values)
+    else:
+        value, low, high = (number(v, 2) for v in values)
+    return f"{value} [{low}, {high}]" + (f" {estimate.unit}" if unit and estimate.unit else "")
+
+
+def plain(text: object) -> str:
+    """Text that plotly, which reads a little HTML, shows as it stands."""
+    return html.escape(str(text), quote=False)
+
+
+def wrapped(text: str, width: int, lines: int | None = None) -> str:
+    """Text broken into lines for plotly; cut with an ellipsis where it takes more than `lines`.
+
+    >>> wrapped("delta <= 0.05 in most contexts", 16)
+    'delta &lt;= 0.05 in<br>most contexts'
+    """
+    parts = textwrap.wrap(text, width, max_lines=lines, placeholder=" …")
+    return "<br>".join(plain(part) for part in parts)
+
+
+def name_of(estimate: Estimate) -> str:
+    """What was estimated, with a true minus where it names a difference.
+
+    >>> name_of(Estimate("growth exponent, frozen - intact", 1, 1, 1))
+    'growth exponent, frozen − intact'
+    """
+    return estimate.name.replace(" - ", f" {MINUS} ")
+
+
+def authors(source: str) -> str:
+    """Who and when, without the place in the work.
+
+    >>> authors("Naim & Asher (2025), section 5 and Proposition 6")
+    'Naim & Asher (2025)'
+    """
+    return source.partition(",")[0]
+
+
+def tested_by(figure: str, findings: list[Finding]) -> str:
+    """The claims that a figure shows, each with its source."""
+    shown = [f"{f.id}: {f.source}" for f in findings if figure in f.figures and f.verdict != "not_applicable"]
+    return "Shows " + "; ".join(shown) if shown else ""

@@ -1,0 +1,113 @@
+"""Activation patching for prompts of numbers: which activation carries what tells two prompts apart?
+
+The model runs on a corrupted prompt with one activation replaced by its value on the clean prompt; a metric of the output
+says how much of the clean answer comes back. TransformerLens does the work, but reads the number of positions off the
+last axis of its input, which for tokens of shape (batch, token, d_in) is d_in: left alone it would patch the first token
+only, and say nothing. Here every place is listed for it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.errors import InputError, unknown
+from icl_interp.models.hooks import check_names, patching
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.results import Matrix
+
+Metric = Callable[[Float[Tensor, "batch token d_out"]], Float[Tensor, ""] | float]
+Where = Literal["token", "head"]
+
+# The axes of each activation after the batch that can be patched, in their order; "token" is the query of a pattern.
+AXES: dict[str, tuple[Where, ...]] = {
+    **dict.fromkeys(("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out", "pre", "post"), ("token",)),
+    **dict.fromkeys(("q", "k", "v", "z", "result"), ("token", "head")),
+    **dict.fromkeys(("attn_scores", "pattern"), ("head", "token")),
+}
+
+
+def patch(
+    model: HookedTransformer,
+    clean: Float[Tensor, "batch token d_in"],
+    corrupted: Float[Tensor, "batch token d_in"],
+    metric: Metric,
+    activation: str = "resid_pre",
+    by: tuple[Where, ...] | None = None,
+) -> Matrix:
+    """The metric of a corrupted run with one activation at a time taken from the clean run.
+
+    Args:
+        clean: tokens whose activations are put in.
+        corrupted: tokens the model runs on, of the same shape.
+        metric: a number made of the model's output.
+        activation: TransformerLens' short name of a hook: one of `AXES`.
+        by: which places are patched one by one; along the others all are patched at once. Default: every token and, where
+            there are heads, every head.
+
+    Returns:
+        The metric over "layer" and the axes of `by`.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, init_std=1.0))
+    >>> clean, corrupted = torch.zeros(1, 5, 1), torch.ones(1, 5, 1)
+    >>> result = patch(model, clean, corrupted, lambda out: out[0, -1, 0], "z")
+    >>> list(result.axes), result.values.shape
+    (['layer', 'token', 'head'], (2, 5, 2))
+    """
+    if activation not in AXES:
+        raise unknown("activation", activation, AXES)
+    by = tuple(name for name in ("token", "head") if name in AXES[activation]) if by is None else by
+    for name in by:
+        if name not in AXES[activation]:
+            raise InputError(f"{activation} has no axis {name!r}: patch it by {', '.join(AXES[activation])} or by nothing")
+    if clean.shape != corrupted.shape:
+        raise InputError(
+            f"clean and corrupted tokens must have one shape, but got {tuple(clean.shape)} and {tuple(corrupted.shape)}"
+        )
+    sizes = {"layer": model.cfg.n_layers, "token": clean.shape[1], "head": model.cfg.n_heads}
+    axes = {name: tuple(range(sizes[name])) for name in ("layer", *by)}
+    shape = [sizes[name] for name in axes]
+    names = [patching.utils.get_act_name(activation, layer) for layer in axes["layer"]]
+    check_names(names, model.hook_dict)
+    values: list[float] = []
+
+    def measure(out: Tensor) -> Tensor:
+        # Kept here, because TransformerLens keeps what it gets in float32.
+        values.append(float(metric(out)))
+        return torch.tensor(values[-1])
+
+    with torch.no_grad(), _prepared(model):
+        _, cache = model.run_with_cache(clean, names_filter=names)
+        patching.generic_activation_patch(
+            model, corrupted, cache, measure, partial(_put, activation, by), activation,
+            index_df=patching.make_df_from_ranges(shape, list(axes)),
+        )  # fmt: skip
+    return Matrix(np.reshape(values, shape), axes, note=f"metric with {activation} patched in from the clean run")
+
+
+def _put(activation: str, by: tuple[Where, ...], corrupted: Tensor, index: list[int], clean: Tensor) -> Tensor:
+    """`corrupted` with the places of one index (its first entry is the layer) taken from `clean`."""
+    places = dict(zip(by, index[1:], strict=True))
+    where = (slice(None), *(places.get(name, slice(None)) for name in AXES[activation]))
+    patched = corrupted.clone()
+    patched[where] = clean[where]
+    return patched
+
+
+@contextmanager
+def _prepared(model: HookedTransformer) -> Iterator[None]:
+    """Evaluation mode, which TransformerLens insists on, and its progress bar on terminals only."""
+    training, bar = model.training, patching.tqdm
+    model.eval()
+    patching.tqdm = partial(bar, disable=None)
+    try:
+        yield
+    finally:
+        model.train(training)
+        patching.tqdm = bar
