@@ -67,10 +67,11 @@ def train(
     from icl_interp.training import recipes, trainer
 
     config = recipes.resolve(recipe, changes or ())
-    checkpoint = trainer.train(config, _output(out, Path(recipe).stem), device=device)
+    folder = _output(out, Path(recipe).stem)
+    checkpoint = trainer.train(config, folder, device=device)
     error = checkpoint.provenance["in_distribution"]
     print(f"in-distribution error {error['error']:.3g} [{error['low']:.3g}, {error['high']:.3g}], R2 {error['r2']:.4f}")
-    print(f"run: {out or _last_output}")
+    print(f"run: {folder.resolve()}")
 
 
 @app.command()
@@ -176,22 +177,18 @@ def _listed(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
-_last_output: Path | None = None
-
-
 def _output(out: Path | None, name: str) -> Path:
-    """The output folder, made now, so that nothing is computed for a place that cannot be written."""
-    global _last_output
+    """The output folder, checked before anything is computed for it, and made only when there is something to write."""
     if out is None:
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
         out = Path("icl-interp-out") / f"{name}-{stamp}"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror}; choose another --out") from error
-    if not os.access(out, os.W_OK):
-        raise InputError(f"cannot write to {out}: no permission; choose another --out")
-    _last_output = out
+    nearest = out.absolute()
+    while not nearest.exists():
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise InputError(f"cannot write to {out}: {nearest} is a file; choose another --out")
+    if not os.access(nearest, os.W_OK):
+        raise InputError(f"cannot write to {out}: no permission in {nearest}; choose another --out")
     return out
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-import icl_interp.analyses  # noqa: F401  (registers the published claims)
 from icl_interp import evaluation
-from icl_interp.analyses import verdicts
+from icl_interp.analyses import published, verdicts  # noqa: F401  (importing the published claims registers them)
 from icl_interp.analyses.lab import Lab, facts
 from icl_interp.checkpoints import bundled, foreign, store
 from icl_interp.checkpoints.config import RunConfig

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from icl_interp import figures as drawing
 from icl_interp import page, results
@@ -13,9 +13,6 @@ from icl_interp.analyses.verdicts import Finding
 from icl_interp.errors import InputError, unknown
 from icl_interp.provenance import read_json, write_atomically, write_json
 from icl_interp.results import Result, Table
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 SCHEMA = "icl_interp.report/1"
 FORMATS = ("html", "json", "png", "svg", "pdf")
@@ -48,8 +45,8 @@ class Report:
         raise unknown("claim in this report", claim, [f.id for f in self.findings])
 
     @property
-    def figures(self) -> "dict[str, go.Figure]":
-        """The figures that the stored results allow, by name; drawn anew at each access."""
+    def figures(self) -> dict[str, Any]:
+        """Plotly figures that the stored results allow, by name; drawn anew at each access."""
         return drawing.draw(self.results, self.findings, self.model)
 
     def judge(self) -> "Report":

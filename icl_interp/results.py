@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from icl_interp.errors import InputError, unknown
 from icl_interp.provenance import finite
@@ -25,8 +26,8 @@ class Matrix:
     array([3., 4.])
     """
 
-    values: np.ndarray
-    axes: Mapping[str, tuple]
+    values: ArrayLike
+    axes: Mapping[str, Sequence[Any]]
     unit: str = ""
     note: str = ""
     kind: ClassVar[str] = "matrix"
@@ -51,7 +52,7 @@ class Matrix:
         for name in coordinates:
             if name not in self.axes:
                 raise unknown("axis", name, self.axes)
-        return values
+        return np.asarray(values)
 
     def axis(self, name: str) -> np.ndarray:
         """Coordinates of an axis as an array."""

@@ -3,7 +3,7 @@
 Register your own with `register(Claim(...))`: it then appears in every report.
 """
 
-from icl_interp.analyses import heads, limits_context, limits_layernorm, limits_softmax
+from icl_interp.analyses.published import heads, limits_context, limits_layernorm, limits_softmax
 from icl_interp.analyses.verdicts import (
     REGISTRY,
     Claim,

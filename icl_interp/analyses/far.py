@@ -1,5 +1,7 @@
 """Measurements far out on the query axis: what f does as x grows, intact and under interventions on the norms."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -8,11 +10,13 @@ from icl_interp.analyses.verdicts import measurement
 from icl_interp.interventions import InsertNorm, Intervention
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
 from icl_interp.results import Curve, Matrix, Table
 from icl_interp.theory import limits as theory
 
 DECADES = np.array([s * 10.0**k for s in (-1, 1) for k in range(-1, 7)])  # the twin's: one a decade
 GROWTH = np.array([s * 10.0**k for s in (-1, 1) for k in (3, 3.5, 4, 4.5, 5)])  # where growth exponents are fitted
+Interventions = Sequence[Intervention]
 LINE = np.array([1e4, 1e5, 1e6])
 N_SHOWN = 32  # contexts drawn in the figure of f(x)
 
@@ -59,9 +63,10 @@ def in_distribution(lab: Lab) -> Curve:
     return Curve(_moments(lab, lab.sweep(lab.inner)), _axes(lab, np.array(lab.inner)))
 
 
-def _growth(lab: Lab, context: list[Intervention], query: list[Intervention]) -> np.ndarray:
-    f = lab.sweep(GROWTH, context=context, query=query)
-    error = lab.by_function((f - lab.truth(GROWTH)).square())
+def _growth(lab: Lab, prompts: Prompts, context: Interventions = (), query: Interventions = ()) -> np.ndarray:
+    """(statistic, function, x) of f where growth exponents are fitted: mean, mean square, squared error."""
+    f = lab.sweep(GROWTH, prompts=prompts, context=context, query=query)
+    error = lab.by_function((f - lab.truth(GROWTH, prompts)).square())
     return np.concatenate([_moments(lab, f), error[None]])
 
 
@@ -74,10 +79,11 @@ def norm_arms(lab: Lab) -> Curve:
     """
     names = list(lab.model.norms)
     at_query = lab.frozen.at_query() if names else None
-    arms: dict[str, tuple[list[Intervention], list[Intervention]]] = {"intact": ([], [])}
+    arms: dict[str, tuple[Prompts, Interventions, Interventions]] = {"intact": (lab.prompts, (), ())}
     if names:
-        arms |= {"frozen": ([], [at_query]), "sham": ([lab.frozen], [])}
-        arms |= {name: ([], [at_query.only(name)]) for name in names}
+        arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.few, [lab.frozen], ())}
+        # One norm at a time is done on few contexts: there are many norms, and an exponent needs no more.
+        arms |= {name: (lab.few, (), [at_query.only(name)]) for name in names}
     values = [_growth(lab, *arm) for arm in arms.values()]
     square = lab.by_function(lab.truth(GROWTH).square())
     values.append(np.stack([np.zeros_like(square), square, square]))
@@ -96,7 +102,7 @@ def counterpart(lab: Lab) -> Curve:
     statistics = ("mean", "mean square", "squared error")
     other = lab.counterpart
     functions = tuple(range(lab.n_functions)) if other else ()
-    values = _growth(other, [], []) if other else np.zeros((3, 0, len(GROWTH)))
+    values = _growth(other, lab.few) if other else np.zeros((3, 0, len(GROWTH)))
     return Curve(values, {"statistic": statistics, "function": functions, "x": tuple(GROWTH)})
 
 
@@ -113,7 +119,7 @@ def sufficiency(lab: Lab) -> Curve:
 
 @measurement("far/cost")
 def cost(lab: Lab) -> Matrix:
-    """What freezing costs: in-distribution error of each function at the query, intact and with every norm frozen there."""
+    """What freezing costs: in-distribution error of each function at the query, intact and with every norm frozen."""
     edits = {"intact": [], "frozen": [lab.frozen.at_query()] if lab.model.norms else []}
     out = [lab.at_own_query(query=edit) - lab.prompts.ys[:, -1] for edit in edits.values()]
     axes = {"arm": tuple(edits), "function": tuple(range(lab.n_functions))}

@@ -85,14 +85,14 @@ def overlap(lab: Lab) -> Matrix:
     cfg = lab.model.cfg
     pairs = [(i, a, b) for i in range(cfg.n_layers) for a in range(cfg.n_heads) for b in range(a + 1, cfg.n_heads)]
     blocks = _haar_blocks(cfg.d_model, min(cfg.d_head, cfg.d_model), lab.seed)
-    factors = _factors(lab)
+    maps = _maps(lab)
     values = np.zeros((len(MAPS), len(pairs)))
     null = np.zeros((len(MAPS), N_ROTATIONS))
     draw = generator(lab.seed, "heads/pairing")
     for m, name in enumerate(MAPS):
         for p, (layer, a, b) in enumerate(pairs):
             left, right = blocks[0][torch.randperm(N_ROTATIONS, generator=draw)], blocks[1]
-            value, rotated = _overlap(factors[name][layer][a], factors[name][layer][b], left, right)
+            value, rotated = _overlap(maps[name][layer][a], maps[name][layer][b], left, right)
             values[m, p] = value
             null[m] += rotated / len(pairs)
     position = (null < values.mean(1, keepdims=True)).mean(1)
@@ -101,47 +101,47 @@ def overlap(lab: Lab) -> Matrix:
     return Matrix(rows, {"map": MAPS, "pair": (*names, "mean", "null median", "position")})
 
 
-Factors = tuple[torch.Tensor, torch.Tensor]  # A = first @ second, (rows, rank) and (rank, columns)
+class _Thin:
+    """A = first @ second of low rank, with its left singular vectors and singular values; never formed as a whole."""
+
+    def __init__(self, first: torch.Tensor, second: torch.Tensor):
+        self.first, self.second = first, second
+        q, r = torch.linalg.qr(first)
+        u, self.sizes, _ = torch.linalg.svd(r @ torch.linalg.qr(second.T).R.T)
+        self.left = q @ u
 
 
-def _factors(lab: Lab) -> dict[str, list[list[Factors]]]:
+def _maps(lab: Lab) -> dict[str, list[list[_Thin]]]:
     """Each head's maps in factored form, never as d_model x d_model matrices."""
     names = [f"blocks.{i}.attn.hook_z" for i in range(lab.model.cfg.n_layers)]
     with torch.no_grad():
         _, cache = lab.model.run_with_cache(lab.tokens(lab.few), names_filter=names)
-    out: dict[str, list[list[Factors]]] = {name: [] for name in MAPS}
+    out: dict[str, list[list[_Thin]]] = {name: [] for name in MAPS}
     for i, block in enumerate(lab.model.blocks):
         attn, z = block.attn, cache[names[i]]
         z = (z - z.mean(0)).flatten(0, 1)  # centred at each position: what varies with the prompt
         heads = range(lab.model.cfg.n_heads)
-        out["OV"].append([(attn.W_V[h], attn.W_O[h]) for h in heads])
-        out["QK"].append([(attn.W_Q[h], attn.W_K[h].T) for h in heads])
-        out["outputs"].append([(z[:, h], attn.W_O[h]) for h in heads])
+        out["OV"].append([_Thin(attn.W_V[h], attn.W_O[h]) for h in heads])
+        out["QK"].append([_Thin(attn.W_Q[h], attn.W_K[h].T) for h in heads])
+        out["outputs"].append([_Thin(z[:, h], attn.W_O[h]) for h in heads])
     return out
 
 
-def _overlap(a: Factors, b: Factors, left: torch.Tensor, right: torch.Tensor) -> tuple[float, np.ndarray]:
+def _overlap(a: _Thin, b: _Thin, left: torch.Tensor, right: torch.Tensor) -> tuple[float, np.ndarray]:
     """Overlap of A and B, and of A and P B Q for Haar P, Q, given blocks of these in the maps' singular bases."""
-    inner = ((a[0].T @ b[0]) * (a[1] @ b[1].T)).sum()
-    (ua, sa), (ub, sb) = (_svd(*f) for f in (a, b))
-    size = sa.norm() * sb.norm()
+    inner = ((a.first.T @ b.first) * (a.second @ b.second.T)).sum()
+    size = a.sizes.norm() * b.sizes.norm()
     if not size > 0:
         return 0.0, np.zeros(len(left))
-    if a[0].shape[0] == a[1].shape[1]:
+    if a.first.shape[0] == a.second.shape[1]:
         # tr(A^T P B Q) needs P between the left singular vectors and Q between the right ones only.
-        rotated = torch.einsum("i,nij,j,nij->n", sa, left, sb, right)
+        weights = a.sizes[:, None] * b.sizes
+        rotated = (left * right * weights).sum((1, 2))
     else:
         # Outputs: rows are samples, which must stay paired; only the directions in the stream are rotated.
-        between = (ua * sa).T @ (ub * sb)
-        rotated = torch.einsum("ij,nij->n", between, right)
+        between = (a.left * a.sizes).T @ (b.left * b.sizes)
+        rotated = (right * between).sum((1, 2))
     return float(inner.abs() / size), (rotated.abs() / size).numpy()
-
-
-def _svd(first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Left singular vectors and singular values of a product of thin factors."""
-    q1, r1 = torch.linalg.qr(first)
-    u, s, _ = torch.linalg.svd(r1 @ torch.linalg.qr(second.T).R.T)
-    return q1 @ u, s
 
 
 def _haar_blocks(d: int, rank: int, seed: int) -> list[torch.Tensor]:

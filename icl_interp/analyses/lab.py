@@ -169,9 +169,10 @@ class Lab:
         """f on the whole far grid (`far.GRID`), for every prompt: most far measurements read from it."""
         return self.sweep(GRID)
 
-    def truth(self, xs: Sequence[float]) -> Float[Tensor, "batch point"]:
+    def truth(self, xs: Sequence[float], prompts: Prompts | None = None) -> Float[Tensor, "batch point"]:
         """What the functions really are at these queries."""
-        return self.task.value(self.prompts.parameters, self._queries(xs, self.prompts))
+        prompts = prompts or self.prompts
+        return self.task.value(prompts.parameters, self._queries(xs, prompts))
 
     def at_own_query(
         self, watch: Watch | None = None, names: Sequence[str] = (), query: Sequence[Intervention] = ()

@@ -149,7 +149,7 @@ def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
         "intervention": "freeze every norm's scale at the query position, at its in-distribution mean",
         "effect": single["frozen"] - single["intact"], "intact": single["intact"], "frozen": single["frozen"],
         "sham": single["sham"], "each norm alone": each,
-        "sufficiency, untrained": {"without norm": inserted["intact"], "one LayerNorm inserted": inserted["norm inserted"]},
+        "sufficiency": {"untrained without norm": inserted["intact"], "LayerNorm inserted": inserted["norm inserted"]},
         "cost": {"in-distribution error intact": cost["intact"], "frozen": cost["frozen"]},
     }  # fmt: skip
     twin = Estimate.of("growth exponent, frozen - intact", _exponent_gap(results["twin/far/norm arms"]))

@@ -305,8 +305,8 @@ def judge_uniform(results: Results, facts: Facts) -> Judgement:
     n = len(counted)
     reason = (
         f"{round(share.value * n)} of {n} relevant heads are uniform (deficit <= {UNIFORM}) at ten trained lengths, "
-        f"and {sum(row['limit'] <= UNIFORM for row in mine)} in the limit; dispersion is another matter: at forty trained "
-        f"lengths no single key keeps more than {heaviest:.2g}"
+        f"and {sum(row['limit'] <= UNIFORM for row in mine)} in the limit; dispersion is another matter: at forty "
+        f"trained lengths no single key keeps more than {heaviest:.2g}"
     )
     verdict = None
     if share.value <= 0.5 and falling:

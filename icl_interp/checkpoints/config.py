@@ -1,10 +1,11 @@
 """What a run is: model, task, encoding and training, as plain data."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, unknown
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.provenance import build, decode
@@ -33,6 +34,9 @@ class Curriculum:
             raise InputError(
                 f"curriculum needs first_points >= 2 and until >= 0, but got {self.first_points} and {self.until}"
             )
+        for entry in self.degrees:
+            if not (isinstance(entry, tuple) and list(map(type, entry)) == [int, tuple]):
+                raise InputError(f"curriculum.degrees holds pairs (step, degrees) such as (0, (1,)), but got {entry!r}")
         if any(later[0] <= earlier[0] for earlier, later in zip(self.degrees, self.degrees[1:], strict=False)):
             raise InputError(f"curriculum.degrees must come in the order of their steps, but got {self.degrees}")
 
@@ -66,9 +70,11 @@ class TrainingConfig:
         for name in ("steps", "batch_size", "log_every", "checkpoint_every"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise InputError(f"training.{name} must be a whole number from 1 up, but got {getattr(self, name)!r}")
+        if not isinstance(self.warmup_steps, int) or self.warmup_steps < 0:
+            raise InputError(f"training.warmup_steps must be a whole number from 0 up, but got {self.warmup_steps!r}")
         for name in ("learning_rate", "grad_clip"):
             value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not value > 0:
+            if not isinstance(value, (int, float)) or not 0 < value < math.inf:
                 raise InputError(
                     f"training.{name} must be a positive number, but got {value!r} (write 0.001 or 1.0e-3)"
                 )
@@ -98,9 +104,15 @@ class RunConfig:
                 f"n_ctx={self.model.n_ctx} tokens is too short for prompts of n_points={self.task.n_points}: "
                 f"{self.encoding} prompts of that length need {needed}"
             )
+        degrees = self.training.curriculum.degrees if self.training else ()
+        if degrees and not isinstance(self.task, functions.Polynomial):
+            raise InputError(f"a curriculum over degrees needs a Polynomial task, but got {type(self.task).__name__}")
+        for _, stage in degrees:
+            self.task.with_degrees(stage)  # refuses what are no degrees
 
 
 _KINDS: dict[str, type] = {**functions.KINDS}
+_TASKS = [name for name, cls in _KINDS.items() if issubclass(cls, Task)]
 _SECTIONS: dict[str, type] = {"model": HookedTransformerConfig, "training": TrainingConfig, "curriculum": Curriculum}
 
 
@@ -113,11 +125,13 @@ def parse(data: Any, where: str = "config") -> RunConfig:
         raise InputError(f"{where} must be a mapping with the sections model, task and training")
     sections = {key: value for key, value in data.items() if key not in ("schema", "kind")}
     for key in ("model", "training"):
-        if sections.get(key) is not None:
+        if key in sections and (key == "model" or sections[key] is not None):
             sections[key] = _section(key, sections[key], f"{where}.{key}")
     if "task" in sections:
         if not isinstance(sections["task"], Mapping) or "kind" not in sections["task"]:
             raise InputError(f"{where}.task must name its kind, for example 'kind: Polynomial'")
+        if sections["task"]["kind"] not in _TASKS:
+            raise unknown(f"kind in {where}.task", sections["task"]["kind"], _TASKS)
         sections["task"] = decode(sections["task"], _KINDS, f"{where}.task")
     return build(RunConfig, sections, where)
 

@@ -9,10 +9,10 @@ from torch import nn
 from icl_interp.errors import InputError
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import generator
+from icl_interp.provenance import build, generator
 
 _BUFFERS = ("attn.mask", "attn.IGNORE")  # TransformerLens 2 and 3 keep these in the state dict
-TOLERANCE = 1e-4
+TOLERANCE = 1e-4  # of the largest output
 
 
 def adopt(model: Any) -> HookedTransformer:
@@ -36,7 +36,7 @@ def adopt(model: Any) -> HookedTransformer:
         raise InputError("the model has no embed.W_E and unembed.W_U: its weights do not have TransformerLens' names")
     words |= {"d_in": state["embed.W_E"].shape[0], "d_out": state["unembed.W_U"].shape[1]}
     words["positional_embedding_type"] = "standard" if "pos_embed.W_pos" in state else "none"
-    copy = HookedTransformer(HookedTransformerConfig(**words))
+    copy = HookedTransformer(build(HookedTransformerConfig, words, "the model's cfg"))
     wanted = copy.state_dict()
     state.setdefault("embed.b_E", torch.zeros_like(wanted["embed.b_E"]))
     for name in sorted({*state, *wanted}):
@@ -51,10 +51,20 @@ def adopt(model: Any) -> HookedTransformer:
 
 def _compare(copy: HookedTransformer, model: nn.Module) -> None:
     tokens = torch.randn(2, copy.cfg.n_ctx, copy.cfg.d_in, generator=generator(0, "adopt"))
-    with torch.no_grad():
-        difference = float((copy(tokens) - model.eval()(tokens.to(next(model.parameters())))).abs().max())
+    was_training = model.training
+    try:
+        with torch.no_grad():
+            ours, theirs = copy(tokens), model.eval()(tokens.to(next(model.parameters()))).cpu()
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"the model does not run on tokens of shape {tuple(tokens.shape)}: {reason}") from error
+    finally:
+        model.train(was_training)
+    if ours.shape != theirs.shape:
+        raise InputError(f"the model's output has shape {tuple(theirs.shape)}, but {tuple(ours.shape)} was expected")
+    difference = float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1e-30))
     if not difference <= TOLERANCE:
         raise InputError(
-            f"the model's outputs differ by {difference:.1e} from those of a HookedTransformer with its config and "
-            "weights, so hook names would mean something else in it"
+            f"the model's outputs differ by {difference:.1e} of their size from those of a HookedTransformer with its "
+            "config and weights, so hook names would mean something else in it"
         )

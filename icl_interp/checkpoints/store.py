@@ -73,7 +73,11 @@ def load(source: str | Path | Checkpoint) -> Checkpoint:
     if isinstance(source, Checkpoint):
         return source
     path = Path(source)
-    if not path.exists():
+    try:
+        exists = path.exists()
+    except OSError as error:  # a folder on the way that can't be read, a name that is too long
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    if not exists:
         if str(source) in bundled.names():
             return _read(bundled.folder(str(source)), name=str(source))
         raise bundled.not_found(str(source))
@@ -98,13 +102,19 @@ def _read(folder: Path, name: str) -> Checkpoint:
     model = HookedTransformer(config.model)
     weights.load_into(model, folder / "model.safetensors")
     origin = read_json(folder / "provenance.json") if (folder / "provenance.json").is_file() else {}
+    if not isinstance(origin, dict) or not isinstance(origin.get("step", 0), int):
+        raise InputError(f"{folder / 'provenance.json'} is not what a run writes there: restore or remove it")
     encoding = tokens.named(config.encoding)
-    return Checkpoint(model.eval(), config.task, encoding, config, int(origin.get("step", 0)), {**origin, "name": name})
+    return Checkpoint(model.eval(), config.task, encoding, config, origin.get("step", 0), {**origin, "name": name})
 
 
 def _not_a_checkpoint(path: Path) -> str:
-    with path.open("rb") as file:
-        head = file.read(2)
-    if head == b"PK" or head[:1] == b"\x80":
+    try:
+        with path.open("rb") as file:
+            head = file.read(9)
+    except OSError as error:
+        return f"cannot read {path}: {error.strerror}"
+    # Bytes 0 to 7 of a safetensors file are a length, which may look like a pickle's first bytes.
+    if (head[:2] == b"PK" or head[:1] == b"\x80") and head[8:] != b"{":
         return f"{path} is a pickle, which can run code when read; icl_interp reads run folders with safetensors"
     return f"{path} is not a checkpoint: give a run folder (config.json + model.safetensors) or a bundled name"

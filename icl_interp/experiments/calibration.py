@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-import icl_interp.analyses  # noqa: F401  (registers the claims)
-from icl_interp.analyses import verdicts
+from icl_interp.analyses import published, verdicts  # noqa: F401  (importing the published claims registers them)
 from icl_interp.analyses.lab import Lab, facts
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.errors import unknown

@@ -11,8 +11,8 @@ from icl_interp.analyses.verdicts import Criterion, Estimate, Finding
 from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, WIDTH, finish, log_axis
 from icl_interp.figures.text import authors, interval, name_of, number, plain, wrapped
 
-PANEL, ROW, LINE = 28, 74, 15  # pixels: an axis' panel, a row that has one, and a line of text
-LEFT, RIGHT, TOP, BOTTOM = 376, 226, 92, 8
+PAD, PANEL, ROW, LINE = 14, 28, 80, 15  # pixels: above an axis' panel, the panel, its whole row, a line of text
+LEFT, RIGHT, BOTTOM = 376, 226, 8
 WHOLE = {"share": (0.0, 1.0), "quantile": (0.0, 1.0)}  # units whose whole range is worth showing
 
 # A sham is stored as it was measured; here it is put on the scale of the estimate it stands beside.
@@ -34,13 +34,13 @@ def forest(findings: list[Finding]) -> Figure | None:
     top = 0
     n_axes = 0
     for finding, height in zip(findings, heights, strict=True):
-        panel = (1 - (top + 8 + PANEL) / plot, 1 - (top + 8) / plot)
+        panel = (1 - (top + PAD + PANEL) / plot, 1 - (top + PAD) / plot)
         if drawable(finding):
             n_axes += 1
             _row(figure, finding, panel, "" if n_axes == 1 else str(n_axes))
         else:
             _empty_row(figure, finding, panel)
-        _words(figure, finding, 1 - top / plot, 1 - (top + 8 + PANEL / 2) / plot)
+        _words(figure, finding, 1 - top / plot, 1 - (top + PAD + PANEL / 2) / plot)
         if top:
             line = {"color": "#E4E4E4", "width": 1}
             figure.add_shape(
@@ -48,21 +48,16 @@ def forest(findings: list[Finding]) -> Figure | None:
                 x1=1 + RIGHT / (WIDTH - LEFT - RIGHT) - 0.02, y0=1 - top / plot, y1=1 - top / plot, line=line,
             )  # fmt: skip
         top += height
-    _legend(figure, [f for f in findings if drawable(f)])
-    finish(
-        figure, "Which claims hold on these weights",
-        "A row a claim: estimate with its 95 % interval on the claim's own axis. A verdict needs the whole interval in one "
-        "zone; the zones were fixed before looking.",
-        plot + TOP + BOTTOM, TOP, l=LEFT, r=RIGHT, b=BOTTOM,
-    )  # fmt: skip
-    figure.update_layout(hovermode="closest", legend={
-        "xref": "container", "x": 8 / WIDTH, "y": 1 + 4 / plot, "traceorder": "normal",
-    })
-    return figure
+    below = (
+        "A row a claim: the estimate with its 95 % interval on the claim's own axis. A verdict needs the whole interval in "
+        f"one zone, and zones were fixed before looking.<br>{_legend([f for f in findings if drawable(f)])}"
+    )
+    finish(figure, "Which claims hold on these weights", below, plot, l=LEFT, r=RIGHT, b=BOTTOM)
+    return figure.update_layout(hovermode="closest", showlegend=False)
 
 
 def _height(finding: Finding) -> int:
-    words = LINE * (_statement(finding).count("<br>") + 2) + 12
+    words = LINE * (_statement(finding).count("<br>") + 2) + 16
     return max(words, ROW) if drawable(finding) else words
 
 
@@ -139,20 +134,19 @@ def _zones(figure: Figure, criterion: Criterion, low: float, high: float, name: 
     """Shade both regions; what has no bound goes to the end of the axis."""
     regions = {"supported": criterion.supported, "contradicted": criterion.contradicted}
     # A shape on a log axis takes values, an annotation takes exponents.
-    place = np.log10 if figure.layout[f"xaxis{name}"].type == "log" else float
+    place = np.log10 if figure.layout[f"xaxis{name}"].type == "log" else np.array
     for verdict, (start, end) in regions.items():
         a, b = max(start, low), min(end, high)
         if a >= b:
             continue
-        look, from_left = VERDICTS[verdict], end < np.inf
+        look, ends = VERDICTS[verdict], place([a, b])
         figure.add_shape(
             type="rect", xref=f"x{name}", yref=f"y{name} domain", x0=a, x1=b, y0=0, y1=1, layer="below",
-            line={"width": 0}, fillcolor=look.tint,
+            line={"width": 0}, fillcolor=look.pale,
         )  # fmt: skip
         figure.add_annotation(
-            text=look.sign, xref=f"x{name}", yref=f"y{name} domain", x=float(place(b if from_left else a)), y=1,
-            xanchor="right" if from_left else "left", yanchor="top", showarrow=False, opacity=0.75,
-            font={"size": 10, "color": look.ink},
+            text=look.sign, xref=f"x{name}", yref=f"y{name} domain", x=float(np.mean(ends)), y=1,
+            xanchor="center", yanchor="bottom", showarrow=False, font={"size": 10, "color": look.ink},
         )  # fmt: skip
 
 
@@ -188,7 +182,7 @@ def _words(figure: Figure, finding: Finding, top: float, middle: float) -> None:
         right += f'<br><span style="font-size:11px;color:{INK}">{interval(finding.test, unit=False)}</span>'
     common = {"xref": "paper", "yref": "paper", "showarrow": False, "align": "left", "xanchor": "left"}
     figure.add_annotation(
-        text=left, x=0, xshift=12 - LEFT, y=top, yanchor="top", yshift=-5,
+        text=left, x=0, xshift=12 - LEFT, y=top, yanchor="top", yshift=-8,
         font={"size": 12, "color": "#767676" if off else INK}, **common,
     )  # fmt: skip
     figure.add_annotation(
@@ -196,18 +190,12 @@ def _words(figure: Figure, finding: Finding, top: float, middle: float) -> None:
     )  # fmt: skip
 
 
-def _legend(figure: Figure, shown: list[Finding]) -> None:
-    """Entries for what is drawn, and only for that."""
-    entries: list[tuple[str, dict[str, Any]]] = []
-    if shown:
-        entries.append(("estimate, 95 % interval", {"symbol": "circle", "color": INK, "size": 10}))
-    if any(f.twin is not None for f in shown):
-        entries.append(("untrained twin", {"symbol": "diamond-open", "color": INK, "size": 9}))
-    if any(sham(f) is not None for f in shown):
-        entries.append(("sham", {"symbol": "square-open", "color": INK, "size": 9}))
-    for verdict, text in (("supported", "zone: supports the claim"), ("contradicted", "zone: contradicts it")):
+def _legend(shown: list[Finding]) -> str:
+    """What the marks mean, in a line; only of what is drawn."""
+    entries = ["● estimate, 95 % interval"] if shown else []
+    entries += ["◇ untrained twin"] if any(f.twin is not None for f in shown) else []
+    entries += ["□ sham intervention"] if any(sham(f) is not None for f in shown) else []
+    for verdict, text in (("supported", "zone that supports the claim"), ("contradicted", "zone that contradicts it")):
         look = VERDICTS[verdict]
-        if shown:
-            entries.append((text, {"symbol": "square", "color": look.tint, "size": 14}))
-    for text, marker in entries:
-        figure.add_trace(go.Scatter(x=[None], y=[None], mode="markers", name=text, marker=marker, hoverinfo="skip"))
+        entries += [f'<span style="color:{look.pale}">■</span> {look.sign} {text}'] if shown else []
+    return f'<span style="color:{INK}">' + "     ".join(entries) + "</span>"

@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
-from icl_interp.figures.text import MINUS, number, plain, wrapped
+from icl_interp.figures.text import MINUS, number, plain
 
 __all__ = ["Figure"]  # the type, for those who may not import plotly
 
@@ -26,14 +26,14 @@ class Look:
     sign: str
     colour: str
     ink: str  # the same, dark enough for small print on white
-    tint: str
+    pale: str  # for areas
 
 
 VERDICTS = {
-    "supported": Look("supported", "✓", BLUE, "#005A8C", "rgba(0,114,178,0.16)"),
-    "contradicted": Look("contradicted", "✗", ORANGE, "#AB4A00", "rgba(213,94,0,0.16)"),
-    "inconclusive": Look("inconclusive", "?", GREY, "#555555", "rgba(107,107,107,0.12)"),
-    "not_applicable": Look("not applicable", "–", PALE, "#767676", "rgba(184,184,184,0.14)"),
+    "supported": Look("supported", "✓", BLUE, "#005A8C", "#D6E9F5"),
+    "contradicted": Look("contradicted", "✗", ORANGE, "#AB4A00", "#F9E3D3"),
+    "inconclusive": Look("inconclusive", "?", GREY, "#555555", "#EDEDED"),
+    "not_applicable": Look("not applicable", "–", PALE, "#767676", "#F5F5F5"),
 }
 
 _AXIS = {
@@ -52,18 +52,28 @@ TEMPLATE = go.layout.Template(
 )  # fmt: skip
 
 
-def finish(figure: Figure, title: str, below: str, height: int, top: int = 118, **margins: int) -> Figure:
-    """Give a figure its template, size, title and the line below it, and its legend right above the panels."""
-    margin = {"l": 70, "r": 30, "b": 60, **margins, "t": top}
-    plot = height - top - margin["b"]
+def finish(figure: Figure, title: str, below: str, plot: int, **margins: int) -> Figure:
+    """Give a figure its template, title, the words below it, legend and size.
+
+    Args:
+        title: what is shown.
+        below: more about it, a line or two; marked up already.
+        plot: height of the panels in pixels.
+    """
+    small = f'<span style="font-size:12px;color:{GREY}">{below}</span>'
+    lines = below.count("<br>") + 1
+    panels = any(a.name == "panel" for a in figure.layout.annotations)
+    legend = any(trace.showlegend is not False and trace.name for trace in figure.data)
+    margin = {"l": 70, "r": 24, "b": 58, **margins}
+    margin["t"] = 44 + 16 * lines + (24 if panels else 6) + (24 if legend else 0)
     heading = {
-        "text": f"<b>{plain(title)}</b>", "x": 0, "xref": "container", "xanchor": "left",
-        "y": 1, "yref": "container", "yanchor": "top", "pad": {"l": 12, "t": 12}, "font": {"size": 16},
-        "subtitle": {"text": wrapped(below, 165, 2), "font": {"size": 12, "color": GREY}},
+        "text": f"<b>{plain(title)}</b><br>{small}", "x": 0, "xref": "container", "xanchor": "left", "y": 1,
+        "yref": "container", "yanchor": "top", "pad": {"l": 12, "t": 18}, "font": {"size": 16},
     }  # fmt: skip
-    figure.update_layout(template=TEMPLATE, width=WIDTH, height=height, margin=margin, title=heading)
-    panels = bool(figure.layout.annotations) and any(a.name == "panel" for a in figure.layout.annotations)
-    figure.update_layout(legend={"y": 1 + (26 if panels else 6) / plot})
+    figure.update_layout(
+        template=TEMPLATE, width=WIDTH, height=plot + margin["t"] + margin["b"], margin=margin, title=heading,
+        legend={"y": 1 + (24 if panels else 4) / plot, "xref": "container", "x": 6 / WIDTH},
+    )  # fmt: skip
     return figure
 
 
@@ -91,17 +101,21 @@ def log_axis(title: str, low: float, high: float, at_most: int = 9) -> dict[str,
     }  # fmt: skip
 
 
-def side_by_side(figure: Figure, widths: list[float], gap: float) -> list[tuple[float, float]]:
-    """Domains of panels in a row, given their relative widths and the gap between them as a share of the whole."""
-    total = 1 - gap * (len(widths) - 1)
-    scaled = np.array(widths) / sum(widths) * total
-    starts = np.cumsum([0, *(scaled[:-1] + gap)])
-    domains = [(float(a), float(min(a + w, 1.0))) for a, w in zip(starts, scaled, strict=True)]
+def place(figure: Figure, *domains: tuple[float, float]) -> None:
+    """Put panels side by side, each with axes of its own: the first has x and y, the second x2 and y2."""
     for i, domain in enumerate(domains):
         name = "" if i == 0 else str(i + 1)
         figure.update_layout({f"xaxis{name}": {"domain": domain, "anchor": f"y{name}"}})
         figure.update_layout({f"yaxis{name}": {"anchor": f"x{name}"}})
-    return domains
+
+
+def rows_axis(labels: list[str], shown: bool = True) -> dict[str, Any]:
+    """A vertical axis with a named row each, the first on top."""
+    ticks = list(range(len(labels)))
+    return {
+        "tickmode": "array", "tickvals": ticks, "ticktext": labels, "showticklabels": shown, "ticks": "",
+        "range": [len(labels) - 0.4, -0.6], "showgrid": True, "gridcolor": FAINT, "showline": False, "fixedrange": True,
+    }  # fmt: skip
 
 
 def joined(curves: np.ndarray) -> np.ndarray:

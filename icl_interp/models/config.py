@@ -79,7 +79,7 @@ class HookedTransformerConfig:
                 raise InputError(f"{field.name} must be true or false, but got {value!r}")
             # YAML reads 1e-5 as text.
             if field.type is float and not (isinstance(value, (int, float)) and 0 <= value < math.inf):
-                raise InputError(f"{field.name} must be a number from 0 up (in YAML 1.0e-5, not 1e-5), but got {value!r}")
+                raise InputError(f"{field.name} must be a number from 0 up (1.0e-5 in YAML), but got {value!r}")
         if self.attn_only and self.mlp_only:
             raise InputError("attn_only and mlp_only exclude each other: a block would have nothing left")
         if self.score_norm and self.score_fn != "linear":

@@ -32,7 +32,8 @@ class Norm(nn.Module):
         """Normalise each token's vector."""
         # Training with nobody listening takes torch's fused kernel: the explicit one costs a tenth of a step. With
         # gradients off the explicit one always runs, so that a probe leaves every output bit-identical.
-        if self.centred and torch.is_grad_enabled() and not (listened(self.hook_scale) or listened(self.hook_normalized)):
+        unread = not (listened(self.hook_scale) or listened(self.hook_normalized))
+        if self.centred and unread and torch.is_grad_enabled():
             return self.hook_out(F.layer_norm(x, x.shape[-1:], self.w, self.b, self.eps))
         if self.centred:
             x = x - x.mean(-1, keepdim=True)

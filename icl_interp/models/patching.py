@@ -1,9 +1,9 @@
 """Activation patching for prompts of numbers: which activation carries what tells two prompts apart?
 
-The model runs on a corrupted prompt with one activation replaced by its value on the clean prompt; a metric of the output
-says how much of the clean answer comes back. TransformerLens does the work, but reads the number of positions off the
-last axis of its input, which for tokens of shape (batch, token, d_in) is d_in: left alone it would patch the first token
-only, and say nothing. Here every place is listed for it.
+The model runs on a corrupted prompt with one activation replaced by its value on the clean prompt; a metric of the
+output says how much of the clean answer comes back. TransformerLens does the work, but reads the number of positions
+off the last axis of its input, which for tokens of shape (batch, token, d_in) is d_in: left alone it would patch the
+first token only, and say nothing. Here every place is listed for it.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,8 +47,8 @@ def patch(
         corrupted: tokens the model runs on, of the same shape.
         metric: a number made of the model's output.
         activation: TransformerLens' short name of a hook: one of `AXES`.
-        by: which places are patched one by one; along the others all are patched at once. Default: every token and, where
-            there are heads, every head.
+        by: which places are patched one by one; along the others all are patched at once. Default: every token and,
+            where there are heads, every head.
 
     Returns:
         The metric over "layer" and the axes of `by`.
@@ -65,7 +65,7 @@ def patch(
     by = tuple(name for name in ("token", "head") if name in AXES[activation]) if by is None else by
     for name in by:
         if name not in AXES[activation]:
-            raise InputError(f"{activation} has no axis {name!r}: patch it by {', '.join(AXES[activation])} or by nothing")
+            raise InputError(f"{activation} has no axis {name!r}: patch it by {' and '.join(AXES[activation])}")
     if clean.shape != corrupted.shape:
         raise InputError(
             f"clean and corrupted tokens must have one shape, but got {tuple(clean.shape)} and {tuple(corrupted.shape)}"

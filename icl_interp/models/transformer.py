@@ -1,6 +1,7 @@
 """`HookedTransformer`: the model class, for prompts of numbers."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -95,7 +96,8 @@ class Block(nn.Module):
 
     def _read(self, stream: Stream, norm: str) -> Stream:
         """What a sublayer sees: the stream, normalised in a pre-norm model."""
-        return getattr(self, norm)(stream) if self.cfg.normalization_type and self.cfg.norm_position == "pre" else stream
+        pre = self.cfg.normalization_type and self.cfg.norm_position == "pre"
+        return getattr(self, norm)(stream) if pre else stream
 
     def _join(self, stream: Stream, addition: Stream, norm: str) -> Stream:
         """The stream with a sublayer's output added, normalised in a post-norm model."""
@@ -290,7 +292,7 @@ class HookedTransformer(HookedRootModule):
 
 def _as_slice(positions: range | Sequence[int], n_tokens: int) -> slice:
     """Evenly spaced positions as a slice (a view, not a copy)."""
-    steps = {b - a for a, b in zip(positions, positions[1:], strict=False)} or {1}
+    steps = {b - a for a, b in pairwise(positions)} or {1}
     if not positions or len(steps) > 1 or min(steps) < 1 or positions[0] < 0 or positions[-1] >= n_tokens:
         raise InputError(
             f"positions must be evenly spaced, increasing and within 0 to {n_tokens - 1}, but got {list(positions)}"

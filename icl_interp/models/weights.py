@@ -34,9 +34,10 @@ def read(path: Path) -> dict[str, Tensor]:
         return parse(data)
     except (SafetensorError, ValueError) as error:
         # Only now: a safetensors file begins with the length of its header, which may look like a pickle's first bytes.
+        problem = f"is not a whole safetensors file ({error}): copy or download it again"
         if data[:2] == b"PK" or data[:1] == b"\x80":
-            raise InputError(f"{path} is a pickle, which can run code when read: convert it to safetensors first") from error
-        raise InputError(f"{path} is not a whole safetensors file ({error}): copy or download it again") from error
+            problem = "is a pickle, which can run code when read: convert it to safetensors first"
+        raise InputError(f"{path} {problem}") from error
 
 
 def load_into(model: nn.Module, path: Path) -> None:

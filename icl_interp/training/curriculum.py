@@ -3,7 +3,6 @@
 import math
 
 from icl_interp.checkpoints.config import TrainingConfig
-from icl_interp.errors import InputError
 from icl_interp.tasks.base import Task
 
 
@@ -32,8 +31,4 @@ def task_at(training: TrainingConfig, task: Task, step: int) -> Task:
         n_points = first + (n_points - first) * step // curriculum.until
     posed = task.with_points(n_points)
     reached = [degrees for start, degrees in curriculum.degrees if start <= step]
-    if not reached:
-        return posed
-    if not hasattr(posed, "with_degrees"):
-        raise InputError(f"a curriculum over degrees needs a Polynomial task, but got {type(task).__name__}")
-    return posed.with_degrees(reached[-1])
+    return posed.with_degrees(reached[-1]) if reached else posed

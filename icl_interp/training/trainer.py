@@ -77,6 +77,8 @@ class _Run:
     def go(self, progress: bool) -> None:
         """Train from the present step to the last."""
         if self.step == self.training.steps:
+            if not self._finished():  # killed between the files of the last checkpoint
+                self._save()
             return
         self.model.train()
         started = time.perf_counter()
@@ -107,8 +109,8 @@ class _Run:
         value = loss.item()
         if not math.isfinite(value):
             raise TrainingDiverged(
-                f"the loss became {value} at step {self.step}; the checkpoint of step {self._saved_step()} is kept in "
-                f"{self.out}: lower learning_rate or grad_clip and start in a fresh folder"
+                f"the loss became {value} at step {self.step}; {self._kept()}: lower learning_rate or grad_clip and "
+                "start in a fresh folder"
             )
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.grad_clip)
@@ -130,6 +132,10 @@ class _Run:
         path, wanted = self.out / "config.json", {"schema": SCHEMA, **json.loads(json.dumps(encode(self.config)))}
         if self.out.exists() and not self.out.is_dir():
             raise InputError(f"{self.out} is a file, but a run needs a folder")
+        if (self.out / "model.safetensors").exists() and not (self.out / "training_state.safetensors").exists():
+            raise InputError(
+                f"{self.out} holds a model without the training state to go on from: choose another folder"
+            )
         if not path.exists():
             if self.out.is_dir() and any(not item.name.startswith(".") for item in self.out.iterdir()):
                 raise InputError(f"{self.out} is not empty and holds no run: choose another folder")
@@ -145,6 +151,11 @@ class _Run:
 
     def _save(self) -> None:
         """Write a checkpoint. The metrics come first and `training_state` alone decides where a resumed run starts."""
+        if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
+            raise TrainingDiverged(
+                f"weights became NaN or infinite before step {self.step}; {self._kept()}: lower learning_rate or "
+                "grad_clip and start in a fresh folder"
+            )
         lines = "".join(json.dumps(finite(line)) + "\n" for line in self.metrics)
         write_atomically(self.out / "metrics.jsonl", lines)
         weights.write(self.out / "training_state.safetensors", self._state())
@@ -181,15 +192,26 @@ class _Run:
             raise InputError(
                 f"{self.out}/training_state.safetensors lacks {error}: is it from another program?"
             ) from error
-        lines = map(json.loads, (self.out / "metrics.jsonl").read_text().splitlines())
-        self.metrics = [line for line in lines if line["step"] <= self.step]
+        path = self.out / "metrics.jsonl"
+        if not path.is_file():
+            raise InputError(
+                f"{self.out} has a training state but no metrics.jsonl: restore it, or start in a fresh folder"
+            )
+        self.metrics = [line for line in map(json.loads, path.read_text().splitlines()) if line["step"] <= self.step]
         if (self.out / "provenance.json").is_file():
             self.seconds = float(read_json(self.out / "provenance.json").get("training_seconds", 0.0))
         log.info("resuming %s at step %d", self.out, self.step)
 
-    def _saved_step(self) -> int:
+    def _finished(self) -> bool:
+        """Whether the last file of the last checkpoint, the provenance, was written."""
+        path = self.out / "provenance.json"
+        return path.is_file() and bool(read_json(path).get("finished"))
+
+    def _kept(self) -> str:
         path = self.out / "training_state.safetensors"
-        return int(weights.read(path)["step"]) if path.is_file() else 0
+        if not path.is_file():
+            return f"there is no earlier checkpoint in {self.out}"
+        return f"the checkpoint of step {int(weights.read(path)['step'])} is kept in {self.out}"
 
 
 def _first_difference(old: object, new: object, key: str = "config") -> tuple[str, object, object] | None:

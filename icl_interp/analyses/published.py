@@ -1,0 +1,8 @@
+"""The published claims. Importing this registers them, in the order in which reports list them."""
+
+from icl_interp.analyses import limits_layernorm  # isort: skip
+from icl_interp.analyses import limits_context  # isort: skip
+from icl_interp.analyses import limits_softmax  # isort: skip
+from icl_interp.analyses import heads  # isort: skip
+
+__all__ = ["heads", "limits_context", "limits_layernorm", "limits_softmax"]

@@ -1,0 +1,154 @@
+"""f(x) as the query goes far, in both directions, beside what is true and what the weights alone predict."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.graph_objects import Figure
+
+from icl_interp.analyses.verdicts import Finding
+from icl_interp.figures.style import BLUE, FAINT, GREEN, GREY, INK, ORANGE, Symlog, finish, joined, ranged
+from icl_interp.figures.text import number, tested_by
+from icl_interp.provenance import decode
+from icl_interp.results import Curve, Result, Table
+from icl_interp.tasks.distributions import Normal, Uniform
+
+BOUNDED = 100.0  # f is drawn on a linear axis while it stays below this many times its size in distribution
+
+
+def far_query(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
+    """Single contexts, their mean, the truth, plateaus in closed form, the output certificate and the onset."""
+    contexts = results.get("far/contexts")
+    if not isinstance(contexts, Curve):
+        return None
+    order = np.argsort(contexts.x)
+    xs = contexts.x[order]
+    model, truth = (contexts.at(curve=name)[:, order] for name in ("model", "truth"))
+    band = trained_range(facts)
+    weights = results.get("far/certificate")
+    known = weights.rows()[0] if isinstance(weights, Table) else {}
+    known = {name: value for name, value in known.items() if np.isfinite(value)}
+
+    x_axis = Symlog(float(np.abs(xs[xs != 0]).min()))
+    near = np.abs(model[:, (xs >= band[0]) & (xs <= band[1])]) if band else np.abs(model)
+    size = float(near.max()) if near.size and near.max() > 0 else 1.0
+    bounded = float(np.abs(model).max()) <= BOUNDED * size
+    y_axis = np.asarray if bounded else Symlog(10.0 ** np.floor(np.log10(size)))
+
+    figure = go.Figure()
+    _backdrop(figure, band, known, x_axis, y_axis)
+    figure.add_trace(_lines("truth", truth, xs, x_axis, y_axis, {"color": INK, "width": 0.8, "dash": "dot"}, 0.5))
+    n = len(model)
+    figure.add_trace(_lines(f"model, {n} contexts", model, xs, x_axis, y_axis, {"color": BLUE, "width": 1.1}, 0.45))
+    intact = results.get("far/intact")
+    if isinstance(intact, Curve):
+        mean = intact.at(statistic="mean").mean(0)[np.argsort(intact.x)]
+        line = {"color": "#003A5D", "width": 2.4}
+        figure.add_trace(_lines("mean over all contexts", mean[None], np.sort(intact.x), x_axis, y_axis, line, 1.0))
+    _predictions(figure, known, findings, xs, x_axis, y_axis)
+
+    largest = float(np.abs(xs).max())
+    figure.update_xaxes(
+        title="query x (symmetric-log: linear within ±" + number(x_axis.threshold) + ")",
+        range=ranged(list(x_axis(xs[[0, -1]])), 0.015), **x_axis.axis(largest),
+    )  # fmt: skip
+    below = tested_by("far_query", list(findings))
+    if isinstance(y_axis, Symlog):
+        top = float(max(np.abs(model).max(), np.abs(truth).max()))
+        figure.update_yaxes(
+            title=f"f(x) (symmetric-log: linear within ±{number(y_axis.threshold)})",
+            range=ranged([-float(y_axis(top)), float(y_axis(top))], 0.02), **y_axis.axis(top),
+        )  # fmt: skip
+    else:
+        held = [float(model.min()), float(model.max())]
+        if {"c", "r"} <= set(known):
+            held += [known["c"] - known["r"], known["c"] + known["r"]]
+        figure.update_yaxes(title="f(x)", range=ranged(held))
+        below += "<br>The axis shows all that the model can say; the truth leaves it (double-click to see how far)."
+    title = "What the model predicts when only the query goes far"
+    finish(figure, title, below, 400, l=76, r=26, b=56)
+    return figure.update_layout(hovermode="closest")
+
+
+def trained_range(facts: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Where inputs lie in distribution, where the law of inputs is one of ours."""
+    law = facts.get("task", {}).get("inputs")
+    kinds = {"Uniform": Uniform, "Normal": Normal}
+    if not isinstance(law, Mapping) or law.get("kind") not in kinds:
+        return None
+    return decode(law, kinds).interval
+
+
+def _lines(
+    name: str, curves: np.ndarray, xs: np.ndarray, x_axis: Symlog, y_axis: Any, line: dict[str, Any], opacity: float
+) -> go.Scatter:  # fmt: skip
+    """Many curves as one trace; hovering shows the values themselves, not their places on the axes."""
+    x, y = joined(np.broadcast_to(xs, curves.shape)), joined(curves)
+    hover = "x = %{customdata[0]:.4g}<br>f = %{customdata[1]:.6g}<extra>" + name + "</extra>"
+    return go.Scatter(
+        x=x_axis(x), y=y_axis(y), customdata=np.stack([x, y], -1), mode="lines", name=name, line=line, opacity=opacity,
+        hovertemplate=hover, connectgaps=False,
+    )  # fmt: skip
+
+
+def _backdrop(figure: Figure, band: Any, known: Mapping[str, float], x_axis: Symlog, y_axis: Any) -> None:
+    """Bands behind the curves: where training was, and where the read-out confines every output."""
+    if {"c", "r"} <= set(known):
+        low, high = (float(y_axis(known["c"] + s * known["r"])) for s in (-1, 1))
+        figure.add_hrect(y0=low, y1=high, fillcolor="#F3F7F2", line={"width": 0}, layer="below")
+        for edge in (low, high):
+            figure.add_hline(y=edge, line={"color": GREEN, "width": 1, "dash": "dash"}, layer="below")
+        text = f"certificate: no output beyond c ± r = {number(known['c'])} ± {number(known['r'])}"
+        figure.add_annotation(
+            text=text, x=0.006, xref="paper", y=high, yanchor="top", xanchor="left", showarrow=False,
+            font={"color": "#00694D", "size": 12},
+        )  # fmt: skip
+    if band:
+        low, high = (float(x_axis(edge)) for edge in band)
+        figure.add_vrect(x0=low, x1=high, fillcolor=FAINT, line={"width": 0}, layer="below")
+        figure.add_annotation(
+            text="trained range", x=(low + high) / 2, y=0, yref="paper", yanchor="bottom", showarrow=False,
+            font={"color": GREY, "size": 12},
+        )  # fmt: skip
+
+
+def _predictions(
+    figure: Figure, known: Mapping[str, float], findings: Sequence[Finding], xs: np.ndarray, x_axis: Symlog, y_axis: Any
+) -> None:  # fmt: skip
+    """What the weights alone predict: the plateau on each side, and where it is reached."""
+    onset = {"predicted": known.get("onset", np.nan), "measured": measured_onset(findings)}
+    start = onset["predicted"] if np.isfinite(onset["predicted"]) else float(np.abs(xs).max()) / 100
+    x, y = [], []
+    for name, end in (("plateau -", xs[0]), ("plateau +", xs[-1])):
+        if name in known:
+            x += [float(np.sign(end) * start), float(end), np.nan]
+            y += [known[name], known[name], np.nan]
+    if x:
+        x, y = np.array(x[:-1]), np.array(y[:-1])
+        figure.add_trace(go.Scatter(
+            x=x_axis(x), y=y_axis(y), customdata=np.stack([x, y], -1), mode="lines", name="plateau, closed form",
+            line={"color": ORANGE, "width": 2.4, "dash": "8px,5px"},
+            hovertemplate="closed form: %{customdata[1]:.6g}<extra></extra>",
+        ))  # fmt: skip
+    looks = {"predicted": ("dash", ORANGE, "#AB4A00", 1.0), "measured": ("solid", BLUE, "#005A8C", 0.93)}
+    for name, value in onset.items():
+        if not np.isfinite(value) or not value < np.abs(xs).max():
+            continue
+        dash, colour, ink, height = looks[name]
+        for sign in (-1, 1):
+            line = {"color": colour, "width": 1, "dash": dash}
+            figure.add_vline(x=float(x_axis(sign * value)), line=line, opacity=0.8, layer="below")
+        figure.add_annotation(
+            text=f"onset {name}: |x| = {number(value)}", x=float(x_axis(value)), y=height, yref="paper", xshift=5,
+            xanchor="left", yanchor="top", showarrow=False, font={"color": ink, "size": 12},
+        )  # fmt: skip
+
+
+def measured_onset(findings: Sequence[Finding]) -> float:
+    """|x| from which f stays at its plateau, as the judge found it; NaN where it did not."""
+    for finding in findings:
+        for row in finding.details if finding.id == "limits.layernorm_saturation" else ():
+            if "measured onset" in row:
+                return float(row["measured onset"])
+    return float("nan")

@@ -1,0 +1,139 @@
+"""How f grows far out, intact and with norms frozen: plateau or line; and what that does to the error."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.graph_objects import Figure
+
+from icl_interp.analyses.limits_layernorm import FAR_X, exponents
+from icl_interp.analyses.verdicts import Finding
+from icl_interp.figures.style import (
+    BLUE, GREY, INK, ORANGE, PURPLE, finish, log_axis, panel_title, place, ranged, rows_axis,
+)  # fmt: skip
+from icl_interp.figures.text import number, plain, tested_by
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import Curve, Result
+
+ARMS = {  # stored name: (label, colour, symbol, dash)
+    "intact": ("intact", BLUE, "circle", "solid"),
+    "frozen": ("all norms frozen", ORANGE, "circle", "solid"),
+    "sham": ("sham: context frozen", BLUE, "square-open", "dot"),
+    "trained without": ("trained without norm", PURPLE, "circle", "solid"),
+}
+ALONE = ("", GREY, "circle", "solid")
+
+
+def growth(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
+    """|f| against |x|, the growth exponent and the far error of every arm: intact, frozen, sham, each norm alone."""
+    curve = results.get("far/norm arms")
+    if not isinstance(curve, Curve):
+        return None
+    arms = {arm: curve.at(arm=arm) for arm in curve.axes["arm"] if arm != "zero predictor"}
+    zero = curve.at(arm="zero predictor", statistic="squared error") if "zero predictor" in curve.axes["arm"] else None
+    other = results.get("far/counterpart")
+    if isinstance(other, Curve) and len(other.axes["function"]):
+        arms["trained without"] = other.values
+    first = [name for name in ARMS if name in arms]
+    arms = {name: arms[name] for name in [*first, *(name for name in arms if name not in ARMS)]}
+    labels = [plain(ARMS[name][0]) if name in ARMS else f"only {plain(name)}" for name in arms]
+    squares = list(curve.axes["statistic"]).index("mean square")
+    errors = list(curve.axes["statistic"]).index("squared error")
+
+    figure = go.Figure()
+    domains = (0, 0.335), (0.525, 0.75), (0.775, 1)
+    place(figure, *domains)
+    _sizes(figure, {name: values[squares] for name, values in arms.items()}, curve.x)
+    twin = results.get("twin/far/norm arms")
+    of_twin = {n: twin.at(arm=n, statistic="mean square") for n in twin.axes["arm"]} if isinstance(twin, Curve) else {}
+    exponent, error = [], []
+    for row, (name, values) in enumerate(arms.items()):
+        exponent.append(bootstrap(lambda mean: exponents(mean, curve.x), values[squares]))
+        figure.add_trace(_point(name, labels[row], row, exponent[-1], "growth exponent", "2"))
+        if name in of_twin:
+            value = float(exponents(of_twin[name].mean(0), curve.x))
+            figure.add_trace(_twin(labels[row], row, value))
+        if zero is not None:
+            far = np.isclose(np.abs(curve.x), FAR_X)
+            a, b = values[errors][:, far].mean(-1), zero[:, far].mean(-1)
+            error.append(bootstrap(lambda top, bottom: top / np.maximum(bottom, np.finfo(float).tiny), a, b))
+            figure.add_trace(_point(name, labels[row], row, error[-1], "far error / zero predictor", "3"))
+    _axes(figure, labels, exponent, error)
+    panel_title(figure, "Size of f", domains[0])
+    panel_title(figure, "Growth exponent of f", domains[1])
+    panel_title(figure, f"Error at |x| = {number(FAR_X)}", domains[2])
+    finish(
+        figure, "Is it the norm that makes the output level off, and is that why the model fails?",
+        tested_by("growth", list(findings)), max(290, 21 * len(labels) + 20), l=72, r=20,
+    )  # fmt: skip
+    return figure.update_layout(hovermode="closest")
+
+
+def _look(name: str) -> tuple[str, str, str, str]:
+    return ARMS.get(name, ALONE)
+
+
+def _sizes(figure: Figure, squares: Mapping[str, np.ndarray], xs: np.ndarray) -> None:
+    """Root mean square of f over functions, contexts and both directions, against |x|."""
+    sizes = np.unique(np.abs(xs))
+    every = []
+    for name, square in reversed(squares.items()):  # the named arms last, so that they lie on top
+        label, colour, symbol, dash = _look(name)
+        f = np.sqrt([square[:, np.abs(xs) == x].mean() for x in sizes])
+        every += list(f[f > 0])
+        figure.add_trace(go.Scatter(
+            x=sizes, y=f, mode="lines+markers", name=label or "one norm alone", legendgroup=label or "alone",
+            showlegend=bool(label) or name == list(squares)[-1], line={"color": colour, "width": 2 if label else 1,
+            "dash": dash}, marker={"symbol": symbol, "size": 8 if label else 4}, opacity=1 if label else 0.7,
+            legendrank=list(squares).index(name), xaxis="x", yaxis="y",
+            hovertemplate=f"{plain(label or name)}<br>|x| = %{{x:.4g}}<br>rms f = %{{y:.4g}}<extra></extra>",
+        ))  # fmt: skip
+    if every:
+        low, high = min(every) / 2, max(every) * 2
+        figure.update_layout(yaxis=log_axis("root mean square of f", low, high, 7))
+    figure.update_layout(xaxis=log_axis("|x| of the query", sizes[0] / 1.3, sizes[-1] * 1.3))
+
+
+def _point(name: str, label: str, row: int, value: Interval, what: str, axis: str) -> go.Scatter:
+    _, colour, symbol, _ = _look(name)
+    interval = f"{number(value.value, 4)} [{number(value.low, 4)}, {number(value.high, 4)}]"
+    error = {"array": [value.high - value.value], "arrayminus": [value.value - value.low], "thickness": 1.5, "width": 4}
+    return go.Scatter(
+        x=[value.value], y=[row], mode="markers", error_x=error, showlegend=False, xaxis=f"x{axis}", yaxis=f"y{axis}",
+        marker={"color": colour, "symbol": symbol, "size": 9 if name in ARMS else 7, "line": {"width": 1.5, "color": colour}},
+        hovertemplate=f"{label}<br>{what}: {interval}<extra></extra>", cliponaxis=False,
+    )  # fmt: skip
+
+
+def _twin(label: str, row: int, value: float) -> go.Scatter:
+    return go.Scatter(
+        x=[value], y=[row], mode="markers", xaxis="x2", yaxis="y2", name="untrained twin", legendgroup="twin",
+        showlegend=row == 0, marker={"symbol": "diamond-open", "color": INK, "size": 11}, legendrank=2000,
+        hovertemplate=f"untrained twin, {label}<br>growth exponent: {number(value, 4)}<extra></extra>", cliponaxis=False,
+    )  # fmt: skip
+
+
+def _axes(figure: Figure, labels: list[str], exponent: list[Interval], error: list[Interval]) -> None:
+    """The two panels of rows, with the references to read them by: a plateau and a line; the zero predictor."""
+    low, high = ranged([0.0, 1.0, *(v for e in exponent for v in (e.low, e.high))], 0.12)
+    figure.update_layout(xaxis2={"range": [low, high], "title": {"text": "d log |f| / d log |x|"}, "nticks": 6})
+    figure.update_layout(yaxis2=rows_axis(labels), yaxis3=rows_axis(labels, shown=False))
+    for value, text in ((0.0, "plateau"), (1.0, "line")):
+        _reference(figure, value, text, "2")
+    positive = [v for e in error for v in (e.low, e.high) if v > 0]
+    if positive:
+        low, high = min([1.0, *positive]) / 1.6, max([1.0, *positive]) * 1.6
+        figure.update_layout(xaxis3=log_axis("error / error of predicting 0", low, high, 5))
+        _reference(figure, 1.0, "predicting 0", "3")
+
+
+def _reference(figure: Figure, value: float, text: str, axis: str) -> None:
+    line = {"color": INK, "width": 1, "dash": "dot"}
+    y = {"yref": f"y{axis} domain"}
+    figure.add_shape(type="line", x0=value, x1=value, y0=0, y1=1, xref=f"x{axis}", line=line, layer="below", **y)
+    place_of = np.log10(value) if axis == "3" else value
+    figure.add_annotation(
+        text=text, x=place_of, xref=f"x{axis}", y=0, yanchor="bottom", xanchor="left", xshift=3, showarrow=False,
+        font={"size": 11, "color": GREY}, **y,
+    )  # fmt: skip
