@@ -5,7 +5,7 @@ points before it. All compute in float64.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -14,6 +14,7 @@ from torch import Tensor
 from icl_interp.prompts import Prompts
 
 
+@runtime_checkable
 class Features(Protocol):
     """Anything that turns inputs into features, such as a task."""
 
@@ -21,6 +22,7 @@ class Features(Protocol):
         """Features in which the functions are linear."""
 
 
+@runtime_checkable
 class Predictor(Protocol):
     """Anything that predicts each point of a prompt from the points before it."""
 

@@ -1,5 +1,6 @@
 """How well any predictor does on any task: squared error over scored points, with intervals over functions."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ def function_errors(
 
 
 def evaluate(
-    predictor: Predictor | str,
+    predictor: Predictor | str | Path,
     task: Task | None = None,
     *,
     n_functions: int = 100,
@@ -72,7 +73,7 @@ def evaluate(
         A row a predictor: error (mean squared), its 95 % interval, error_rate = error / |best - zero| (Naim & Asher
         2025, section 3.3), and r2 = 1 - error / mean(y^2).
     """
-    if isinstance(predictor, str) or hasattr(predictor, "__fspath__"):
+    if isinstance(predictor, (str, Path)):
         from icl_interp.checkpoints import store  # only here: a predictor need not be a checkpoint
 
         predictor = store.load(predictor)

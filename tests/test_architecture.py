@@ -24,7 +24,7 @@ LAYERS = {
     2: ("checkpoints", "training", "probes", "interventions", "evaluation"),
     3: ("analyses",),
     4: ("experiments", "figures"),
-    5: ("report", "pipeline"),
+    5: ("page", "report", "pipeline"),
     6: ("cli",),
     7: ("__main__",),
 }
@@ -35,8 +35,9 @@ SIDEWAYS = {
     "reductions": {"errors"},
     "results": {"errors", "provenance"},
     "resampling": {"errors"},
-    "training": {"checkpoints"},
+    "training": {"checkpoints", "evaluation"},
     "evaluation": {"checkpoints"},
+    "report": {"page"},
     "pipeline": {"report"},
 }
 # What is compared with the rest shares nothing with it.

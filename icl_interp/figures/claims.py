@@ -1,6 +1,6 @@
 """The forest plot: a row a claim, its estimate over the zones that its criterion fixed beforehand."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from plotly.graph_objects import Figure
 from icl_interp.analyses.verdicts import Criterion, Estimate, Finding
 from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, WIDTH, finish, log_axis
 from icl_interp.figures.text import authors, interval, name_of, number, plain, wrapped
+from icl_interp.results import Result
 
 PAD, PANEL, ROW, LINE = 14, 28, 80, 15  # pixels: above an axis' panel, the panel, its whole row, a line of text
 LEFT, RIGHT, BOTTOM = 376, 226, 8
@@ -24,7 +25,7 @@ SHAMS: dict[str, Callable[[Mapping[str, Any]], float]] = {
 }
 
 
-def forest(findings: list[Finding]) -> Figure | None:
+def forest(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
     """Every claim: statement, estimate and interval over its verdict zones, untrained twin and sham, verdict in words."""
     if not findings:
         return None
@@ -190,7 +191,7 @@ def _words(figure: Figure, finding: Finding, top: float, middle: float) -> None:
     )  # fmt: skip
 
 
-def _legend(shown: list[Finding]) -> str:
+def _legend(shown: Sequence[Finding]) -> str:
     """What the marks mean, in a line; only of what is drawn."""
     entries = ["● estimate, 95 % interval"] if shown else []
     entries += ["◇ untrained twin"] if any(f.twin is not None for f in shown) else []

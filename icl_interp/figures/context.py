@@ -9,8 +9,8 @@ from plotly.graph_objects import Figure
 
 from icl_interp.analyses.limits_context import ERASED_AT, r_squared, spread
 from icl_interp.analyses.verdicts import Finding
-from icl_interp.figures.style import BLUE, FAINT, GREY, INK, ORANGE, VERDICTS, finish, log_axis, panel_title, place
-from icl_interp.figures.style import rows_axis
+from icl_interp.figures.style import BLUE, GREY, INK, ORANGE, VERDICTS, finish, log_axis, panel_title, place
+from icl_interp.figures.style import rows_axis, tick
 from icl_interp.figures.text import number, tested_by
 from icl_interp.results import Curve, Matrix, Result
 
@@ -38,9 +38,9 @@ def context(results: Mapping[str, Result], findings: Sequence[Finding], facts: M
     panel_title(figure, "How much f differs between contexts and functions", domains[0])
     if isinstance(info, Matrix):
         _information(figure, info)
-        panel_title(figure, f"What f at |x| = {number(ERASED_AT)} tells", domains[1])
+        panel_title(figure, f"What f at |x| = {tick(ERASED_AT)} tells", domains[1])
     title = "Does the prediction at a far query still depend on the context?"
-    finish(figure, title, tested_by("context", list(findings)), 310, l=76, r=24)
+    finish(figure, title, tested_by("context", findings), 310, l=76, r=24)
     return figure.update_layout(hovermode="closest")
 
 
@@ -100,10 +100,11 @@ def _thresholds(figure: Figure, near: Curve, curve: Curve, findings: Sequence[Fi
                 xaxis="x", yaxis="y", hovertemplate=f"{look.word} {'below' if verdict == 'supported' else 'above'} "
                 f"{number(bound)} of the spread in distribution<extra></extra>",
             ))  # fmt: skip
+            below = verdict == "supported"
             figure.add_annotation(
-                text=f"{look.sign} {'below' if verdict == 'supported' else 'above'}", x=float(np.log10(ends[1])), xshift=4,
-                y=float(np.log10(bound * inside)), xref="x", yref="y", xanchor="left", showarrow=False,
-                font={"size": 11, "color": look.ink},
+                text=f"{look.sign} {look.word} if {'below' if below else 'above'}", x=float(np.log10(ERASED_AT)),
+                y=float(np.log10(bound * inside)), xref="x", yref="y", yanchor="top" if below else "bottom",
+                showarrow=False, font={"size": 11, "color": look.ink},
             )  # fmt: skip
             held.append(bound * inside)
     return held

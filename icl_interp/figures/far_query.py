@@ -48,12 +48,14 @@ def far_query(results: Mapping[str, Result], findings: Sequence[Finding], facts:
         figure.add_trace(_lines("mean over all contexts", mean[None], np.sort(intact.x), x_axis, y_axis, line, 1.0))
     _predictions(figure, known, findings, xs, x_axis, y_axis)
 
+    if not bounded:
+        _slopes(figure, findings)
     largest = float(np.abs(xs).max())
     figure.update_xaxes(
         title="query x (symmetric-log: linear within ±" + number(x_axis.threshold) + ")",
         range=ranged(list(x_axis(xs[[0, -1]])), 0.015), **x_axis.axis(largest),
     )  # fmt: skip
-    below = tested_by("far_query", list(findings))
+    below = tested_by("far_query", findings)
     if isinstance(y_axis, Symlog):
         top = float(max(np.abs(model).max(), np.abs(truth).max()))
         figure.update_yaxes(
@@ -99,9 +101,9 @@ def _backdrop(figure: Figure, band: Any, known: Mapping[str, float], x_axis: Sym
         figure.add_hrect(y0=low, y1=high, fillcolor="#F3F7F2", line={"width": 0}, layer="below")
         for edge in (low, high):
             figure.add_hline(y=edge, line={"color": GREEN, "width": 1, "dash": "dash"}, layer="below")
-        text = f"certificate: no output beyond c ± r = {number(known['c'])} ± {number(known['r'])}"
+        text = f"certificate: every output lies in c ± r<br>= {number(known['c'])} ± {number(known['r'])}, by the weights alone"
         figure.add_annotation(
-            text=text, x=0.006, xref="paper", y=high, yanchor="top", xanchor="left", showarrow=False,
+            text=text, x=0.008, xref="paper", y=low, yanchor="bottom", xanchor="left", align="left", showarrow=False,
             font={"color": "#00694D", "size": 12},
         )  # fmt: skip
     if band:
@@ -131,18 +133,32 @@ def _predictions(
             line={"color": ORANGE, "width": 2.4, "dash": "8px,5px"},
             hovertemplate="closed form: %{customdata[1]:.6g}<extra></extra>",
         ))  # fmt: skip
-    looks = {"predicted": ("dash", ORANGE, "#AB4A00", 1.0), "measured": ("solid", BLUE, "#005A8C", 0.93)}
+    looks = {"predicted": ("dash", ORANGE, "#AB4A00"), "measured": ("solid", BLUE, "#005A8C")}
+    words = []
     for name, value in onset.items():
-        if not np.isfinite(value) or not value < np.abs(xs).max():
-            continue
-        dash, colour, ink, height = looks[name]
-        for sign in (-1, 1):
-            line = {"color": colour, "width": 1, "dash": dash}
-            figure.add_vline(x=float(x_axis(sign * value)), line=line, opacity=0.8, layer="below")
+        if np.isfinite(value) and value < np.abs(xs).max():
+            dash, colour, ink = looks[name]
+            for sign in (-1, 1):
+                line = {"color": colour, "width": 1, "dash": dash}
+                figure.add_vline(x=float(x_axis(sign * value)), line=line, opacity=0.8, layer="below")
+            words.append(f'<span style="color:{ink}">{name}: |x| = {number(value)}</span>')
+    if words:
         figure.add_annotation(
-            text=f"onset {name}: |x| = {number(value)}", x=float(x_axis(value)), y=height, yref="paper", xshift=5,
-            xanchor="left", yanchor="top", showarrow=False, font={"color": ink, "size": 12},
+            text="onset of the plateau<br>" + "<br>".join(words), x=0.992, xref="paper", y=0.9, yref="paper", xanchor="right",
+            yanchor="top", align="right", showarrow=False, font={"size": 12},
         )  # fmt: skip
+
+
+def _slopes(figure: Figure, findings: Sequence[Finding]) -> None:
+    """The line that f becomes in each direction, as the judge found it."""
+    for finding in findings:
+        for row in finding.details if finding.id == "limits.linear_asymptote" else ():
+            up = row["direction"] == "+"
+            figure.add_annotation(
+                text=f"slope {number(row['slope'])}<br>± {number(row['sd of slope over contexts'])} over contexts",
+                x=0.992 if up else 0.008, xref="paper", y=0.5, yref="paper", xanchor="right" if up else "left",
+                yanchor="middle", align="right" if up else "left", showarrow=False, font={"size": 12, "color": "#003A5D"},
+            )  # fmt: skip
 
 
 def measured_onset(findings: Sequence[Finding]) -> float:

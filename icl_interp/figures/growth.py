@@ -10,7 +10,7 @@ from plotly.graph_objects import Figure
 from icl_interp.analyses.limits_layernorm import FAR_X, exponents
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
-    BLUE, GREY, INK, ORANGE, PURPLE, finish, log_axis, panel_title, place, ranged, rows_axis,
+    BLUE, GREY, INK, ORANGE, PURPLE, finish, log_axis, panel_title, place, ranged, rows_axis, tick,
 )  # fmt: skip
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import Interval, bootstrap
@@ -62,10 +62,10 @@ def growth(results: Mapping[str, Result], findings: Sequence[Finding], facts: Ma
     _axes(figure, labels, exponent, error)
     panel_title(figure, "Size of f", domains[0])
     panel_title(figure, "Growth exponent of f", domains[1])
-    panel_title(figure, f"Error at |x| = {number(FAR_X)}", domains[2])
+    panel_title(figure, f"Error at |x| = {tick(FAR_X)}", domains[2])
     finish(
         figure, "Is it the norm that makes the output level off, and is that why the model fails?",
-        tested_by("growth", list(findings)), max(290, 21 * len(labels) + 20), l=72, r=20,
+        tested_by("growth", findings), max(290, 21 * len(labels) + 20), l=72, r=20,
     )  # fmt: skip
     return figure.update_layout(hovermode="closest")
 

@@ -38,7 +38,7 @@ VERDICTS = {
 
 _AXIS = {
     "showline": True, "linecolor": INK, "linewidth": 1, "ticks": "outside", "ticklen": 4, "tickcolor": INK,
-    "showgrid": False, "zeroline": False, "exponentformat": "power", "minexponent": 4, "automargin": False,
+    "showgrid": False, "zeroline": False, "exponentformat": "power", "minexponent": 4, "automargin": True,
     "title": {"standoff": 6, "font": {"size": 13}}, "tickfont": {"size": 12},
 }  # fmt: skip
 TEMPLATE = go.layout.Template(
@@ -72,7 +72,7 @@ def finish(figure: Figure, title: str, below: str, plot: int, **margins: int) ->
     }  # fmt: skip
     figure.update_layout(
         template=TEMPLATE, width=WIDTH, height=plot + margin["t"] + margin["b"], margin=margin, title=heading,
-        legend={"y": 1 + (24 if panels else 4) / plot, "xref": "container", "x": 6 / WIDTH},
+        legend={"y": 1 + (24 if panels else 4) / plot},
     )  # fmt: skip
     return figure
 
@@ -97,7 +97,7 @@ def log_axis(title: str, low: float, high: float, at_most: int = 9) -> dict[str,
         ticks = [t for t in ticks if low <= t <= high]
     return {
         "type": "log", "range": [float(first), float(last)], "title": {"text": title},
-        "tickmode": "array", "tickvals": ticks, "ticktext": [_tick(t) for t in ticks],
+        "tickmode": "array", "tickvals": ticks, "ticktext": [tick(t) for t in ticks],
     }  # fmt: skip
 
 
@@ -162,14 +162,14 @@ class Symlog:
         decades = range(0, int(np.floor(np.log10(largest / self.threshold) + 1e-9)) + 1, every)
         sizes = [self.threshold * 10.0**k for k in decades]
         places = [float(self(np.array(v))) for v in sizes]
-        labels = [_tick(v) for v in sizes]
+        labels = [tick(v) for v in sizes]
         return {
             "tickmode": "array", "tickvals": [-p for p in reversed(places)] + [0.0] + places,
             "ticktext": [MINUS + text for text in reversed(labels)] + ["0"] + labels,
         }  # fmt: skip
 
 
-def _tick(value: float) -> str:
+def tick(value: float) -> str:
     """A tick label: powers of ten beyond 100 either way as powers."""
     exponent = np.log10(value)
     if abs(exponent) > 2.5 and abs(exponent - round(exponent)) < 1e-9:

@@ -3,6 +3,7 @@
 import html
 import math
 import textwrap
+from collections.abc import Sequence
 
 from icl_interp.analyses.verdicts import Estimate, Finding
 
@@ -85,7 +86,8 @@ def authors(source: str) -> str:
     return source.partition(",")[0]
 
 
-def tested_by(figure: str, findings: list[Finding]) -> str:
-    """The claims that a figure shows, each with its source."""
-    shown = [f"{f.id}: {f.source}" for f in findings if figure in f.figures and f.verdict != "not_applicable"]
-    return "Shows " + "; ".join(shown) if shown else ""
+def tested_by(figure: str, findings: Sequence[Finding]) -> str:
+    """The claims that a figure shows and their sources, a line each, for plotly."""
+    shown = [f for f in findings if figure in f.figures and f.verdict != "not_applicable"]
+    lines = [f"Tests <b>{plain(f.id)}</b> ({plain(f.source)}): {f.verdict}" for f in shown]
+    return "<br>".join(lines) or "No claim rests on it here"

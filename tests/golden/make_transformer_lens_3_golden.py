@@ -5,8 +5,8 @@ TransformerLens 4 no longer has that class, so this runs in an environment of it
     python -m venv golden && golden/bin/pip install torch==2.13.0 'transformer-lens==3.9.*'
     golden/bin/python tests/golden/make_transformer_lens_3_golden.py
 
-Numbers come in through a hook at hook_embed; the token ids are dummies. A file holds, in float64, the input, the weights
-under our names ("weight/..."), every activation by its hook name, and the output; its metadata holds our config.
+Numbers come in through a hook at hook_embed; the token ids are dummies. A file holds, in float64, the input, the
+weights under our names ("weight/..."), every activation by its hook name, and the output; its metadata our config.
 """
 
 import json
@@ -59,7 +59,9 @@ def make(name: str, change: dict) -> None:
         "made_with": f"transformer_lens {version('transformer-lens')}, torch {torch.__version__}",
     }
     path = Path(__file__).with_name(f"transformer_lens_3_{name}.safetensors")
-    save_file({key: value.detach().contiguous().clone() for key, value in tensors.items()}, path, {"about": json.dumps(about)})
+    save_file(
+        {key: value.detach().contiguous().clone() for key, value in tensors.items()}, path, {"about": json.dumps(about)}
+    )
     path.chmod(0o644)
 
 

@@ -1,0 +1,168 @@
+"""Heads one by one: how near each comes to a hardmax, whether it matters, and how orthogonal heads are."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.graph_objects import Figure
+
+from icl_interp.analyses.heads import relevant
+from icl_interp.analyses.limits_softmax import CONCENTRATED, TARGETS
+from icl_interp.analyses.verdicts import Finding
+from icl_interp.figures.far_query import trained_range
+from icl_interp.figures.style import BLUE, GREY, INK, ORANGE, PALE, VERDICTS, finish, panel_title, place, rows_axis
+from icl_interp.figures.text import number, plain, tested_by
+from icl_interp.results import Curve, Matrix, Result
+
+FAR = (1e4, 1e5)  # |x| at which a hardmax is judged
+SIZES = (1.0, 10.0, 100.0)  # rises of the error, in units of the error itself, that the legend shows
+
+
+def heads(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
+    """Delta of every head in distribution and far out, its effect and target; overlap of heads beside random rotations."""
+    delta, overlap = results.get("heads/delta"), results.get("heads/overlap")
+    figure = go.Figure()
+    wide = isinstance(delta, Curve)
+    if wide and isinstance(overlap, Matrix):
+        left, right = (0, 0.52), (0.745, 1)
+    elif wide:
+        left = (0, 0.88)
+    elif isinstance(overlap, Matrix):
+        right = (0, 1)
+    else:
+        return None
+    panels = [*([left] if wide else []), *([right] if isinstance(overlap, Matrix) else [])]
+    place(figure, *panels)
+    n_rows = 4
+    if wide:
+        n_rows = len(delta.axes["head"])
+        _dumbbells(figure, delta, results, facts)
+        panel_title(figure, "Distance of the pattern to its hardmax: in distribution → far out", left)
+    if isinstance(overlap, Matrix):
+        _overlaps(figure, overlap, "2" if wide else "")
+        panel_title(figure, "Overlap of heads within a layer", right)
+    plot = max(260, (22 if n_rows <= 24 else 15) * n_rows + 20)
+    finish(figure, "What each head does", tested_by("heads", findings), plot, l=64, r=24)
+    return figure.update_layout(hovermode="closest")
+
+
+def _counted(results: Mapping[str, Result], facts: Mapping[str, Any], names: Sequence[str]) -> set[str]:
+    return set(relevant(results, facts)) if "heads/relevance" in results else set(names)
+
+
+def effects(results: Mapping[str, Result], facts: Mapping[str, Any]) -> dict[str, float]:
+    """Rise of the in-distribution error when a head's pattern is made uniform, in units of that error."""
+    result, error = results.get("heads/relevance"), facts.get("in_distribution", {}).get("error")
+    if not isinstance(result, Matrix) or not error:
+        return {}
+    rise = result.at(intervention="uniform", statistic="rise").mean(-1) / error
+    return dict(zip(result.axes["head"], map(float, rise), strict=True))
+
+
+def _size(effect: float) -> float:
+    """Pixels of a marker: 7, and 5 more for each factor of ten in the error."""
+    return 7.0 + 5.0 * float(np.log10(1 + max(effect, 0.0)))
+
+
+def _dumbbells(figure: Figure, delta: Curve, results: Mapping[str, Result], facts: Mapping[str, Any]) -> None:
+    names = list(delta.axes["head"])
+    counted, effect = _counted(results, facts, names), effects(results, facts)
+    inside = trained_range(facts) or (0.0, 0.0)
+    near = (delta.x >= inside[0]) & (delta.x <= inside[1])
+    if not near.any():
+        near = np.abs(delta.x) == np.abs(delta.x).min()
+    far = np.isclose(np.abs(delta.x)[:, None], FAR).any(1)
+    values = delta.at(statistic="delta")
+    start, end = values[:, near].mean(-1), values[:, far].mean(-1)
+    rows = np.arange(len(names))
+    path = np.stack([start, end, np.full(len(names), np.nan)], -1).ravel()[:-1]
+    figure.add_trace(go.Scatter(
+        x=path, y=np.repeat(rows, 3)[:-1], mode="lines", line={"color": PALE, "width": 2}, showlegend=False,
+        hoverinfo="skip", xaxis="x", yaxis="y",
+    ))  # fmt: skip
+    targets = [_target(delta, name) for name in names]
+    share = results.get("heads/concentration")
+    for label, keep, symbol in (("matters", True, "circle"), ("idle", False, "circle-open")):
+        chosen = [i for i, name in enumerate(names) if (name in counted) == keep]
+        if not chosen:
+            continue
+        size = [_size(effect.get(names[i], 0.0)) for i in chosen]
+        words = [_hover(names[i], start[i], end[i], effect.get(names[i]), targets[i], share) for i in chosen]
+        common = {"y": rows[chosen], "mode": "markers", "text": words, "hovertemplate": "%{text}<extra></extra>",
+                  "xaxis": "x", "yaxis": "y", "cliponaxis": False}  # fmt: skip
+        figure.add_trace(go.Scatter(
+            x=start[chosen], name=f"in distribution, {label}", **common,
+            marker={"color": GREY, "symbol": symbol, "size": 7, "line": {"color": GREY, "width": 1.3}, "opacity": 1},
+        ))  # fmt: skip
+        figure.add_trace(go.Scatter(
+            x=end[chosen], name=f"far out, {label}", **common,
+            marker={"color": BLUE, "symbol": symbol, "size": size, "line": {"color": "white" if keep else BLUE,
+                    "width": 1 if keep else 1.5}, "opacity": 1},
+        ))  # fmt: skip
+    look = VERDICTS["supported"]
+    figure.add_shape(
+        type="rect", xref="x", x0=0, x1=CONCENTRATED, yref="y domain", y0=0, y1=1, fillcolor=look.pale,
+        line={"width": 0}, layer="below",
+    )  # fmt: skip
+    for i, name in enumerate(names):
+        text = f"{plain(targets[i])}" + (f"   +{number(effect[name], 2)}×" if effect.get(name, 0) > 0 else "")
+        figure.add_annotation(
+            text=text, xref="x domain", x=1, xshift=10, xanchor="left", y=i, yref="y", showarrow=False,
+            font={"size": 11, "color": INK if name in counted else "#767676"},
+        )  # fmt: skip
+    figure.add_annotation(
+        text="looks at, far out; effect", xref="x domain", x=1, xshift=10, xanchor="left", y=1, yref="paper",
+        yanchor="bottom", yshift=4, showarrow=False, font={"size": 11, "color": GREY},
+    )  # fmt: skip
+    figure.update_layout(
+        xaxis={"range": [-0.02, 1.03], "title": {"text": f"δ = 1 − mass on the arg max (hardmax: δ ≤ {CONCENTRATED})"}},
+        yaxis={**rows_axis(names), "title": {"text": "layer.head"}},
+    )  # fmt: skip
+
+
+def _target(delta: Curve, head: str) -> str:
+    """What a head attends to most at both ends of the far range."""
+    share = {t: delta.at(statistic=t, head=head)[[0, -1]].mean() for t in TARGETS if t in delta.axes["statistic"]}
+    return max(share, key=share.__getitem__) if share else ""
+
+
+def _hover(name: str, start: float, end: float, effect: float | None, target: str, share: Result | None) -> str:
+    lines = [f"<b>head {plain(name)}</b>", f"δ in distribution {number(start)}, far {number(end)}"]
+    if isinstance(share, Matrix):
+        near, *far = share.at(head=name).mean(-1)
+        lines.append(f"concentrated in {number(100 * near)} % of contexts in distribution, {number(100 * min(far))} % far out")
+    lines += [f"looks at {plain(target)}"] if target else []
+    lines += [f"made uniform, the error rises {number(effect)}-fold"] if effect is not None else []
+    return "<br>".join(lines)
+
+
+def _overlaps(figure: Figure, overlap: Matrix, axis: str) -> None:
+    """Every pair of heads, their mean, and the median of random rotations, for what heads write, read and say."""
+    maps = list(overlap.axes["map"])
+    summary = ("mean", "null median", "position")
+    pairs = [name for name in overlap.axes["pair"] if name not in summary]
+    where = {"xaxis": f"x{axis}", "yaxis": f"y{axis}", "cliponaxis": False}
+    mean, chance = (np.array([overlap.at(map=m, pair=p) for m in maps]) for p in summary[:2])
+    each = np.array([[overlap.at(map=m, pair=p) for p in pairs] for m in maps])
+    rows = np.arange(len(maps))
+    figure.add_trace(go.Scatter(
+        x=each.ravel(), y=np.repeat(rows, len(pairs)), mode="markers", name="pair of heads", text=pairs * len(maps),
+        marker={"symbol": "line-ns-open", "color": PALE, "size": 12, "line": {"width": 1.2}},
+        hovertemplate="%{text}: %{x:.3g}<extra></extra>", **where,
+    ))  # fmt: skip
+    figure.add_trace(go.Scatter(
+        x=chance, y=rows, mode="markers", name="random rotations, median",
+        marker={"symbol": "square-open", "color": INK, "size": 10},
+        hovertemplate="random rotations: %{x:.3g}<extra></extra>", **where,
+    ))  # fmt: skip
+    figure.add_trace(go.Scatter(
+        x=mean, y=rows, mode="markers", name="mean of pairs", marker={"color": ORANGE, "size": 11},
+        text=[f"above {number(100 * float(overlap.at(map=m, pair='position')))} % of rotations" for m in maps],
+        hovertemplate="mean %{x:.3g}, %{text}<extra></extra>", **where,
+    ))  # fmt: skip
+    figure.update_layout({
+        f"xaxis{axis}": {"range": [-0.02, max(1.0, float(each.max())) * 1.03], "nticks": 6,
+                         "title": {"text": "overlap |⟨A, B⟩| / |A| |B|"}},
+        f"yaxis{axis}": rows_axis([plain(m) for m in maps]),
+    })  # fmt: skip

@@ -1,0 +1,95 @@
+"""The numeric transformer from its state dict, straight from the formulas; no code is shared with the package."""
+
+import math
+
+import torch
+
+ACTIVATIONS = {
+    "gelu": lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2,
+    "gelu_new": lambda x: x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+    "relu": lambda x: x.clamp(min=0),
+}
+
+
+def norm(cfg, weights, name, x):
+    """LayerNorm with gain and bias, without, or root mean square with a gain; the identity where there is no norm."""
+    if cfg.normalization_type is None:
+        return x
+    if cfg.normalization_type != "RMS":
+        x = x - x.mean(-1, keepdim=True)
+    x = x / ((x * x).mean(-1, keepdim=True) + cfg.eps).sqrt()
+    if cfg.normalization_type != "LNPre":
+        x = x * weights[f"{name}.w"]
+    return x + weights[f"{name}.b"] if cfg.normalization_type == "LN" else x
+
+
+def pattern(cfg, scores):
+    """Attention weights of scores (..., query, key), query by query."""
+    out, n = torch.zeros_like(scores), scores.shape[-1]
+    for i in range(n):
+        seen = i + 1 if cfg.attention_dir == "causal" else n
+        row = scores[..., i, :seen]
+        if cfg.score_fn == "softmax":
+            exp = (row - row.amax(-1, keepdim=True)).exp()
+            out[..., i, :seen] = exp / exp.sum(-1, keepdim=True)
+        elif cfg.score_fn == "hardmax":
+            out[..., i, :seen] = torch.nn.functional.one_hot(row.argmax(-1), seen).to(row)
+        else:
+            divisor = {None: 1, "visible": seen, "labelled": max(seen - 1, 1)}[cfg.score_norm]
+            out[..., i, :seen] = row / divisor
+    return out
+
+
+def attention(cfg, weights, name, x):
+    """What all heads add to the stream, head by head."""
+    total = weights[f"{name}.b_O"]
+    for h in range(cfg.n_heads):
+        q, k, v = (x @ weights[f"{name}.W_{c}"][h] + weights[f"{name}.b_{c}"][h] for c in "QKV")
+        scores = q @ k.transpose(-1, -2) / (math.sqrt(cfg.d_head) if cfg.use_attn_scale else 1)
+        total = total + pattern(cfg, scores) @ v @ weights[f"{name}.W_O"][h]
+    return total
+
+
+def mlp(cfg, weights, name, x):
+    """What the MLP adds to the stream."""
+    hidden = ACTIVATIONS[cfg.act_fn](x @ weights[f"{name}.W_in"] + weights[f"{name}.b_in"])
+    return hidden @ weights[f"{name}.W_out"] + weights[f"{name}.b_out"]
+
+
+def forward(cfg, weights, tokens):
+    """Tokens (batch, token, d_in) to predictions (batch, token, d_out)."""
+    stream = tokens @ weights["embed.W_E"] + weights["embed.b_E"]
+    if cfg.positional_embedding_type == "standard":
+        stream = stream + weights["pos_embed.W_pos"][: tokens.shape[1]]
+    for i in range(cfg.n_layers):
+        sublayers = [(attention, "attn", "ln1")] * (not cfg.mlp_only) + [(mlp, "mlp", "ln2")] * (not cfg.attn_only)
+        for sublayer, name, ln in sublayers:
+            name, ln = f"blocks.{i}.{name}", f"blocks.{i}.{ln}"
+            if cfg.norm_position == "post":
+                stream = norm(cfg, weights, ln, stream + sublayer(cfg, weights, name, stream))
+            else:
+                stream = stream + sublayer(cfg, weights, name, norm(cfg, weights, ln, stream))
+    if cfg.norm_position == "pre":
+        stream = norm(cfg, weights, "ln_final", stream)
+    return stream @ weights["unembed.W_U"] + weights["unembed.b_U"]
+
+
+def shapes(cfg):
+    """Every parameter's name and shape."""
+    d, h, e, m = cfg.d_model, cfg.n_heads, cfg.d_head, cfg.d_mlp
+    found = {"embed.W_E": (cfg.d_in, d), "embed.b_E": (d,), "unembed.W_U": (d, cfg.d_out), "unembed.b_U": (cfg.d_out,)}
+    if cfg.positional_embedding_type == "standard":
+        found["pos_embed.W_pos"] = (cfg.n_ctx, d)
+    norms = ["ln_final"] if cfg.norm_position == "pre" else []
+    for i in range(cfg.n_layers):
+        if not cfg.mlp_only:
+            norms.append(f"blocks.{i}.ln1")
+            found |= {f"blocks.{i}.attn.W_{c}": (h, d, e) for c in "QKV"}
+            found |= {f"blocks.{i}.attn.b_{c}": (h, e) for c in "QKV"}
+            found |= {f"blocks.{i}.attn.W_O": (h, e, d), f"blocks.{i}.attn.b_O": (d,)}
+        if not cfg.attn_only:
+            norms.append(f"blocks.{i}.ln2")
+            found |= {f"blocks.{i}.mlp.W_in": (d, m), f"blocks.{i}.mlp.b_in": (m,)}
+            found |= {f"blocks.{i}.mlp.W_out": (m, d), f"blocks.{i}.mlp.b_out": (d,)}
+    letters = {"LN": "wb", "RMS": "w", "LNPre": "", None: ""}[cfg.normalization_type]
+    return found | {f"{name}.{letter}": (d,) for name in norms for letter in letters}
