@@ -20,6 +20,7 @@ class Features(Protocol):
 
     def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
         """Features in which the functions are linear."""
+        ...
 
 
 @runtime_checkable
@@ -28,6 +29,7 @@ class Predictor(Protocol):
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
         """Predictions; NaN where there is none."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class Table:
         if len(set(lengths.values())) > 1:
             raise InputError(f"columns of a table must be equally long, but got {lengths}")
 
-    def __getitem__(self, column: str) -> list[Any]:
+    def __getitem__(self, column: str) -> Sequence[Any]:
         if column not in self.columns:
             raise unknown("column", column, self.columns)
         return self.columns[column]

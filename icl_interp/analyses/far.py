@@ -78,9 +78,9 @@ def norm_arms(lab: Lab) -> Curve:
     norm alone, at the query. The truth's own square stands beside them as the error of the zero predictor.
     """
     names = list(lab.model.norms)
-    at_query = lab.frozen.at_query() if names else None
     arms: dict[str, tuple[Prompts, Interventions, Interventions]] = {"intact": (lab.prompts, (), ())}
     if names:
+        at_query = lab.frozen.at_query()
         arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.few, [lab.frozen], ())}
         # One norm at a time is done on few contexts: there are many norms, and an exponent needs no more.
         arms |= {name: (lab.few, (), [at_query.only(name)]) for name in names}

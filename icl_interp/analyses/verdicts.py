@@ -192,9 +192,9 @@ class Claim:
         judgement = Judgement(None, reason, "not_applicable") if reason else self.judge(results, facts)
         verdict = judgement.verdict
         if verdict is None:
-            e = judgement.test or judgement.estimate
-            known = e is not None and all(np.isfinite([e.low, e.high]))
-            verdict = self.criterion.verdict(Interval(e.value, e.low, e.high)) if known else "inconclusive"
+            e, verdict = judgement.test or judgement.estimate, "inconclusive"
+            if e is not None and np.isfinite([e.low, e.high]).all():
+                verdict = self.criterion.verdict(Interval(e.value, e.low, e.high))
         reason = judgement.reason
         if facts["n_functions"] < MIN_FUNCTIONS and verdict in ("supported", "contradicted"):
             few = f"an interval from {facts['n_functions']} functions means little ({MIN_FUNCTIONS} needed)"

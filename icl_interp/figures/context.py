@@ -136,5 +136,5 @@ def _information(figure: Figure, info: Matrix) -> None:
     labels = {"coefficients": "coefficients", "permuted": "permuted<br>(null)"}
     figure.update_layout(
         xaxis2={"range": [low - 0.08, 1.08], "title": {"text": "cross-validated R²"}, "nticks": 6},
-        yaxis2=rows_axis([labels.get(name, name) for name in inputs]),
+        yaxis2=rows_axis([labels.get(name, name) for name in inputs], spare=0.1),
     )  # fmt: skip

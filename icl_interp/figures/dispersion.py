@@ -35,6 +35,8 @@ def dispersion(results: Mapping[str, Result], findings: Sequence[Finding], facts
         low, high = (float(positive.min()) / 1.5, float(positive.max()) * 1.5) if positive.size else (0.01, 1.0)
         if axis == "":
             low, high = min(low, UNIFORM / 2), max(high, UNIFORM * 2)
+        else:
+            low = min(low, 0.8 / float(curve.x.max()))
         figure.update_layout({
             f"xaxis{axis}": log_axis("tokens n", float(curve.x.min()) / 1.15, float(curve.x.max()) * 1.15),
             f"yaxis{axis}": log_axis(title, low, high, 8),
@@ -49,9 +51,9 @@ def dispersion(results: Mapping[str, Result], findings: Sequence[Finding], facts
                 text="trained length", xref=f"x{axis}", x=float(np.log10(edge)), xshift=4, xanchor="left",
                 yref=f"y{axis} domain", y=1, yanchor="top", showarrow=False, font={"size": 11, "color": GREY},
             )  # fmt: skip
-    _threshold(figure, curve.x)
+    _threshold(figure)
     figure.add_trace(go.Scatter(
-        x=curve.x, y=1 / curve.x, mode="lines", name="uniform: 1/n", hoverinfo="skip", xaxis="x2", yaxis="y2",
+        x=curve.x, y=1 / curve.x, mode="lines", name="uniform: 1/n", hoverinfo="skip", legendrank=3000, xaxis="x2", yaxis="y2",
         line={"color": INK, "width": 1.2, "dash": "dot"},
     ))  # fmt: skip
     panel_title(figure, "Uniformity: entropy deficit", domains[0])
@@ -73,7 +75,7 @@ def _curves(
             if not chosen:
                 continue
             colour = _shade(i, len(layers)) if keep else PALE
-            label = f"layer {layer}" if keep else "idle heads"
+            label = f"layer {layer}" if keep else "not shown to matter"
             first = axis == "" and (keep or label not in {t.name for t in figure.data})
             for dash, part in (("solid", slice(0, trained)), ("dash", slice(max(trained - 1, 0), None))):
                 y = joined(values[chosen, part])
@@ -93,7 +95,7 @@ def _shade(i: int, n: int) -> str:
     return "rgb({},{},{})".format(*(round(a + t * (b - a)) for a, b in zip(FIRST, LAST, strict=True)))
 
 
-def _threshold(figure: Figure, xs: np.ndarray) -> None:
+def _threshold(figure: Figure) -> None:
     look = VERDICTS["supported"]
     figure.add_shape(
         type="line", xref="x domain", x0=0, x1=1, yref="y", y0=UNIFORM, y1=UNIFORM, layer="below",
@@ -101,5 +103,5 @@ def _threshold(figure: Figure, xs: np.ndarray) -> None:
     )  # fmt: skip
     figure.add_annotation(
         text=f"uniform below {UNIFORM}", xref="x domain", x=1, xanchor="right", yref="y", y=float(np.log10(UNIFORM)),
-        yanchor="bottom", showarrow=False, font={"size": 11, "color": look.ink},
+        yanchor="bottom", showarrow=False, font={"size": 11, "color": look.ink}, bgcolor="rgba(255,255,255,0.8)",
     )  # fmt: skip

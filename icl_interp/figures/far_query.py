@@ -67,7 +67,7 @@ def far_query(results: Mapping[str, Result], findings: Sequence[Finding], facts:
         if {"c", "r"} <= set(known):
             held += [known["c"] - known["r"], known["c"] + known["r"]]
         figure.update_yaxes(title="f(x)", range=ranged(held))
-        below += "<br>The axis shows all that the model can say; the truth leaves it (double-click to see how far)."
+        below += "<br>The axis spans all that the model can say; the truth (dotted) leaves it."
     title = "What the model predicts when only the query goes far"
     finish(figure, title, below, 400, l=76, r=26, b=56)
     return figure.update_layout(hovermode="closest")
@@ -101,7 +101,7 @@ def _backdrop(figure: Figure, band: Any, known: Mapping[str, float], x_axis: Sym
         figure.add_hrect(y0=low, y1=high, fillcolor="#F3F7F2", line={"width": 0}, layer="below")
         for edge in (low, high):
             figure.add_hline(y=edge, line={"color": GREEN, "width": 1, "dash": "dash"}, layer="below")
-        text = f"certificate: every output lies in c ± r<br>= {number(known['c'])} ± {number(known['r'])}, by the weights alone"
+        text = f"certificate, by the weights:<br>every output is in c ± r<br>= {number(known['c'])} ± {number(known['r'])}"
         figure.add_annotation(
             text=text, x=0.008, xref="paper", y=low, yanchor="bottom", xanchor="left", align="left", showarrow=False,
             font={"color": "#00694D", "size": 12},

@@ -118,7 +118,7 @@ def _axes(figure: Figure, labels: list[str], exponent: list[Interval], error: li
     """The two panels of rows, with the references to read them by: a plateau and a line; the zero predictor."""
     low, high = ranged([0.0, 1.0, *(v for e in exponent for v in (e.low, e.high))], 0.12)
     figure.update_layout(xaxis2={"range": [low, high], "title": {"text": "d log |f| / d log |x|"}, "nticks": 6})
-    figure.update_layout(yaxis2=rows_axis(labels), yaxis3=rows_axis(labels, shown=False))
+    figure.update_layout(yaxis2=rows_axis(labels, spare=0.6), yaxis3=rows_axis(labels, False, 0.6))
     for value, text in ((0.0, "plateau"), (1.0, "line")):
         _reference(figure, value, text, "2")
     positive = [v for e in error for v in (e.low, e.high) if v > 0]

@@ -16,34 +16,35 @@ from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.results import Curve, Matrix, Result
 
 FAR = (1e4, 1e5)  # |x| at which a hardmax is judged
-SIZES = (1.0, 10.0, 100.0)  # rises of the error, in units of the error itself, that the legend shows
+MAPS = "OV: what a head writes for what it reads<br>QK: what it looks for<br>outputs: what it says, centred, in distribution"
 
 
 def heads(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
     """Delta of every head in distribution and far out, its effect and target; overlap of heads beside random rotations."""
     delta, overlap = results.get("heads/delta"), results.get("heads/overlap")
-    figure = go.Figure()
-    wide = isinstance(delta, Curve)
-    if wide and isinstance(overlap, Matrix):
-        left, right = (0, 0.52), (0.745, 1)
-    elif wide:
-        left = (0, 0.88)
-    elif isinstance(overlap, Matrix):
-        right = (0, 1)
-    else:
+    scored, paired = isinstance(delta, Curve), isinstance(overlap, Matrix)
+    if not (scored or paired):
         return None
-    panels = [*([left] if wide else []), *([right] if isinstance(overlap, Matrix) else [])]
-    place(figure, *panels)
-    n_rows = 4
-    if wide:
-        n_rows = len(delta.axes["head"])
+    left = (0.0, 0.5 if paired else 0.8)
+    right = (0.76 if scored else 0.0, 1.0)
+    figure = go.Figure()
+    place(figure, *([left] if scored else []), *([right] if paired else []))
+    n_rows = len(delta.axes["head"]) if scored else 4
+    plot = max(280, (22 if n_rows <= 24 else 15) * n_rows + 20)
+    below = tested_by("heads", findings)
+    if scored:
         _dumbbells(figure, delta, results, facts)
-        panel_title(figure, "Distance of the pattern to its hardmax: in distribution → far out", left)
-    if isinstance(overlap, Matrix):
-        _overlaps(figure, overlap, "2" if wide else "")
+        panel_title(figure, "Distance of the pattern to its hardmax", left)
+        below += "<br>Size of blue marks, and effect: by how many times itself the in-distribution error rises when the "
+        below += "head's pattern is made uniform."
+    if paired:
+        _overlaps(figure, overlap, "2" if scored else "", (1 - 170 / plot, 1.0))
         panel_title(figure, "Overlap of heads within a layer", right)
-    plot = max(260, (22 if n_rows <= 24 else 15) * n_rows + 20)
-    finish(figure, "What each head does", tested_by("heads", findings), plot, l=64, r=24)
+        figure.add_annotation(
+            text=MAPS, xref="paper", x=right[0], yref="paper", y=1 - 170 / plot, yshift=-52, yanchor="top", xanchor="left",
+            align="left", showarrow=False, font={"size": 11, "color": GREY},
+        )  # fmt: skip
+    finish(figure, "What each head does", below, plot, l=64, r=24)
     return figure.update_layout(hovermode="closest")
 
 
@@ -83,7 +84,7 @@ def _dumbbells(figure: Figure, delta: Curve, results: Mapping[str, Result], fact
     ))  # fmt: skip
     targets = [_target(delta, name) for name in names]
     share = results.get("heads/concentration")
-    for label, keep, symbol in (("matters", True, "circle"), ("idle", False, "circle-open")):
+    for label, keep, symbol in (("", True, "circle"), (", effect not shown", False, "circle-open")):
         chosen = [i for i, name in enumerate(names) if (name in counted) == keep]
         if not chosen:
             continue
@@ -92,11 +93,11 @@ def _dumbbells(figure: Figure, delta: Curve, results: Mapping[str, Result], fact
         common = {"y": rows[chosen], "mode": "markers", "text": words, "hovertemplate": "%{text}<extra></extra>",
                   "xaxis": "x", "yaxis": "y", "cliponaxis": False}  # fmt: skip
         figure.add_trace(go.Scatter(
-            x=start[chosen], name=f"in distribution, {label}", **common,
+            x=start[chosen], name="in distribution", showlegend=keep, **common,
             marker={"color": GREY, "symbol": symbol, "size": 7, "line": {"color": GREY, "width": 1.3}, "opacity": 1},
         ))  # fmt: skip
         figure.add_trace(go.Scatter(
-            x=end[chosen], name=f"far out, {label}", **common,
+            x=end[chosen], name=f"far out{label}", **common,
             marker={"color": BLUE, "symbol": symbol, "size": size, "line": {"color": "white" if keep else BLUE,
                     "width": 1 if keep else 1.5}, "opacity": 1},
         ))  # fmt: skip
@@ -105,16 +106,19 @@ def _dumbbells(figure: Figure, delta: Curve, results: Mapping[str, Result], fact
         type="rect", xref="x", x0=0, x1=CONCENTRATED, yref="y domain", y0=0, y1=1, fillcolor=look.pale,
         line={"width": 0}, layer="below",
     )  # fmt: skip
-    for i, name in enumerate(names):
-        text = f"{plain(targets[i])}" + (f"   +{number(effect[name], 2)}×" if effect.get(name, 0) > 0 else "")
+    columns = ((14, "left", "far out, looks at"), (168, "right", "effect"))
+    for shift, side, heading in columns:
         figure.add_annotation(
-            text=text, xref="x domain", x=1, xshift=10, xanchor="left", y=i, yref="y", showarrow=False,
-            font={"size": 11, "color": INK if name in counted else "#767676"},
+            text=heading, xref="x domain", x=1, xshift=shift, xanchor=side, y=1, yref="paper", yanchor="bottom", yshift=4,
+            showarrow=False, font={"size": 11, "color": GREY},
         )  # fmt: skip
-    figure.add_annotation(
-        text="looks at, far out; effect", xref="x domain", x=1, xshift=10, xanchor="left", y=1, yref="paper",
-        yanchor="bottom", yshift=4, showarrow=False, font={"size": 11, "color": GREY},
-    )  # fmt: skip
+    for i, name in enumerate(names):
+        rise = effect.get(name)
+        for (shift, side, _), text in zip(columns, (targets[i], "" if rise is None else f"{number(rise, 2)}×"), strict=True):
+            figure.add_annotation(
+                text=plain(text), xref="x domain", x=1, xshift=shift, xanchor=side, y=i, yref="y", showarrow=False,
+                font={"size": 11, "color": INK if name in counted else "#767676"},
+            )  # fmt: skip
     figure.update_layout(
         xaxis={"range": [-0.02, 1.03], "title": {"text": f"δ = 1 − mass on the arg max (hardmax: δ ≤ {CONCENTRATED})"}},
         yaxis={**rows_axis(names), "title": {"text": "layer.head"}},
@@ -137,7 +141,7 @@ def _hover(name: str, start: float, end: float, effect: float | None, target: st
     return "<br>".join(lines)
 
 
-def _overlaps(figure: Figure, overlap: Matrix, axis: str) -> None:
+def _overlaps(figure: Figure, overlap: Matrix, axis: str, domain: tuple[float, float]) -> None:
     """Every pair of heads, their mean, and the median of random rotations, for what heads write, read and say."""
     maps = list(overlap.axes["map"])
     summary = ("mean", "null median", "position")
@@ -152,9 +156,9 @@ def _overlaps(figure: Figure, overlap: Matrix, axis: str) -> None:
         hovertemplate="%{text}: %{x:.3g}<extra></extra>", **where,
     ))  # fmt: skip
     figure.add_trace(go.Scatter(
-        x=chance, y=rows, mode="markers", name="random rotations, median",
+        x=chance, y=rows, mode="markers", name="random rotations",
         marker={"symbol": "square-open", "color": INK, "size": 10},
-        hovertemplate="random rotations: %{x:.3g}<extra></extra>", **where,
+        hovertemplate="median of random rotations: %{x:.3g}<extra></extra>", **where,
     ))  # fmt: skip
     figure.add_trace(go.Scatter(
         x=mean, y=rows, mode="markers", name="mean of pairs", marker={"color": ORANGE, "size": 11},
@@ -164,5 +168,5 @@ def _overlaps(figure: Figure, overlap: Matrix, axis: str) -> None:
     figure.update_layout({
         f"xaxis{axis}": {"range": [-0.02, max(1.0, float(each.max())) * 1.03], "nticks": 6,
                          "title": {"text": "overlap |⟨A, B⟩| / |A| |B|"}},
-        f"yaxis{axis}": rows_axis([plain(m) for m in maps]),
+        f"yaxis{axis}": {**rows_axis([plain(m) for m in maps]), "domain": domain},
     })  # fmt: skip

@@ -109,12 +109,12 @@ def place(figure: Figure, *domains: tuple[float, float]) -> None:
         figure.update_layout({f"yaxis{name}": {"anchor": f"x{name}"}})
 
 
-def rows_axis(labels: list[str], shown: bool = True) -> dict[str, Any]:
-    """A vertical axis with a named row each, the first on top."""
+def rows_axis(labels: list[str], shown: bool = True, spare: float = 0.0) -> dict[str, Any]:
+    """A vertical axis with a named row each, the first on top; `spare` rows of room below for words."""
     ticks = list(range(len(labels)))
     return {
         "tickmode": "array", "tickvals": ticks, "ticktext": labels, "showticklabels": shown, "ticks": "",
-        "range": [len(labels) - 0.4, -0.6], "showgrid": True, "gridcolor": FAINT, "showline": False, "fixedrange": True,
+        "range": [len(labels) - 0.4 + spare, -0.6], "showgrid": True, "gridcolor": FAINT, "showline": False, "fixedrange": True,
     }  # fmt: skip
 
 

@@ -218,7 +218,7 @@ class HookedTransformer(HookedRootModule):
 
     # What TransformerLens adds to a model: the same, but a name that matches nothing is an error.
 
-    def run_with_cache(self, *args: Any, names_filter: Any = None, **kwargs: Any) -> tuple[Tensor, NumericCache]:
+    def run_with_cache(self, *args: Any, names_filter: Any = None, **kwargs: Any) -> tuple[Tensor, Any]:
         """The output, and every activation (or those `names_filter` selects) by hook name."""
         check_names(names_filter, self.hook_dict)
         return_cache_object = kwargs.pop("return_cache_object", True)

@@ -328,7 +328,7 @@ def _check_attention(
     if context.numel() == 0:
         raise ValueError("context is empty: expected at least one token before the query (a query alone reads itself)")
     alphas = as_float64(alphas)
-    return *(sign.double() for sign in (alphas > 0, alphas == 0, alphas < 0)), as_float64(context)
+    return (alphas > 0).double(), (alphas == 0).double(), (alphas < 0).double(), as_float64(context)
 
 
 def _check_delta(delta: float) -> None:

@@ -61,7 +61,7 @@ def follows_formulas(model, cfg, tolerance=1e-10):
         agree(model(tokens), formulas.forward(cfg, model.state_dict(), tokens), tolerance)
 
 
-@pytest.mark.parametrize("change", combinations(), ids=lambda c: "-".join(map(str, c.values())))
+@pytest.mark.parametrize("change", list(combinations()), ids=lambda c: "-".join(map(str, c.values())))
 def test_model_follows_its_formulas(change):
     model = make(**change)
     follows_formulas(model, model.cfg)
@@ -79,7 +79,7 @@ def test_model_follows_its_formulas(change):
         ({}, {"n_heads": 2}),
         ({}, {"n_layers": 1}),
         ({}, {"positional_embedding_type": "none"}),
-        ({"normalization_type": "RMS"}, {"normalization_type": "LN"}),
+        ({"normalization_type": "LN"}, {"normalization_type": "RMS"}),
         ({"normalization_type": "LN"}, {"normalization_type": "LNPre"}),
         ({"score_fn": "hardmax"}, {"score_fn": "softmax"}),
         ({"score_fn": "linear", "score_norm": "visible"}, {"score_norm": "labelled"}),
@@ -89,9 +89,6 @@ def test_model_follows_its_formulas(change):
 def test_another_formula_is_noticed(change, mutation):
     model = make(**change)
     follows_formulas(model, model.cfg)
-    if mutation == {"normalization_type": "LN"}:  # an RMS norm has no bias that the formula could read
-        for module in model.norms.values():
-            module.register_parameter("b", nn.Parameter(torch.zeros_like(module.w)))
     must_fail(follows_formulas, model, replace(model.cfg, **mutation))
 
 

@@ -1,0 +1,246 @@
+"""Evaluation: errors whose values are known in closed form, what is scored, and flat memory."""
+
+import gc
+import math
+import weakref
+
+import numpy as np
+import pytest
+import tiny_runs
+import torch
+from helpers import must_fail
+
+from icl_interp import evaluation
+from icl_interp.baselines import LeastSquares, Zero
+from icl_interp.errors import InputError
+from icl_interp.evaluation import evaluate, function_errors
+from icl_interp.provenance import generator
+from icl_interp.tasks import Continuous, Normal, Polynomial, Uniform
+
+AFFINE = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=6)
+
+
+class Own:
+    """A predictor made of a function of the prompts."""
+
+    def __init__(self, predict):
+        self.predict = predict
+
+
+def errors_of(predictor, task, **settings):
+    settings = {"n_functions": 4000, "n_contexts": 2, "seed": 0, **settings}
+    return function_errors({"own": predictor}, task, **settings)["own"]
+
+
+def check_zero(task, second_moment, **settings):
+    """Zero's error is E y^2, within 4 standard errors over independent functions."""
+    errors = errors_of(Zero(), task, **settings)
+    assert abs(errors.mean() - second_moment) < 4 * errors.std(ddof=1) / math.sqrt(len(errors))
+
+
+NORMAL = Polynomial(degrees=(1,), inputs=Normal(2), coefficients=Normal(0.5), n_points=6)
+# E (a_0 + a_1 x + ... + a_n x^n)^2 = E a^2 (1 + E x^2 + ... + E x^2n) for independent centred coefficients.
+SECOND_MOMENTS = [
+    (AFFINE, 1 / 9 + 1 / 3),
+    (NORMAL, 0.25 * (1 + 4)),
+    (AFFINE.with_degrees((0,)), 1 / 3),
+    (AFFINE.with_degrees((3,)), (1 + 1 / 3 + 1 / 5 + 1 / 7) / 3),
+    (AFFINE.with_degrees((0, 1)), (1 / 3 + 1 / 9 + 1 / 3) / 2),
+    (AFFINE.scaled(5), 25 * (1 / 9 + 1 / 3)),
+    (Continuous(function="exp", inputs=Uniform(-1, 1), n_points=4), math.sinh(2) / 2),
+]
+
+
+@pytest.mark.parametrize(("task", "second_moment"), SECOND_MOMENTS)
+def test_error_of_zero_is_the_second_moment(task, second_moment):
+    check_zero(task, second_moment)
+    check_zero(task, second_moment, last=True)
+    must_fail(check_zero, task, 1.1 * second_moment)
+
+
+def test_another_law_has_another_second_moment():
+    must_fail(check_zero, AFFINE.scaled(1.1), 1 / 9 + 1 / 3)
+    must_fail(check_zero, AFFINE.with_degrees((2,)), 1 / 9 + 1 / 3)
+
+
+def check_exact(predictor, task):
+    assert errors_of(predictor, task, n_functions=200).max() < 1e-15
+
+
+def test_least_squares_makes_no_error_without_noise():
+    check_exact(LeastSquares(AFFINE), AFFINE)
+    must_fail(check_exact, LeastSquares(AFFINE.with_degrees((0,))), AFFINE)
+    must_fail(check_exact, Zero(), AFFINE)
+
+
+def off_at(point, by=3.0):
+    def predict(prompts):
+        out = prompts.ys.clone()
+        out[:, point] += by
+        return out
+
+    return Own(predict)
+
+
+def test_only_what_the_prompt_determines_is_scored():
+    for guess in range(AFFINE.n_determining):
+        assert errors_of(off_at(guess), AFFINE, n_functions=3).max() == 0
+    for point in range(AFFINE.n_determining, AFFINE.n_points):
+        np.testing.assert_allclose(errors_of(off_at(point), AFFINE, n_functions=3), 9 / 4)
+        scored_last = errors_of(off_at(point), AFFINE, n_functions=3, last=True)
+        np.testing.assert_allclose(scored_last, 9 if point == AFFINE.n_points - 1 else 0)
+
+
+def test_points_left_at_nan_are_not_scored():
+    def query_only(prompts):
+        out = torch.full_like(prompts.ys, torch.nan)
+        out[:, -1] = 0
+        return out
+
+    last = errors_of(Zero(), AFFINE, n_functions=50, last=True)
+    np.testing.assert_array_equal(errors_of(Own(query_only), AFFINE, n_functions=50), last)
+    assert not np.allclose(errors_of(Zero(), AFFINE, n_functions=50), last)
+
+
+def test_what_never_predicts_has_no_error_rather_than_none():
+    assert np.isnan(errors_of(Own(lambda p: torch.full_like(p.ys, torch.nan)), AFFINE, n_functions=3)).all()
+
+
+def seen_by(task, **settings):
+    """Every batch that a predictor meets, and the errors reported for it."""
+    batches = []
+
+    def predict(prompts):
+        batches.append(prompts)
+        return prompts.xs[..., 0] - 0.5
+
+    return batches, errors_of(Own(predict), task, **settings)
+
+
+def check_chunks(n_functions, n_contexts, limit):
+    """Errors equal those of one pass over all prompts by plain numpy, and no batch exceeds the limit."""
+    batches, errors = seen_by(AFFINE, n_functions=n_functions, n_contexts=n_contexts)
+    xs, ys = (np.concatenate([getattr(b, name).numpy() for b in batches]) for name in ("xs", "ys"))
+    squared = ((xs[..., 0] - 0.5 - ys) ** 2)[:, 2:].reshape(n_functions, -1)
+    np.testing.assert_allclose(errors, squared.mean(1), rtol=1e-12)
+    assert len(errors) == n_functions
+    assert len(np.unique(xs)) == xs.size, "chunks repeat their prompts"
+    assert max(map(len, batches)) <= limit
+
+
+@pytest.mark.parametrize(("n_functions", "n_contexts"), [(7, 1), (7, 3), (16, 4), (5, 16), (17, 5)])
+def test_chunks_leave_the_numbers_alone(monkeypatch, n_functions, n_contexts):
+    monkeypatch.setattr(evaluation, "CHUNK", 16)
+    check_chunks(n_functions, n_contexts, 16)
+    if n_functions * n_contexts > 16:
+        must_fail(check_chunks, n_functions, n_contexts, 8)
+
+
+def test_chunks_that_repeat_their_stream_are_noticed(monkeypatch):
+    monkeypatch.setattr(evaluation, "CHUNK", 16)
+    monkeypatch.setattr(evaluation, "generator", lambda seed, stream, start: generator(seed, stream))
+    must_fail(check_chunks, 17, 5, 16)
+
+
+def check_memory(task):
+    """While a batch is predicted, no earlier one is alive."""
+    alive = []
+
+    def predict(prompts):
+        gc.collect()
+        assert not [batch for batch in alive if batch() is not None]
+        alive.append(weakref.ref(prompts))
+        return prompts.ys
+
+    errors_of(Own(predict), task, n_functions=40, n_contexts=4)
+    assert len(alive) > 5
+
+
+def test_memory_stays_flat_however_many_prompts(monkeypatch):
+    monkeypatch.setattr(evaluation, "CHUNK", 16)
+    check_memory(AFFINE)
+    kept = []
+
+    class Hoarding(Polynomial):
+        def sample(self, *args, **kwargs):
+            kept.append(super().sample(*args, **kwargs))
+            return kept[-1]
+
+    task = Hoarding(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=6)
+    must_fail(check_memory, task)
+
+
+def check_table(table, errors, second_moment):
+    """Every column from the errors of the functions, by its definition."""
+    best, zero = errors["least squares"].mean(), errors["zero"].mean()
+    assert table["predictor"] == ["model", "least squares", "zero"]
+    for name, of_functions in errors.items():
+        row = table.row(predictor=name)
+        assert row["error"] == pytest.approx(of_functions.mean(), rel=1e-12)
+        assert row["error_rate"] == pytest.approx(of_functions.mean() / abs(best - zero), rel=1e-12)
+        assert row["r2"] == pytest.approx(1 - of_functions.mean() / second_moment, rel=1e-12)
+        assert row["low"] <= row["error"] <= row["high"]
+
+
+def test_every_column_follows_its_definition():
+    model = Own(lambda prompts: 0.7 * prompts.ys)
+    settings = {"n_functions": 60, "n_contexts": 4, "seed": 3}
+    predictors = {"model": model, "least squares": LeastSquares(AFFINE), "zero": Zero()}
+    errors = function_errors(predictors, AFFINE, **settings)
+    second = errors.pop("second moment").mean()
+    table = evaluate(model, AFFINE, **settings)
+    check_table(table, errors, second)
+    model_row, zero_row = table.row(predictor="model"), table.row(predictor="zero")
+    # (0.7 y - y)^2 is 9 % of y^2; zero misses all of it.
+    assert model_row["error_rate"] == pytest.approx(0.09)
+    assert model_row["r2"] == pytest.approx(0.91)
+    assert (zero_row["r2"], zero_row["error_rate"]) == (pytest.approx(0), pytest.approx(1))
+    must_fail(check_table, evaluate(Own(lambda p: 0.8 * p.ys), AFFINE, **settings), errors, second)
+    must_fail(check_table, evaluate(model, AFFINE, **{**settings, "seed": 4}), errors, second)
+
+
+def test_the_same_seed_gives_the_same_table():
+    def table(seed):
+        return evaluate(Zero(), AFFINE, n_functions=20, n_contexts=2, seed=seed).to_dict()["columns"]
+
+    assert table(1) == table(1)
+    assert table(1) != table(2)
+
+
+def test_a_checkpoint_is_evaluated_on_its_own_task_also_by_its_path(tmp_path):
+    checkpoint = tiny_runs.checkpoint()
+    folder = checkpoint.save(tmp_path / "run")
+    settings = {"n_functions": 8, "n_contexts": 2}
+    tables = [evaluate(source, **settings) for source in (checkpoint, folder, str(folder))]
+    assert tables[0].to_dict() == tables[1].to_dict() == tables[2].to_dict()
+    assert "points 3..5 of 8 functions x 2 contexts" in tables[0].note
+    elsewhere = evaluate(checkpoint, checkpoint.task.with_points(4), **settings)
+    assert "points 3..4 " in elsewhere.note
+
+
+def test_a_model_that_predicts_the_query_only_is_scored_there():
+    checkpoint = tiny_runs.checkpoint(**tiny_runs.STACKED)
+    errors = {last: errors_of(checkpoint, checkpoint.task, n_functions=8, last=last) for last in (False, True)}
+    assert np.isfinite(errors[True]).all()
+    np.testing.assert_array_equal(errors[False], errors[True])
+
+
+def test_what_stands_in_provenance():
+    checkpoint = tiny_runs.checkpoint()
+    found = evaluation.in_distribution(checkpoint, checkpoint.task)
+    assert set(found) == {"error", "low", "high", "error_rate", "r2", "least squares", "zero", "note"}
+    assert found["least squares"] < 1e-15 < found["zero"]
+    assert found["low"] < found["error"] < found["high"]
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: evaluate(Zero()), "brings no task: pass task="),
+        (lambda: evaluate(Zero(), AFFINE.with_points(2)), "prompts of 2 points leave none to score: 2 points determine"),
+        (lambda: evaluate("no/such/run"), "no such path or bundled model: 'no/such/run'"),
+    ],
+)
+def test_what_can_not_be_evaluated_is_refused(call, match):
+    with pytest.raises(InputError, match=match):
+        call()

@@ -1,0 +1,40 @@
+"""The smallest runs that have every part: what the tests of training and of run folders share."""
+
+from pathlib import Path
+
+from icl_interp.checkpoints.config import RunConfig, parse
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.models import tokens
+from icl_interp.models.transformer import HookedTransformer
+
+UNIFORM = {"kind": "Uniform", "low": -1, "high": 1}
+STACKED = {"encoding": "stacked", "model": {"d_in": 2, "attention_dir": "bidirectional"}}
+
+
+def data(**changes) -> dict:
+    """A run as YAML would give it: one layer of width 8 on affine functions. `changes` go into its sections."""
+    sections = {
+        "model": {"n_layers": 1, "d_model": 8, "n_heads": 2, "n_ctx": 12, "init_std": 0.2},
+        "task": {"kind": "Polynomial", "degrees": [0, 1], "inputs": UNIFORM, "coefficients": UNIFORM, "n_points": 5},
+        "encoding": "interleaved",
+        "training": {"steps": 12, "batch_size": 4, "warmup_steps": 3, "log_every": 3, "checkpoint_every": 5},
+    }
+    for name, change in changes.items():
+        sections[name] = {**sections[name], **change} if isinstance(change, dict) else change
+    return sections
+
+
+def config(**changes) -> RunConfig:
+    """The same, parsed."""
+    return parse(data(**changes))
+
+
+def checkpoint(**changes) -> Checkpoint:
+    """An untrained model with its config."""
+    run = config(**changes)
+    return Checkpoint(HookedTransformer(run.model).eval(), run.task, tokens.named(run.encoding), run)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder, hidden ones too."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
