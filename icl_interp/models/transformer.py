@@ -20,6 +20,7 @@ from icl_interp.provenance import build, generator, read_json
 
 Tokens = Float[Tensor, "batch token d_in"]
 Stream = Float[Tensor, "batch token d_model"]
+Kept = Float[Tensor, "batch query d_model"]  # the stream at the tokens somebody asked for
 
 
 class Embed(nn.Module):
@@ -76,7 +77,7 @@ class Block(nn.Module):
 
     def forward(
         self, stream: Stream, rows: slice | None = None, memory: list[KeysValues] | None = None
-    ) -> Stream:
+    ) -> Kept:
         """The stream after this block: at every token, or only at the tokens in `rows`."""
         return self._run(stream, lambda x: self.attn(x, rows, memory), rows)
 
@@ -84,7 +85,7 @@ class Block(nn.Module):
         """The stream of alternative last tokens, each after the same context."""
         return self._run(stream, lambda x: self.attn.after(x, context))
 
-    def _run(self, stream: Stream, attend: Callable[[Stream], Stream], rows: slice | None = None) -> Stream:
+    def _run(self, stream: Stream, attend: Callable[[Stream], Kept], rows: slice | None = None) -> Kept:
         stream = self.hook_resid_pre(stream)
         kept = stream if rows is None else stream[:, rows]
         if not self.cfg.mlp_only:
