@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from icl_interp import figures as drawing
 from icl_interp import page, results
 from icl_interp.analyses import verdicts
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.errors import InputError, unknown
+from icl_interp.figures import catalogue, files
 from icl_interp.provenance import read_json, write_atomically, write_json
 from icl_interp.results import Result, Table
 
@@ -47,7 +47,7 @@ class Report:
     @property
     def figures(self) -> dict[str, Any]:
         """Plotly figures that the stored results allow, by name; drawn anew at each access."""
-        return drawing.draw(self.results, self.findings, self.model)
+        return catalogue.draw(self.results, self.findings, self.model)
 
     def judge(self) -> "Report":
         """The same results judged by the claims as they are registered now. Takes milliseconds."""
@@ -104,7 +104,7 @@ class Report:
             self.to_html(folder / "report.html")
         static = [name for name in formats if name in ("png", "svg", "pdf")]
         if static:
-            missing = drawing.export(self.figures, folder / "figures", static)
+            missing = files.export(self.figures, folder / "figures", static)
             if missing:
                 log.warning(missing)
         return folder

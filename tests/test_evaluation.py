@@ -1,6 +1,5 @@
 """Evaluation: errors whose values are known in closed form, what is scored, and flat memory."""
 
-import gc
 import math
 import weakref
 
@@ -147,7 +146,6 @@ def check_memory(task):
     alive = []
 
     def predict(prompts):
-        gc.collect()
         assert not [batch for batch in alive if batch() is not None]
         alive.append(weakref.ref(prompts))
         return prompts.ys
@@ -237,7 +235,10 @@ def test_what_stands_in_provenance():
     ("call", "match"),
     [
         (lambda: evaluate(Zero()), "brings no task: pass task="),
-        (lambda: evaluate(Zero(), AFFINE.with_points(2)), "prompts of 2 points leave none to score: 2 points determine"),
+        (
+            lambda: evaluate(Zero(), AFFINE.with_points(2)),
+            "prompts of 2 points leave none to score: 2 points determine",
+        ),
         (lambda: evaluate("no/such/run"), "no such path or bundled model: 'no/such/run'"),
     ],
 )

@@ -121,7 +121,10 @@ def as_users_run_it(monkeypatch):
             lambda: Polynomial(degrees=(1,), inputs=Normal(1), coefficients={"low": 0}, n_points=4),
             "coefficients must be a law",
         ),
-        (lambda: Continuous(function="sine", inputs=Normal(1), n_points=4), "unknown function 'sine': did you mean 'sin'"),
+        (
+            lambda: Continuous(function="sine", inputs=Normal(1), n_points=4),
+            "unknown function 'sine': did you mean 'sin'",
+        ),
         (lambda: Continuous(function="sin", inputs=Normal(1), amplitude=2, n_points=4), "amplitude must be a law"),
         (lambda: Continuous(function="log1p", inputs=Uniform(-1, 1), n_points=4), "log1p needs inputs above -1"),
         (lambda: Continuous(function="log1p", inputs=Normal(0.01), n_points=4), "log1p needs inputs above -1"),

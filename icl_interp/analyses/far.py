@@ -26,23 +26,26 @@ def _moments(lab: Lab, f: torch.Tensor) -> np.ndarray:
     return np.stack([lab.by_function(f), lab.by_function(f.square())])
 
 
-def _axes(lab: Lab, xs: np.ndarray) -> dict[str, tuple]:
-    return {"statistic": ("mean", "mean square"), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
+def _over_contexts(lab: Lab, f: torch.Tensor, xs: np.ndarray, note: str = "") -> Curve:
+    """Mean, mean square and variance over the contexts of each function."""
+    # The difference of the first two would lose the variance to rounding: far out f is large or its spread tiny.
+    variance = f.view(lab.n_functions, -1, f.shape[1]).var(1, unbiased=False).numpy()
+    axes = {
+        "statistic": ("mean", "mean square", "variance"), "function": tuple(range(lab.n_functions)), "x": tuple(xs),
+    }  # fmt: skip
+    return Curve(np.concatenate([_moments(lab, f), variance[None]]), axes, note=note)
 
 
 @measurement("far/intact")
 def intact(lab: Lab) -> Curve:
-    """f over the query, in both directions: mean and mean square over the contexts of each function."""
-    return Curve(
-        _moments(lab, lab.intact), _axes(lab, GRID), note=f"{lab.n_contexts} contexts a function; query arm; float64"
-    )
+    """f over the query, in both directions: mean, mean square and variance over the contexts of each function."""
+    return _over_contexts(lab, lab.intact, GRID, f"{lab.n_contexts} contexts a function; query arm; float64")
 
 
 @measurement("far/decades")
 def decades(lab: Lab) -> Curve:
     """`far/intact` at one point a decade, for twins."""
-    f = lab.sweep(DECADES)
-    return Curve(_moments(lab, f), _axes(lab, DECADES), note="query arm; float64")
+    return _over_contexts(lab, lab.sweep(DECADES), DECADES, "query arm; float64")
 
 
 @measurement("far/contexts")
@@ -60,7 +63,7 @@ def in_distribution(lab: Lab) -> Curve:
 
     The query is the same for all prompts, so that the spread over contexts can be compared with that far out.
     """
-    return Curve(_moments(lab, lab.sweep(lab.inner)), _axes(lab, np.array(lab.inner)))
+    return _over_contexts(lab, lab.sweep(lab.inner), np.array(lab.inner))
 
 
 def _growth(lab: Lab, prompts: Prompts, context: Interventions = (), query: Interventions = ()) -> np.ndarray:
@@ -149,9 +152,9 @@ def certificate(lab: Lab) -> Table:
 
 
 def predicted_onset(lab: Lab) -> float:
-    """|x| beyond which the read-in outweighs the rest of the final stream twenty times: the plateau is then reached.
+    """|x| beyond which the read-in outweighs the rest under the final norm's root twenty times: then f is level.
 
-    The rest is measured in distribution as the final norm's input without x W_E.
+    The rest is eps and, measured in distribution, the final norm's input without x W_E.
     """
     names = [f"blocks.{lab.model.cfg.n_layers - 1}.hook_resid_post"]
     rest: list[torch.Tensor] = []
@@ -161,8 +164,8 @@ def predicted_onset(lab: Lab) -> float:
         rest.append(offset - offset.mean(-1, keepdim=True))
 
     lab.at_own_query(look, names)
-    size = torch.cat(rest).norm(dim=-1).quantile(0.95)
-    return 20 * float(size) / _centred_size(lab.model.embed.W_E[0])
+    square = torch.cat(rest).square().sum(-1).quantile(0.95) + lab.model.cfg.d_model * lab.model.cfg.eps
+    return 20 * float(square.sqrt()) / _centred_size(lab.model.embed.W_E[0])
 
 
 @measurement("far/norm scales")

@@ -91,7 +91,8 @@ def overlap(lab: Lab) -> Matrix:
     draw = generator(lab.seed, "heads/pairing")
     for m, name in enumerate(MAPS):
         for p, (layer, a, b) in enumerate(pairs):
-            left, right = blocks[0][torch.randperm(N_ROTATIONS, generator=draw)], blocks[1]
+            # Every pair gets rotations of its own: a mean over pairs varies less than one pair.
+            left, right = (side[torch.randperm(N_ROTATIONS, generator=draw)] for side in blocks)
             value, rotated = _overlap(maps[name][layer][a], maps[name][layer][b], left, right)
             values[m, p] = value
             null[m] += rotated / len(pairs)

@@ -13,6 +13,7 @@ from icl_interp.results import Curve, Matrix
 
 ERASED_AT = 1e4
 N_FOLDS = 8
+ROUNDING = 1e-9  # of f: a spread below this is what float64 leaves, not what the model does
 INF = float("inf")
 
 
@@ -61,8 +62,9 @@ def _cross_validated(
     features: torch.Tensor, target: torch.Tensor, function: torch.Tensor, n_functions: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Squared error of the held-out prediction and of the held-out mean, for each prompt."""
-    # Relative to its spread: far out f may vary by 1e-4 only, and that is what is to be explained.
-    target = (target - target.mean()) / target.std().clamp(min=1e-300)
+    # Relative to its spread: far out f may vary by 1e-4 only, and that is what is to be explained. Rounding is not.
+    size, target = target.abs().max(), target - target.mean()
+    target = target / target.std() if target.std() > ROUNDING * size else torch.zeros_like(target)
     residual, total = torch.empty_like(target), torch.empty_like(target)
     for fold in range(N_FOLDS):
         test = function % N_FOLDS == fold
@@ -75,24 +77,34 @@ def _cross_validated(
 # ---- the context is erased ------------------------------------------------------------------------------------------
 
 
-def _variance(moments: np.ndarray) -> np.ndarray:
-    """Variance over all prompts from means over functions: moments is (..., statistic) with mean and mean square."""
-    return np.maximum(moments[..., 1] - moments[..., 0] ** 2, 0.0)
+def _parts(curve: Curve) -> np.ndarray:
+    """What the spread is made of, for each function: (function, x, part).
+
+    Parts: the function's mean less the mean of all, its square, and the variance over the function's contexts.
+    """
+    mean, within = curve.at(statistic="mean"), curve.at(statistic="variance")
+    mean = mean - mean.mean(0)
+    return np.stack([mean, mean**2, within], -1)
+
+
+def _variance(parts: np.ndarray) -> np.ndarray:
+    """Variance over all prompts from parts averaged over functions."""
+    return np.maximum(parts[..., 1] - parts[..., 0] ** 2, 0.0) + parts[..., 2]
 
 
 def spread(curve: Curve) -> np.ndarray:
     """Standard deviation of f over functions and contexts, at each x."""
-    return np.sqrt(_variance(np.moveaxis(curve.values.mean(1), 0, -1)))
+    return np.sqrt(_variance(_parts(curve).mean(0)))
 
 
 def _amplitude(far_curve: Curve, near: Curve) -> Interval:
     out = np.isclose(np.abs(far_curve.x), ERASED_AT)
 
     def ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        inside = _variance(np.moveaxis(b, 1, -1)).mean(-1)
-        return np.sqrt(_variance(np.moveaxis(a, 1, -1)).mean(-1) / np.maximum(inside, np.finfo(float).tiny))
+        inside = _variance(b).mean(-1)
+        return np.sqrt(_variance(a).mean(-1) / np.maximum(inside, np.finfo(float).tiny))
 
-    return bootstrap(ratio, np.moveaxis(far_curve.values[..., out], 1, 0), np.moveaxis(near.values, 1, 0))
+    return bootstrap(ratio, _parts(far_curve)[:, out], _parts(near))
 
 
 def _decay(curve: Curve) -> float:
@@ -101,7 +113,7 @@ def _decay(curve: Curve) -> float:
     slopes = []
     for sign in (1, -1):
         keep = (sign * curve.x > 0.9e3) & (sign * curve.x < 1.1e5)
-        if not (sd[keep] > 1e-9 * size[keep]).all():
+        if not (sd[keep] > ROUNDING * size[keep]).all():
             slopes.append(-INF)
         else:
             slopes.append(float(slope(np.log(np.abs(curve.x[keep])), np.log(sd[keep]))))
@@ -111,13 +123,13 @@ def _decay(curve: Curve) -> float:
 def r_squared(info: Matrix, inputs: str) -> Interval:
     """Cross-validated R2, the mean of both directions, with its interval over functions."""
     residual, total = (info.at(inputs=inputs, statistic=s).mean(0) for s in ("residual", "total"))
-    return bootstrap(lambda a, b: 1 - a / np.maximum(b, np.finfo(float).tiny), residual, total)
+    return bootstrap(lambda a, b: (b - a) / np.maximum(b, np.finfo(float).tiny), residual, total)
 
 
 def judge_erased(results: Results, facts: Facts) -> Judgement:
     """Does f still differ between contexts far out, and does it still tell which function they show?"""
     curve, near = results["far/intact"], results["far/in distribution"]
-    if spread(near).max() <= 1e-9 * np.abs(near.values[0]).max():
+    if spread(near).max() <= ROUNDING * np.abs(near.values[0]).max():
         return Judgement(None, "f does not depend on the context in distribution either.", "inconclusive")
     amplitude, decay = _amplitude(curve, near), _decay(curve)
     info, null = (r_squared(results["context/information"], i) for i in ("coefficients", "permuted"))
@@ -131,6 +143,10 @@ def judge_erased(results: Results, facts: Facts) -> Judgement:
         verdict = "supported" if decay <= -0.9 else "inconclusive"
         told = readable and info.low > 0.5
         reason += ": attenuated, but not erased as information" if told else ": erased"
+    onset = results["far/certificate"].rows()[0]["onset"]
+    if verdict is None and onset > ERASED_AT:
+        verdict = "inconclusive"
+        reason += f". But the predicted onset of saturation, |x| = {onset:.1e}, lies further out"
     moved = np.sqrt(results["context/swap"].values.mean(0))
     causal = {
         "intervention": "put another function's context before the same query",
@@ -154,12 +170,17 @@ def judge_erased(results: Results, facts: Facts) -> Judgement:
 
 
 def _departures(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slope, intercept and curvature of every context's line: each (direction, function, context)."""
+    """Slope, intercept and curvature of every context's line: each (direction, function, context).
+
+    Curvature is the change of slope from the first decade to the second, relative to the larger of the two: 0 for a
+    line, near 1 for any other power of x.
+    """
     x = np.stack([far.LINE, -far.LINE])[:, :, None, None]
     slopes = (ends[:, 2] - ends[:, 0]) / (x[:, 2] - x[:, 0])
     intercepts = ends[:, 0] - slopes * x[:, 0]
-    off = ends[:, 1] - intercepts - slopes * x[:, 1]
-    return slopes, intercepts, off / np.maximum(np.abs(ends[:, 2] - ends[:, 0]), np.finfo(float).tiny)
+    first, second = np.moveaxis(np.diff(ends, axis=1) / np.diff(x, axis=1), 1, 0)
+    steeper = np.maximum(np.abs(first), np.abs(second))
+    return slopes, intercepts, (second - first) / np.maximum(steeper, np.finfo(float).tiny)
 
 
 def _departure(ends: np.ndarray) -> Interval:
@@ -219,7 +240,7 @@ register(
             "/ > 0.2",
             supported=(-INF, 0.05), contradicted=(0.2, INF), scale="log",
         ),
-        measurements=(far.intact, far.in_distribution, information, swap),
+        measurements=(far.intact, far.in_distribution, far.certificate, information, swap),
         twin=(far.decades, far.in_distribution),
         judge=judge_erased,
         figures=("context",),

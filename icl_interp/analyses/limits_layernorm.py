@@ -7,6 +7,7 @@ from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judg
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import Curve
 
+CONSTANT = 1e-9  # half-width r of the certificate up to which the output is a constant
 FAR_X = 1e3  # where the failure is read: past every onset seen, and the ratio of errors no longer changes
 SCOPE = "these weights, this task, the query arm (context in distribution), "
 
@@ -56,7 +57,7 @@ def judge_saturation(results: Results, facts: Facts) -> Judgement:
     ends = results["far/ends"].values
     plateau = bootstrap(lambda mean: mean, ends[0, -1].mean(-1))
     estimate = Estimate.of("plateau at +inf", plateau, "f")
-    if not r > 1e-9:
+    if not r > CONSTANT:
         reason = f"constant output: the read-out after the last LayerNorm admits the value {c:.6g} only (r = {r:.1g})."
         return Judgement(estimate, reason, "inconclusive")
     change = _change_in_r(ends, r)
@@ -145,6 +146,12 @@ def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
         f"norm frozen at the query (sham, context positions only: {single['sham']:.2f}); alone, "
         + (f"{', '.join(enough)} suffices." if enough else "no norm suffices.")
     )
+    weights, verdict = results["far/certificate"].rows()[0], None
+    if weights["r"] <= CONSTANT:
+        verdict, reason = "inconclusive", f"constant output: f is {weights['c']:.6g} whatever the norms do."
+    elif weights["onset"] > arms.x.max():
+        verdict = "inconclusive"
+        reason += f" But the predicted onset of saturation, |x| = {weights['onset']:.1e}, lies beyond the range."
     causal = {
         "intervention": "freeze every norm's scale at the query position, at its in-distribution mean",
         "effect": single["frozen"] - single["intact"], "intact": single["intact"], "frozen": single["frozen"],
@@ -154,7 +161,7 @@ def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
     }  # fmt: skip
     twin = Estimate.of("growth exponent, frozen - intact", _exponent_gap(results["twin/far/norm arms"]))
     estimate = Estimate.of("growth exponent, frozen - intact", gap)
-    return Judgement(estimate, reason, scope=SCOPE + "|x| = 1e3 .. 1e5", causal=causal, twin=twin)
+    return Judgement(estimate, reason, verdict, SCOPE + "|x| = 1e3 .. 1e5", causal=causal, twin=twin)
 
 
 # ---- causes failure -------------------------------------------------------------------------------------------------
@@ -185,7 +192,8 @@ def judge_causes_failure(results: Results, facts: Facts) -> Judgement:
         f"at |x| = {FAR_X:.0e} the error relative to the zero predictor is {relative['intact']:.2f} intact and "
         f"{relative['frozen']:.2f} with the norms frozen"
     )
-    verdict = None
+    # An error that freezing leaves exactly as it is lies in neither region.
+    verdict = None if _sign(ratio) else "inconclusive"
     if len(other.axes["function"]):
         without = _far_error(other)
         relative["trained without"] = float(without.mean() / zero.mean())
@@ -235,7 +243,7 @@ register(
             "growth exponent of f over 1e3 .. 1e5, frozen minus intact: > 0.8 / < 0.2",
             supported=(0.8, INF), contradicted=(-INF, 0.2),
         ),
-        measurements=(far.norm_arms, far.sufficiency, far.cost),
+        measurements=(far.certificate, far.norm_arms, far.sufficiency, far.cost),
         twin=(far.norm_arms,),
         judge=judge_causes_saturation,
         excluded=needs_norm,

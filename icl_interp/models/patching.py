@@ -35,7 +35,7 @@ AXES: dict[str, tuple[Where, ...]] = {
 def patch(
     model: HookedTransformer,
     clean: Float[Tensor, "batch token d_in"],
-    corrupted: Float[Tensor, "batch token d_in"],
+    corrupted: Float[Tensor, "_ _ _"],
     metric: Metric,
     activation: str = "resid_pre",
     by: tuple[Where, ...] | None = None,

@@ -22,7 +22,7 @@ def tokens_of(model, n_tokens=9, stream="test/tokens"):
 
 def agree(got, want, tolerance):
     assert got.shape == want.shape
-    assert want.std() > 0.01, "numbers that hardly vary would agree whatever the model does"
+    assert want.std() > 1e-3, "numbers that hardly vary would agree whatever the model does"
     gap = (got - want).abs().max() / want.abs().max()
     assert gap < tolerance, f"differs by {gap:.1e} of the largest number"
 
@@ -56,9 +56,9 @@ def fused_is_explicit(explicit, fused, tolerance):
 @pytest.mark.parametrize("name", ["pre", "post", "attention only", "bidirectional"])
 @pytest.mark.parametrize("scale", [True, False])
 def test_fused_attention_is_the_explicit_one(name, scale, dtype, tolerance):
-    model = make(name, use_attn_scale=scale).to(dtype)
+    model = make(name, init_std=0.3, use_attn_scale=scale).to(dtype)
     fused_is_explicit(model, copy.deepcopy(model), tolerance)
-    must_fail(fused_is_explicit, model, make(name, use_attn_scale=not scale).to(dtype), tolerance)
+    must_fail(fused_is_explicit, model, make(name, init_std=0.3, use_attn_scale=not scale).to(dtype), tolerance)
 
 
 def test_fused_attention_really_runs_unless_somebody_reads_between(monkeypatch):
@@ -90,7 +90,7 @@ def short_is_full(model, tolerance, positions, offset=0):
 @pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
 @pytest.mark.parametrize("name", MODELS)
 def test_asking_for_positions_gives_the_full_models_predictions(name, dtype, tolerance):
-    model = make(name).to(dtype)
+    model = make(name, init_std=0.3).to(dtype)
     for positions in (range(0, 9, 2), range(8, 9), [1, 4, 7], [3], range(9)):
         short_is_full(model, tolerance, positions)
     must_fail(short_is_full, model, tolerance, range(0, 8, 2), offset=1)
@@ -126,7 +126,7 @@ def after_is_whole(model, tolerance, context, remembered, position):
 @pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
 @pytest.mark.parametrize("name", CAUSAL)
 def test_alternative_last_tokens_give_what_whole_prompts_give(name, dtype, tolerance):
-    model = make(name).to(dtype)
+    model = make(name, init_std=0.3).to(dtype)
     context = tokens_of(model, 6)
     after_is_whole(model, tolerance, context, context, 6)
     if name == "mlp only":  # it sees no context, so only the position can be wrong

@@ -1,0 +1,84 @@
+"""Figures as files and as parts of a page: PNG, SVG, PDF, and HTML that needs no network."""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import plotly.io
+import plotly.offline
+from plotly.graph_objects import Figure
+
+from icl_interp.errors import InputError
+
+SCALE = 2  # of PNG files: twice the pixels of the screen, enough for print
+_CONFIG = {"displaylogo": False, "responsive": True}
+_WHAT = "PNG, SVG and PDF figures"
+
+
+def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[str]) -> str | None:
+    """Write each figure as `folder/<name>.<format>`.
+
+    Args:
+        formats: of "png", "svg", "pdf".
+
+    Returns:
+        None when all were written; one line that says what is missing and how to get it, where static figures cannot
+        be made on this machine (they need kaleido and a Chrome or Chromium).
+
+    Raises:
+        InputError: the folder cannot be written to.
+        RuntimeError: the browser could not draw a figure.
+    """
+    try:
+        import kaleido
+        from choreographer import errors
+    except ImportError:
+        return f"{_WHAT} need kaleido, which is not installed: pip install 'icl-interp[figures]'"
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror}; choose a folder you can write to") from error
+    jobs = [
+        {
+            "fig": figure,
+            "path": folder / f"{name}.{kind}",
+            "opts": {
+                "format": kind, "width": figure.layout.width, "height": figure.layout.height,
+                "scale": SCALE if kind == "png" else 1,
+            },
+        }
+        for name, figure in figures.items() for kind in formats
+    ]  # fmt: skip
+    # One call starts one browser for all. MathJax would come from the network, and no figure needs it.
+    options = {"mathjax": False, **({"path": browser} if (browser := _browser()) else {})}
+    try:
+        failed = kaleido.write_fig_from_object_sync(jobs, kopts=options)
+    except (errors.ChromeNotFoundError, errors.BrowserFailedError):
+        where = os.environ.get("BROWSER_PATH")
+        found = f"BROWSER_PATH={where} is not one that starts" if where else "none was found"
+        return (
+            f"{_WHAT} need Chrome or Chromium, and {found}: install it (Debian, Ubuntu: apt install chromium; elsewhere: "
+            "https://www.google.com/chrome) or point BROWSER_PATH at its executable"
+        )
+    if failed:
+        raise RuntimeError(f"the browser could not draw {len(failed)} of {len(jobs)} figures: {failed[0]}")
+    return None
+
+
+def _browser() -> str | None:
+    """A browser that kaleido doesn't look for by itself: Debian's small headless one."""
+    return None if "BROWSER_PATH" in os.environ else shutil.which("chromium-headless-shell")
+
+
+def plotly_js() -> str:
+    """The source of plotly.js, to be put into a page once."""
+    return plotly.offline.get_plotlyjs()
+
+
+def to_div(figure: Figure, div_id: str) -> str:
+    """A figure as HTML for a page that holds `plotly_js`, as wide as the page gives it room. The same text every time."""
+    shown = Figure(figure).update_layout(width=None, autosize=True)
+    config = {**_CONFIG, "toImageButtonOptions": {"format": "svg", "filename": div_id}}
+    return plotly.io.to_html(shown, config=config, full_html=False, include_plotlyjs=False, div_id=div_id)

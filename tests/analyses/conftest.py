@@ -1,0 +1,77 @@
+"""What the tests of claims share: a model measured for some claims, as `analyze` does it but without a checkpoint."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import icl_interp.analyses  # noqa: F401  (registers the claims)
+from icl_interp.analyses import verdicts
+from icl_interp.analyses.lab import Lab, facts
+from icl_interp.analyses.verdicts import Finding
+from icl_interp.experiments.calibration import TASK
+from icl_interp.models import tokens
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.results import Result
+from icl_interp.tasks.base import Task
+
+
+@dataclass
+class Measured:
+    """A model's results and what judges may know about it."""
+
+    lab: Lab
+    results: dict[str, Result]
+    facts: dict[str, Any]
+
+    def judge(self, claim: str, **known: Any) -> Finding:
+        """The finding on a claim; `known` overrides facts."""
+        return verdicts.REGISTRY[claim].judge_results(self.results, {**self.facts, **known})
+
+
+def _measured(
+    model: HookedTransformer, *claims: str, task: Task = TASK, n_functions: int = 16, n_contexts: int = 4,
+    seed: int = 0, counterpart: HookedTransformer | None = None, lab_class: type[Lab] = Lab,
+) -> Measured:  # fmt: skip
+    encoding = tokens.infer(model.cfg.d_in, task.dim)
+    lab = lab_class(
+        model, task, encoding, n_functions=n_functions, n_contexts=n_contexts, seed=seed, counterpart=counterpart
+    )
+    out, truth = lab.predictions()
+    error = float((out - truth).square().mean())
+    known = facts(model, task, tokens.name_of(encoding), {"error": error, "r2": 1 - error / float(truth.var())})
+    known["n_functions"] = n_functions
+    for claim in verdicts.select(claims or None):
+        if not claim.excluded(known):
+            for m in claim.measurements:
+                lab.measure(m)
+            for m in claim.twin:
+                lab.twin.measure(m)
+    return Measured(lab, lab.results, known)
+
+
+@pytest.fixture(scope="session")
+def measured() -> Callable[..., Measured]:
+    """Measure a model: `measured(model, "study.claim", ...)`, all claims by default."""
+    return _measured
+
+
+@pytest.fixture(scope="session")
+def judged() -> Callable[..., dict[str, Finding]]:
+    """Measure and judge a model: the findings on some claims, all by default, by id."""
+
+    def judge(model: HookedTransformer, *claims: str, **settings: Any) -> dict[str, Finding]:
+        bench = _measured(model, *claims, **settings)
+        return {claim.id: bench.judge(claim.id) for claim in verdicts.select(claims or None)}
+
+    return judge
+
+
+@pytest.fixture
+def registry() -> Sequence[str]:
+    """The ids registered before the test; what the test registers is gone after it."""
+    before = dict(verdicts.REGISTRY)
+    yield tuple(before)
+    verdicts.REGISTRY.clear()
+    verdicts.REGISTRY.update(before)

@@ -1,0 +1,130 @@
+"""Activation patching: every token, every head, against a loop of plain hooked runs."""
+
+from itertools import product
+
+import pytest
+import torch
+from helpers import must_fail
+from small_models import make
+
+from icl_interp.errors import InputError
+from icl_interp.models.hooks import patching
+from icl_interp.models.patching import AXES, patch
+from icl_interp.provenance import generator
+
+CLEAN, CORRUPTED = torch.randn(2, 3, 7, 1, generator=generator(0, "test/patching"), dtype=torch.float64)
+SIZES = {"token": 7, "head": 3}
+STREAM = ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out", "pre", "post")
+VECTORS, PATTERNS = ("q", "k", "v", "z", "result"), ("attn_scores", "pattern")
+
+
+def recovered(out):
+    """A number made of the output."""
+    return out[:, -1, 0].square().mean()
+
+
+def full_name(activation, layer):
+    folder = "attn." if activation in VECTORS + PATTERNS else "mlp." if activation in ("pre", "post") else ""
+    return f"blocks.{layer}.{folder}hook_{activation}"
+
+
+def is_the_loop(result, model, activation, by, skip=()):
+    """The same as a hand-written loop over layers and places; `skip` leaves out an axis, as a mutant would."""
+    assert list(result.axes) == ["layer", *by]
+    with torch.no_grad():
+        _, cache = model.run_with_cache(CLEAN)
+        for index in product(*map(range, result.values.shape)):
+            name, place = full_name(activation, index[0]), dict(zip(by, index[1:], strict=True))
+            axes = ("head", "token") if activation in PATTERNS else ("token", "head")
+
+            def put(value, hook, name=name, place=place, axes=axes):
+                value = value.clone()
+                where = [slice(None), *(place.get(a, slice(None)) if a not in skip else 0 for a in axes)]
+                where = tuple(where[: value.ndim])
+                value[where] = cache[name][where]
+                return value
+
+            want = recovered(model.run_with_hooks(CORRUPTED, fwd_hooks=[(name, put)])).item()
+            assert result.values[index] == want, (name, place)
+
+
+def by_default(activation):
+    return ("token",) if activation in STREAM else ("token", "head")
+
+
+@pytest.mark.parametrize(
+    ("activation", "by"),
+    [
+        *((name, None) for name in STREAM + VECTORS + PATTERNS),
+        *[("z", ("head",)), ("pattern", ("head",)), ("q", ("head", "token")), ("mlp_out", ())],
+    ],
+)
+@pytest.mark.parametrize("name", ["pre", "post"])
+def test_patching_is_a_loop_over_every_place(name, activation, by):
+    model = make(name)
+    result = patch(model, CLEAN, CORRUPTED, recovered, activation, by)
+    by = by_default(activation) if by is None else by
+    assert result.values.shape == (2, *(SIZES[axis] for axis in by))
+    assert result.values.std() > 1e-6
+    is_the_loop(result, model, activation, by)
+    if "token" in by:
+        must_fail(is_the_loop, result, model, activation, by, skip=("token",))
+
+
+def test_every_activation_is_tried_above():
+    assert set(AXES) == {*STREAM, *VECTORS, *PATTERNS}
+
+
+def reaches_every_token(values):
+    assert values.shape == (2, 7)
+
+
+def test_transformer_lens_alone_would_patch_one_token_only():
+    """Why the wrapper is there: shape (batch, token, d_in) reads as (.., position), with one position."""
+    model = make()
+    _, cache = model.run_with_cache(CLEAN)
+    with torch.no_grad():
+        alone = patching.get_act_patch_resid_pre(model, CORRUPTED, cache, recovered)
+    must_fail(reaches_every_token, alone)
+    reaches_every_token(patch(model, CLEAN, CORRUPTED, recovered).values)
+
+
+def test_patching_the_stream_before_the_first_block_moves_one_tokens_input():
+    """The last block's stream at the query alone decides the prediction there, and other tokens' do not."""
+    model = make()
+    values = patch(model, CLEAN, CORRUPTED, recovered, "resid_post").values
+    with torch.no_grad():
+        clean, corrupted = recovered(model(CLEAN)).item(), recovered(model(CORRUPTED)).item()
+    assert values[1, -1] == pytest.approx(clean, rel=1e-12)
+    assert values[1, :-1] == pytest.approx(corrupted, rel=1e-12)
+    assert values[0, 0] not in (pytest.approx(clean), pytest.approx(corrupted))
+
+
+def test_the_model_is_left_as_it_was(capfd):
+    model = make().train()
+    before, bar = model(CORRUPTED), patching.tqdm
+    patch(model, CLEAN, CORRUPTED, recovered)
+    with pytest.raises(ZeroDivisionError):
+        patch(model, CLEAN, CORRUPTED, lambda out: 1 / 0)
+    assert torch.equal(model(CORRUPTED), before)
+    assert model.training
+    assert patching.tqdm is bar
+    assert capfd.readouterr().err == "", "no progress bar where there is no terminal"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ((CLEAN, CORRUPTED, recovered, "residpre"), "unknown activation 'residpre': did you mean 'resid_pre'"),
+        ((CLEAN, CORRUPTED, recovered, "resid_pre", ("head",)), "resid_pre has no axis 'head': patch it by token"),
+        ((CLEAN, CORRUPTED[:, :5], recovered), r"must have one shape, but got \(3, 7, 1\) and \(3, 5, 1\)"),
+    ],
+)
+def test_what_cannot_be_patched_is_refused_by_name(arguments, match):
+    with pytest.raises(InputError, match=match):
+        patch(make(), *arguments)
+
+
+def test_heads_of_a_model_without_attention_are_refused_by_name():
+    with pytest.raises(InputError, match=r"unknown hook 'blocks.0.attn.hook_z'"):
+        patch(make("mlp only"), CLEAN, CORRUPTED, recovered, "z")

@@ -1,0 +1,363 @@
+"""Named streams of randomness, configs as JSON, and files replaced whole or not at all."""
+
+import itertools
+import json
+import math
+import os
+import stat
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import tiny_runs
+import torch
+from helpers import must_fail
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icl_interp import provenance
+from icl_interp.checkpoints.config import parse
+from icl_interp.errors import InputError
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import (
+    canonical,
+    decode,
+    encode,
+    environment,
+    finite,
+    generator,
+    read_json,
+    run_id,
+    write_atomically,
+    write_json,
+)
+from icl_interp.tasks import Continuous, Normal, Polynomial, Uniform
+from icl_interp.tasks.functions import KINDS
+
+STREAMS = [
+    (0, "train/prompts", 0, 0),
+    (1, "train/prompts", 0, 0),
+    (0, "train/prompts", 1, 0),
+    (0, "train/prompts", 0, 1),
+    (0, "evaluation", 0, 0),
+    (0, "train/prompts/1", 0, 0),
+    (0, "train/prompts", 10, 0),
+    (10, "train/prompts", 0, 0),
+]
+N = 10_000
+
+
+def check_deterministic(make):
+    for stream in STREAMS:
+        assert torch.equal(torch.rand(9, generator=make(*stream)), torch.rand(9, generator=make(*stream)))
+
+
+def check_independent(make):
+    """Every two streams are uncorrelated: within 4 standard errors, also when one of them is shifted by a draw."""
+    draws = [torch.randn(N, generator=make(*stream)) for stream in STREAMS]
+    for a, b in itertools.combinations(draws, 2):
+        for shift in (0, 1):
+            assert abs((a[shift:] * b[: N - shift]).mean()) < 4 / math.sqrt(N)
+
+
+SHARED = torch.Generator().manual_seed(0)
+MUTANTS = {
+    "one generator for all": (check_deterministic, lambda *stream: SHARED),
+    "no step": (check_independent, lambda seed, name, step, rank: generator(seed, name, 0, rank)),
+    "no rank": (check_independent, lambda seed, name, step, rank: generator(seed, name, step)),
+    "no name": (check_independent, lambda seed, name, step, rank: generator(seed, "", step, rank)),
+    "no seed": (check_independent, lambda seed, name, step, rank: generator(0, name, step, rank)),
+    "sum": (check_independent, lambda seed, name, step, rank: generator(seed + step, name, 0, rank)),
+}
+
+
+def test_streams_are_deterministic_and_independent():
+    check_deterministic(generator)
+    check_independent(generator)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_streams_that_are_not_are_noticed(name):
+    must_fail(*MUTANTS[name])
+
+
+def check_untouched(do):
+    def states():
+        return torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()  # noqa: NPY002
+
+    before = states()
+    do()
+    assert states() == before
+
+
+def test_no_global_generator_is_touched():
+    def everything():
+        task = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Normal(1), n_points=4)
+        task.sample(3, generator(0, "test"))
+        HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=4, n_ctx=8))
+
+    check_untouched(everything)
+    must_fail(check_untouched, lambda: torch.rand(1))
+    must_fail(check_untouched, lambda: np.random.rand(1))  # noqa: NPY002
+
+
+NUMBERS = st.floats(-1e9, 1e9, allow_nan=False, allow_subnormal=False)
+WIDTHS = st.floats(0.1, 1e9)
+POINTS = st.integers(2, 50)
+
+
+def laws(number, width):
+    return Uniform(number, number + abs(number) + width), Normal(width, mean=number)
+
+
+def check_round_trip(value, trip):
+    back = trip(value)
+    assert type(back) is type(value)
+    assert back == value
+
+
+def through_json(value):
+    return decode(json.loads(json.dumps(encode(value))), KINDS)
+
+
+@given(
+    number=NUMBERS,
+    width=WIDTHS,
+    n_points=POINTS,
+    degrees=st.lists(st.integers(0, 9), min_size=1, max_size=3),
+    function=st.sampled_from(["exp", "sin", "abs"]),
+)
+def test_what_is_encoded_decodes_to_the_same(number, width, n_points, degrees, function):
+    a, b = laws(number, width)
+    for task in (
+        Polynomial(degrees=tuple(degrees), inputs=a, coefficients=b, n_points=n_points),
+        Continuous(function=function, inputs=b, amplitude=a, n_points=n_points),
+        Continuous(function=function, inputs=a, n_points=n_points),
+    ):
+        check_round_trip(task, through_json)
+
+
+def test_a_lossy_encoding_is_noticed():
+    task = Polynomial(degrees=(1,), inputs=Normal(1 / 3), coefficients=Normal(1), n_points=4)
+
+    def rounding(value):
+        return decode(json.loads(json.dumps(encode(value)), parse_float=lambda text: round(float(text), 6)), KINDS)
+
+    check_round_trip(task, through_json)
+    must_fail(check_round_trip, task, rounding)
+    must_fail(check_round_trip, task, lambda value: encode(value))
+
+
+def test_whole_runs_round_trip():
+    run = tiny_runs.config(
+        training={"curriculum": {"first_points": 2, "until": 4, "degrees": [[0, [0]], [3, [0, 1]]]}},
+        model={"eps": 1e-7},
+    )
+    check_round_trip(run, lambda value: parse(json.loads(json.dumps(encode(value)))))
+    assert run.training.curriculum.degrees == ((0, (0,)), (3, (0, 1)))
+
+
+LAW = {"kind": "Uniform", "low": -1, "high": 1}
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        ({"kind": "Unifrom", "low": 0, "high": 1}, "unknown kind in config 'Unifrom': did you mean 'Uniform'"),
+        ({"kind": ["Uniform"]}, r"unknown kind in config \['Uniform'\]"),
+        ({**LAW, "hihg": 1}, "unknown key in config 'hihg': did you mean 'high'"),
+        ({"kind": "Uniform", "low": 0}, "config lacks the key 'high' that Uniform needs"),
+        ({"kind": "Uniform", "low": 0, "high": "1e-3"}, "config.high must be a number, but got '1e-3'.*write 1.0e-3"),
+        ({"kind": "Uniform", "low": 0, "high": True}, "config.high must be a number, but got True"),
+        ({"kind": "Uniform", "low": 0, "high": None}, "config.high must be a number, but got None"),
+        ({"kind": "Uniform", "low": 1, "high": 0}, "lower first"),
+        ({"kind": "Polynomial", "inputs": {**LAW, "lo": 1}}, "unknown key in config.inputs 'lo': did you mean 'low'"),
+        (
+            {"kind": "Polynomial", "inputs": LAW, "coefficients": LAW, "degrees": [1], "n_points": 4.0},
+            "config.n_points must be a whole number, but got 4.0",
+        ),
+    ],
+)
+def test_what_can_not_be_decoded_is_refused_by_name(data, match):
+    with pytest.raises(InputError, match=match) as refused:
+        decode(data, KINDS)
+    assert "\n" not in str(refused.value)
+
+
+@dataclass(frozen=True)
+class Settings:
+    name: str
+    scale: float = 1.0
+    limit: int | None = None
+    exact: bool = False
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ({"name": "a", "scale": 2, "limit": None, "exact": True}, None),
+        ({"name": 3}, "here.name must be text, but got 3"),
+        ({"name": "a", "exact": 1}, "here.exact must be true or false, but got 1"),
+        ({"name": "a", "limit": "3"}, "here.limit must be a whole number, but got '3'"),
+        ({"name": "a", "limit": 1.5}, "here.limit must be a whole number, but got 1.5"),
+        ({"name": "a", "scale": "fast"}, "here.scale must be a number, but got 'fast'"),
+    ],
+)
+def test_scalars_are_of_the_kind_the_field_names(values, match):
+    if match is None:
+        assert provenance.build(Settings, values, "here") == Settings(**values)
+        return
+    with pytest.raises(InputError, match=match):
+        provenance.build(Settings, values, "here")
+
+
+def test_run_ids_name_configs():
+    a = tiny_runs.config()
+    assert run_id(a) == run_id(tiny_runs.config())
+    assert run_id(a) != run_id(replace(a, training=replace(a.training, seed=1)))
+    assert len(run_id(a)) == 12
+    assert int(run_id(a), 16) >= 0
+    assert canonical({"b": (1, 2), "a": 0.1}) == canonical({"a": 0.1, "b": [1, 2]}) == '{"a":0.1,"b":[1,2]}'
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical({"a": math.nan})
+
+
+def test_the_environment_names_versions_and_nobody():
+    assert set(environment()) == {"python", "system", "machine", "icl-interp", "torch", "transformer-lens", "numpy"}
+    assert environment()["torch"].split("+")[0] == torch.__version__.split("+")[0]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def check_unrounded(value, trip):
+    back = trip(value)
+    assert json.dumps(back, sort_keys=True) == json.dumps(value, sort_keys=True)
+
+
+@given(value=JSON)
+def test_json_never_rounds(tmp_path_factory, value):
+    path = tmp_path_factory.getbasetemp() / "value.json"
+
+    def trip(value):
+        write_json(path, value)
+        return read_json(path)
+
+    check_unrounded(value, trip)
+
+
+def test_rounding_is_noticed():
+    for value in (1 / 3, 0.1 + 0.2, 2**63 + 1):
+        must_fail(check_unrounded, value, lambda value: json.loads(f"{value:.6g}"))
+
+
+def test_what_json_lacks_becomes_a_string(tmp_path):
+    write_json(tmp_path / "a.json", {"a": [math.nan, math.inf], "b": (-math.inf, 1.5), "c": np.float64("nan")})
+    assert read_json(tmp_path / "a.json") == {"a": ["nan", "inf"], "b": ["-inf", 1.5], "c": "nan"}
+    assert [float(v) for v in finite([math.inf, -math.inf])] == [math.inf, -math.inf]
+    assert math.isnan(float(finite(math.nan)))
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def careless(path, content):
+    """Writes in place."""
+    with open(path, "wb") as file:
+        file.write(content[: len(content) // 2])
+        file.flush()
+        os.fsync(file.fileno())
+        file.write(content[len(content) // 2 :])
+
+
+def check_crash(folder, monkeypatch, write, where, error):
+    """A crash in a system call leaves the old file whole and nothing beside it."""
+    path = folder / "file"
+    path.write_bytes(b"old" * 1000)
+
+    def crash(*args):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(provenance.os, where, crash)
+        with pytest.raises((Killed, InputError)) as crashed:
+            write(path, b"new" * 1000)
+    assert path.read_bytes() == b"old" * 1000
+    assert [item.name for item in folder.iterdir()] == ["file"]
+    assert "\n" not in str(crashed.value)
+    write(path, b"new" * 1000)
+    assert path.read_bytes() == b"new" * 1000
+
+
+@pytest.mark.parametrize("error", [Killed(), OSError(28, "No space left on device")], ids=["killed", "disk full"])
+@pytest.mark.parametrize("where", ["fsync", "replace", "chmod"])
+def test_a_crash_leaves_the_old_file_whole(tmp_path, monkeypatch, where, error):
+    check_crash(tmp_path, monkeypatch, write_atomically, where, error)
+
+
+def test_writing_in_place_is_noticed(tmp_path, monkeypatch):
+    must_fail(check_crash, tmp_path, monkeypatch, careless, "fsync", Killed())
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(provenance.os, "fsync", full)
+    with pytest.raises(
+        InputError, match=r"cannot write .*a\.json: No space left on device; is it a folder, or the disk"
+    ):
+        write_json(tmp_path / "a.json", {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_data_reach_the_disk_before_the_name(tmp_path, monkeypatch):
+    calls = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(provenance.os, name, lambda *a, name=name, real=real: (calls.append(name), real(*a))[1])
+    write_atomically(tmp_path / "a", "text")
+    assert calls == ["fsync", "replace"]
+    assert (tmp_path / "a").read_text() == "text"
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o644
+
+
+def test_folders_are_made_on_the_way(tmp_path):
+    write_json(tmp_path / "a" / "b" / "c.json", [1])
+    assert read_json(tmp_path / "a" / "b" / "c.json") == [1]
+
+
+def test_where_nothing_can_be_written(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match=r"cannot write .*; choose a folder you can write to") as refused:
+        write_atomically(tmp_path / "file" / "below" / "a", b"")
+    assert "\n" not in str(refused.value)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match=r"cannot write .*folder: .*is it a folder"):
+        write_atomically(tmp_path / "folder", b"")
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["file", "folder"]
+    assert (tmp_path / "file").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (None, "cannot read .*: No such file"),
+        (b"", "is not JSON"),
+        (b'{"a": 1', "is not JSON .*was it cut off or edited"),
+        (b"\xff\xfe\x00", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+    ],
+)
+def test_what_is_no_json_is_one_clear_line(tmp_path, content, match):
+    if content is not None:
+        (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(InputError, match=match) as refused:
+        read_json(tmp_path / "a.json")
+    assert "\n" not in str(refused.value)
