@@ -11,6 +11,7 @@ from icl_interp.figures import catalogue, files
 from icl_interp.figures.style import VERDICTS, Figure
 from icl_interp.figures.text import MINUS, interval, name_of, number
 
+MODEL = ("config", "task", "encoding", "in_distribution")  # facts about the model that the foot of the page repeats
 CSS = """
 :root { --ink: #222; --grey: #666; --line: #e2e2e2; --wash: #f7f8f9; }
 * { box-sizing: border-box; }
@@ -21,7 +22,8 @@ header { background: var(--wash); border-bottom: 1px solid var(--line); }
 header > div { padding-top: 14px; padding-bottom: 12px; }
 h1 { font-size: 22px; margin: 0; } h1 small { font-weight: normal; font-size: 14px; color: var(--grey); }
 h2 { font-size: 19px; margin: 40px 0 8px; } h3 { font-size: 16px; margin: 0 0 4px; }
-p { margin: 6px 0; } a { color: #005a8c; } code { font: 13px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
+p { margin: 6px 0; } a { color: #005a8c; }
+code { font: 13px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 .quiet { color: var(--grey); } .small { font-size: 13px; }
 .tiles { display: flex; flex-wrap: wrap; gap: 4px 30px; margin: 10px 0 8px; }
 .tiles div { min-width: 96px; } .tiles b { display: block; font-size: 18px; line-height: 1.3; }
@@ -30,13 +32,18 @@ p { margin: 6px 0; } a { color: #005a8c; } code { font: 13px ui-monospace, Menlo
 .verdict { font-weight: bold; white-space: nowrap; }
 table { border-collapse: collapse; font-size: 13.5px; } th { text-align: left; font-weight: 600; color: var(--grey); }
 th, td { padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-.wide { overflow-x: auto; } .wide > table { min-width: 100%; } .number { font-variant-numeric: tabular-nums; }
+.wide { overflow-x: auto; } .wide > table { min-width: 100%; } .verdicts { table-layout: fixed; }
+.wide > .verdicts { min-width: 760px; } td > a > code { overflow-wrap: anywhere; }
+.number { font-variant-numeric: tabular-nums; }
 .plot { overflow-x: auto; margin: 10px 0 2px; } .plot > div { min-width: 940px; }
 figure { margin: 26px 0 34px; } figcaption { font-size: 13.5px; color: #444; max-width: 900px; }
-article { border-top: 2px solid var(--line); padding: 16px 0 10px; margin-top: 20px; } article table { margin: 6px 0 10px; }
+article { border-top: 2px solid var(--line); padding: 16px 0 10px; margin-top: 20px; }
+article table { margin: 6px 0 10px; } article > .wide > table > tbody > tr > th { width: 124px; }
 footer { margin: 36px auto 30px; }
-@media print { body { font-size: 12px; } .plot { overflow: visible; } .plot > div { zoom: 0.68; } header { background: none; }
-  figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; } .modebar-container { display: none; } }
+@media print { body { font-size: 12px; } .plot { overflow: visible; } .plot > div { zoom: 0.68; }
+  header { background: none; } figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
+  .modebar-container { display: none; } table, figcaption, code { font-size: 10.5px; }
+  .wide > .verdicts { min-width: 0; } }
 """
 
 
@@ -83,11 +90,12 @@ def summary(report: Mapping[str, Any]) -> str:
         for f in findings
     )  # fmt: skip
     facts = " · ".join(f"{label} {value}" for value, label, _ in _tiles(report["model"]))
+    name, kind = _text(report["checkpoint"].get("name", "a model")), _text(describe(report["model"]))
     head = "".join(f"<th {cell}>{title}</th>" for title in ("claim", "verdict", "estimate", "why"))
     return (
         f'<div style="font-family:sans-serif;font-size:13px"><div><b style="font-size:15px">'
-        f"{_text(report['checkpoint'].get('name', 'a model'))}</b> <span style=\"{grey}\">{_text(describe(report['model']))}"
-        f"</span></div><div>{facts}</div><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+        f'{name}</b> <span style="{grey}">{kind}</span></div><div>{facts}</div>'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
@@ -105,8 +113,10 @@ def describe(model: Mapping[str, Any]) -> str:
     if config.get("mlp_only"):
         words.append("MLP only")
     else:
-        words += [f"{_plural(config.get('n_heads'), 'head')} a layer", f"{config['score_fn']} scores" if "score_fn" in config else ""]
-        words.append("attention only" if config.get("attn_only") else "")
+        words.append(f"{_plural(config.get('n_heads'), 'head')} a layer")
+        words.append(f"{config['score_fn']} scores" if "score_fn" in config else "")
+        mlp = f"MLP {config['d_mlp']}" if "d_mlp" in config else ""
+        words.append("attention only" if config.get("attn_only") else mlp)
     kind = config.get("normalization_type")
     words.append(f"{config.get('norm_position', '')}-{kind}".lstrip("-") if kind else "no normalisation")
     words.append("no positions" if config.get("positional_embedding_type") == "none" else "")
@@ -126,7 +136,7 @@ def _banner(report: Mapping[str, Any], findings: Sequence[Finding]) -> str:
         f"<div><b>{value}</b><span>{label}</span><span>{more}</span></div>" for value, label, more in _tiles(model)
     )
     counts = Counter(finding.verdict for finding in findings)
-    tally = "".join(
+    tally = " ".join(
         f'<b style="color:{look.ink}">{look.sign} {counts[verdict]} {look.word}</b>'
         for verdict, look in VERDICTS.items() if counts[verdict]
     )  # fmt: skip
@@ -143,7 +153,8 @@ def _tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     tiles = []
     if "error" in error:
         value, low, high = (float(error.get(key, "nan")) for key in ("error", "low", "high"))
-        tiles.append((number(value, 2), "in-distribution error", f"mean squared, [{number(low, 2)}, {number(high, 2)}]"))
+        more = f"mean squared, [{number(low, 2)}, {number(high, 2)}]"
+        tiles.append((number(value, 2), "in-distribution error", more))
     for key, label, more in (("least squares", "least squares", "on the same prompts"),
                              ("zero", "predicting 0", "on the same prompts")):  # fmt: skip
         if key in error:
@@ -192,7 +203,8 @@ def _estimates(finding: Finding) -> str:
 
 
 def _estimate(estimate: Estimate) -> str:
-    return f'<span class="number">{_text(interval(estimate))}</span><br><small style="color:#666">{_text(name_of(estimate))}</small>'
+    name = f'<small style="color:#666">{_text(name_of(estimate))}</small>'
+    return f'<span class="number">{_text(interval(estimate))}</span><br>{name}'
 
 
 def _verdicts(findings: Iterable[Finding]) -> str:
@@ -201,8 +213,11 @@ def _verdicts(findings: Iterable[Finding]) -> str:
         f"<td>{_verdict(f)}</td><td>{_estimates(f)}</td><td>{_text(f.reason)}</td></tr>"
         for f in findings
     )  # fmt: skip
-    head = "<tr><th>claim</th><th>verdict</th><th>estimate [95 % interval] unit</th><th>why</th></tr>"
-    return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+    head = (
+        '<tr><th style="width:28%">claim</th><th style="width:14%">verdict</th>'
+        '<th style="width:22%">estimate [95 % interval] unit</th><th>why</th></tr>'
+    )
+    return f'<table class="verdicts"><thead>{head}</thead><tbody>{rows}</tbody></table>'
 
 
 # ---- below ----------------------------------------------------------------------------------------------------------
@@ -210,7 +225,9 @@ def _verdicts(findings: Iterable[Finding]) -> str:
 
 def _figure(name: str, figure: Figure, findings: Iterable[Finding]) -> str:
     claims = ", ".join(
-        f'<a href="#{_anchor(f.id)}"><code>{_text(f.id)}</code></a>' for f in findings if name in f.figures
+        f'<a href="#{_anchor(f.id)}"><code>{_text(f.id)}</code></a>'
+        for f in findings
+        if name in f.figures and f.verdict != "not_applicable"
     )
     belongs = f"Belongs to {claims}." if claims else ""
     caption = f"{_text(catalogue.CAPTIONS.get(name, ''))} {belongs}"
@@ -222,7 +239,7 @@ def _finding(f: Finding) -> str:
     pairs: dict[str, str] = {"verdict": f"{_verdict(f)}: {_text(f.reason)}"}
     if f.estimate:
         pairs["estimate"] = _estimates(f)
-    pairs["criterion"] = f"{_text(f.criterion.text)} <span class=\"quiet\">({_zones(f)})</span>"
+    pairs["criterion"] = f'{_text(f.criterion.text)} <span class="quiet">({_zones(f)})</span>'
     if f.scope:
         pairs["scope"] = _text(f.scope)
     if f.twin:
@@ -231,9 +248,9 @@ def _finding(f: Finding) -> str:
         pairs["causal test"] = _mapping(f.causal)
     if f.details:
         pairs["details"] = _details(f.details)
+    origin = f"<code>{_text(f.id)}</code> · a claim about {_text(f.kind)} · source: {_text(f.source)}"
     return (
-        f'<article id="{_anchor(f.id)}"><h3>{_text(f.statement)}</h3>'
-        f'<p class="quiet small"><code>{_text(f.id)}</code> · a claim about {_text(f.kind)} · source: {_text(f.source)}</p>'
+        f'<article id="{_anchor(f.id)}"><h3>{_text(f.statement)}</h3><p class="quiet small">{origin}</p>'
         f'<div class="wide">{_rows(pairs)}</div></article>'
     )  # fmt: skip
 
@@ -250,10 +267,8 @@ def _rows(pairs: Mapping[str, str]) -> str:
 
 
 def _mapping(values: Mapping[str, Any]) -> str:
-    """Nested numbers: a table a level, and a line where there are many of one kind."""
-    if len(values) > 8 and all(not isinstance(value, (Mapping, str)) for value in values.values()):
-        return '<span class="number">' + " · ".join(f"{_text(k)}: {_cell(v)}" for k, v in values.items()) + "</span>"
-    return _rows({key: _mapping(v) if isinstance(v, Mapping) else _cell(v) for key, v in values.items()})
+    """Numbers by name, a row each; what is nested in a row goes on one line."""
+    return _rows({key: _cell(value) for key, value in values.items()})
 
 
 def _details(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -262,7 +277,8 @@ def _details(rows: Sequence[Mapping[str, Any]]) -> str:
     for columns, group in itertools.groupby(rows, key=lambda row: tuple(row)):
         head = "".join(f"<th>{_text(column)}</th>" for column in columns)
         body = "".join(
-            "<tr>" + "".join(f'<td class="number">{_cell(value)}</td>' for value in row.values()) + "</tr>" for row in group
+            "<tr>" + "".join(f'<td class="number">{_cell(value)}</td>' for value in row.values()) + "</tr>"
+            for row in group
         )
         tables.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
     return "".join(tables)
@@ -271,7 +287,7 @@ def _details(rows: Sequence[Mapping[str, Any]]) -> str:
 def _provenance(report: Mapping[str, Any]) -> str:
     shown = {
         "checkpoint": _mapping(report["checkpoint"]), "analysis": _mapping(report["provenance"]),
-        "model": _mapping({k: v for k, v in report["model"].items() if k in ("config", "task", "encoding", "in_distribution")}),
+        "model": _mapping({key: report["model"][key] for key in MODEL if key in report["model"]}),
         "results stored": _text(", ".join(report["results"])), "schema": _text(report["schema"]),
     }  # fmt: skip
     return f'<div class="wide">{_rows(shown)}</div>'
@@ -288,7 +304,8 @@ def _cell(value: Any) -> str:
     if isinstance(value, int):
         return str(value).replace("-", MINUS)
     if isinstance(value, Mapping):
-        return ", ".join(f"{_text(k)} {_cell(v)}" for k, v in value.items())
+        nested = {key: f"({_cell(v)})" if isinstance(v, Mapping) else _cell(v) for key, v in value.items()}
+        return " · ".join(f'<span class="quiet">{_text(key)}</span> {text}' for key, text in nested.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_cell, value))
     return _text(value)

@@ -66,4 +66,4 @@ def simultaneous(
 def slope(log_x: Float[np.ndarray, " point"], log_y: Float[np.ndarray, "*batch point"]) -> np.ndarray:
     """Least-squares slope along the last axis: a growth exponent when both axes are logarithms."""
     centred = log_x - log_x.mean()
-    return (log_y * centred).sum(-1) / (centred**2).sum()
+    return np.asarray((log_y * centred).sum(-1) / (centred**2).sum())

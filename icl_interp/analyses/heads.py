@@ -196,7 +196,7 @@ def judge_orthogonality(results: Results, facts: Facts) -> Judgement:
         {"map": m, "overlap": float(v), "chance": float(c), "position among rotations": float(q)}
         for m, v, c, q in zip(MAPS, means, chance, result.at(pair="position"), strict=True)
     )
-    twin_verdict = ORTHOGONALITY.verdict(twin)  # type: ignore[arg-type]
+    twin_verdict = ORTHOGONALITY.verdict(twin)
     return Judgement(
         position, reason + ".", scope="these weights, heads within a layer, in distribution", causal=causal,
         twin=twin, twin_verdict=twin_verdict, details=details,

@@ -30,6 +30,7 @@ GRID = np.concatenate([-MAGNITUDES[::-1], MAGNITUDES])
 CHUNK = 128  # prompts at once: small enough for the cache, and memory does not grow with the sample
 REMEMBERED = 512 * 2**20  # bytes of context keys and values that are kept between sweeps
 Watch = Callable[[str, Tensor, slice], None]
+Xs = Sequence[float] | np.ndarray  # queries, one coordinate each
 
 
 class Lab:
@@ -169,7 +170,7 @@ class Lab:
         """f on the whole far grid (`far.GRID`), for every prompt: most far measurements read from it."""
         return self.sweep(GRID)
 
-    def truth(self, xs: Sequence[float], prompts: Prompts | None = None) -> Float[Tensor, "batch point"]:
+    def truth(self, xs: Xs, prompts: Prompts | None = None) -> Float[Tensor, "batch point"]:
         """What the functions really are at these queries."""
         prompts = prompts or self.prompts
         return self.task.value(prompts.parameters, self._queries(xs, prompts))
@@ -182,7 +183,7 @@ class Lab:
 
     def sweep(
         self,
-        xs: Sequence[float],
+        xs: Xs,
         *,
         context: Sequence[Intervention] = (),
         query: Sequence[Intervention] = (),
@@ -201,7 +202,7 @@ class Lab:
         prompts = prompts or self.prompts
         return self._run(prompts, self._queries(xs, prompts), context, query, watch, names)
 
-    def _queries(self, xs: Sequence[float], prompts: Prompts) -> Float[Tensor, "batch point dim"]:
+    def _queries(self, xs: Xs, prompts: Prompts) -> Float[Tensor, "batch point dim"]:
         queries = torch.zeros(len(prompts), len(xs), self.task.dim, dtype=torch.float64)
         queries[..., 0] = torch.as_tensor(np.asarray(xs), dtype=torch.float64)
         return queries

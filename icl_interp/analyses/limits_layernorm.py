@@ -120,7 +120,7 @@ def exponents(square: np.ndarray, xs: np.ndarray) -> np.ndarray:
     for sign in (1, -1):
         keep = np.sign(xs) == sign
         each.append(slope(np.log(np.abs(xs[keep])), 0.5 * np.log(np.maximum(square[..., keep], 1e-300))))
-    return np.mean(each, axis=0)
+    return np.asarray(np.mean(each, axis=0))
 
 
 def _exponent_gap(arms: Curve) -> Interval:

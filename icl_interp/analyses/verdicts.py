@@ -27,6 +27,22 @@ MIN_FUNCTIONS = 16  # functions below which a bootstrap over functions is not to
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """A number with its interval and unit."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    unit: str = ""
+
+    @classmethod
+    def of(cls, name: str, interval: Interval, unit: str = "") -> "Estimate":
+        """An interval with a name."""
+        return cls(name, interval.value, interval.low, interval.high, unit)
+
+
+@dataclass(frozen=True)
 class Criterion:
     """Where an estimate must lie for a verdict; what lies between the two regions is inconclusive.
 
@@ -46,28 +62,13 @@ class Criterion:
     contradicted: tuple[float, float]
     scale: Literal["linear", "log"] = "linear"
 
-    def verdict(self, interval: Interval) -> Verdict:
+    def verdict(self, interval: Interval | Estimate) -> Verdict:
         """The region that holds the whole interval, if one does."""
-        for region, verdict in ((self.supported, "supported"), (self.contradicted, "contradicted")):
-            if region[0] <= interval.low and interval.high <= region[1]:
-                return verdict  # type: ignore[return-value]
+        if self.supported[0] <= interval.low and interval.high <= self.supported[1]:
+            return "supported"
+        if self.contradicted[0] <= interval.low and interval.high <= self.contradicted[1]:
+            return "contradicted"
         return "inconclusive"
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number with its interval and unit."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    unit: str = ""
-
-    @classmethod
-    def of(cls, name: str, interval: Interval, unit: str = "") -> "Estimate":
-        """An interval with a name."""
-        return cls(name, interval.value, interval.low, interval.high, unit)
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class Claim:
         if verdict is None:
             e, verdict = judgement.test or judgement.estimate, "inconclusive"
             if e is not None and np.isfinite([e.low, e.high]).all():
-                verdict = self.criterion.verdict(Interval(e.value, e.low, e.high))
+                verdict = self.criterion.verdict(e)
         reason = judgement.reason
         if facts["n_functions"] < MIN_FUNCTIONS and verdict in ("supported", "contradicted"):
             few = f"an interval from {facts['n_functions']} functions means little ({MIN_FUNCTIONS} needed)"
@@ -229,7 +230,7 @@ def register(claim: Claim) -> Claim:
     Raises:
         InputError: the id is malformed or taken by another claim.
     """
-    if claim.id.count(".") != 1:
+    if claim.id.count(".") != 1 or not all(claim.id.split(".")):
         raise InputError(f"a claim's id looks like 'study.claim', but got {claim.id!r}")
     if REGISTRY.get(claim.id, claim) is not claim:
         raise InputError(f"a claim called {claim.id!r} is registered already: choose another id")

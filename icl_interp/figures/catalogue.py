@@ -27,35 +27,36 @@ FIGURES: dict[str, Drawing] = {
 # What one sees, for readers who meet the figure for the first time.
 CAPTIONS = {
     "claims": (
-        "Each claim on its own axis. A filled mark is the estimate with its 95 % interval; shaded zones were fixed before "
-        "anything was measured. Hollow marks are controls: a diamond is the same measurement on an untrained twin, a "
-        "square the same intervention where it should do nothing."
+        "Each claim on its own axis. A filled mark is the estimate with its 95 % interval; shaded zones were fixed "
+        "before anything was measured. Hollow marks are controls: a diamond is the same measurement on an untrained "
+        "twin, a square the same intervention where it should do nothing."
     ),
     "far_query": (
         "The context stays in distribution and only the last query moves, in both directions. Each thin line is one "
-        "context; dotted lines are the functions that these contexts show. With LayerNorm all lines run into one plateau on "
-        "each side, which the weights alone predict (dashed) within bounds that no output can leave (shaded); without it "
-        "they run into one line on each side, whatever the context says."
+        "context; dotted lines are the functions that these contexts show. With LayerNorm the lines are expected to "
+        "run into one plateau on each side, which the weights alone predict (dashed) within bounds that no output can "
+        "leave (shaded); without it, into one line on each side, whatever the context says."
     ),
     "growth": (
-        "Left, the size of the prediction far out; middle, its slope on these logarithmic axes: 0 is a plateau, 1 a line. "
-        "Norms are frozen at their in-distribution scale, at the query only; the sham freezes the context instead and should "
-        "change nothing. Right, what each of these does to the error, in units of the error of always predicting 0."
+        "Left, the size of the prediction far out; middle, its slope on these logarithmic axes: 0 is a plateau, 1 a "
+        "line. Norms are frozen at their in-distribution scale, at the query only; the sham freezes the context "
+        "instead and should change nothing. Right, what each of these does to the error, in units of the error of "
+        "always predicting 0."
     ),
     "context": (
-        "Left, how much predictions still differ between contexts as the query goes far; the dotted guide falls like 1/|x|, "
-        "and the two bars are the claim's thresholds. Right, whether what is left still tells which function the context "
-        "shows: R² near 1 means attenuated but not erased; permuted coefficients are the null."
+        "Left, how much predictions still differ between contexts as the query goes far; the dotted guide falls like "
+        "1/|x|, and the two bars are the claim's thresholds. Right, whether what is left still tells which function "
+        "the context shows: R² near 1 means attenuated but not erased; permuted coefficients are the null."
     ),
     "heads": (
-        "Left, a row a head: how far its attention at the last query is from a hardmax, in distribution (grey) and far out "
-        "(blue; mean over |x| = 10⁴ and 10⁵); the shaded strip counts as a hardmax. Hollow heads are not shown to matter. "
-        "Right, how much heads of a layer overlap, beside the overlap that random rotations of the same maps have."
+        "Left, a row a head: how far its attention at the last query is from a hardmax, in distribution (grey) and "
+        "far out (blue; mean over |x| = 10⁴ and 10⁵); the shaded strip counts as a hardmax. Hollow heads are not "
+        "shown to matter. Right, how much heads of a layer overlap, beside the overlap of randomly rotated ones."
     ),
     "dispersion": (
-        "Left, how far attention is from a uniform average as prompts grow: 0 is uniform. Right, the largest weight on any "
-        "key: it shrinks with any bounded scores, which is dispersion and not uniformity. Solid: measured on prompts of that "
-        "length. Dashed: scores resampled from prompts of the trained length."
+        "Left, how far attention is from a uniform average as prompts grow: 0 is uniform. Right, the largest weight "
+        "on any key: it shrinks with any bounded scores, which is dispersion and not uniformity. Solid: measured on "
+        "prompts of that length. Dashed: scores resampled from prompts of the trained length."
     ),
 }
 

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
 from icl_interp.analyses.verdicts import Criterion, Estimate, Finding
-from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, WIDTH, finish, log_axis
+from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, finish, log_axis
 from icl_interp.figures.text import authors, interval, name_of, number, plain, wrapped
 from icl_interp.results import Result
 
@@ -26,7 +26,7 @@ SHAMS: dict[str, Callable[[Mapping[str, Any]], float]] = {
 
 
 def forest(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
-    """Every claim: statement, estimate and interval over its verdict zones, untrained twin and sham, verdict in words."""
+    """Every claim: statement, estimate over its verdict zones, untrained twin and sham, verdict in words."""
     if not findings:
         return None
     heights = [_height(finding) for finding in findings]
@@ -43,18 +43,23 @@ def forest(results: Mapping[str, Result], findings: Sequence[Finding], facts: Ma
             _empty_row(figure, finding, panel)
         _words(figure, finding, 1 - top / plot, 1 - (top + PAD + PANEL / 2) / plot)
         if top:
-            line = {"color": "#E4E4E4", "width": 1}
-            figure.add_shape(
-                type="line", xref="paper", yref="paper", x0=-LEFT / (WIDTH - LEFT - RIGHT) + 0.02,
-                x1=1 + RIGHT / (WIDTH - LEFT - RIGHT) - 0.02, y0=1 - top / plot, y1=1 - top / plot, line=line,
-            )  # fmt: skip
+            _rule(figure, 1 - top / plot)
         top += height
     below = (
-        "A row a claim: the estimate with its 95 % interval on the claim's own axis. A verdict needs the whole interval in "
-        f"one zone, and zones were fixed before looking.<br>{_legend([f for f in findings if drawable(f)])}"
+        "A row a claim: the estimate with its 95 % interval on the claim's own axis. A verdict needs the whole "
+        "interval in one zone, and zones were fixed before looking.<br>" + _legend([f for f in findings if drawable(f)])
     )
     finish(figure, "Which claims hold on these weights", below, plot, l=LEFT, r=RIGHT, b=BOTTOM)
     return figure.update_layout(hovermode="closest", showlegend=False)
+
+
+def _rule(figure: Figure, y: float) -> None:
+    """A line between rows, over the margins too: these keep their pixels when a page gives the figure another width."""
+    line = {"color": "#E4E4E4", "width": 1}
+    common = {"type": "line", "y0": y, "y1": y, "xref": "paper", "yref": "paper", "line": line}
+    figure.add_shape(x0=0, x1=1, **common)
+    figure.add_shape(xsizemode="pixel", xanchor=0, x0=12 - LEFT, x1=0, **common)
+    figure.add_shape(xsizemode="pixel", xanchor=1, x0=0, x1=RIGHT - 12, **common)
 
 
 def _height(finding: Finding) -> int:
@@ -168,7 +173,7 @@ def _empty_row(figure: Figure, finding: Finding, panel: tuple[float, float]) -> 
     what = "not applicable: " if finding.verdict == "not_applicable" else "no estimate: "
     figure.add_annotation(
         xref="paper", yref="paper", x=0, y=sum(panel) / 2, xanchor="left", yanchor="middle", showarrow=False,
-        text=f"<i>{wrapped(what + finding.reason, 78, 2)}</i>", align="left", font={"size": 12, "color": "#767676"},
+        text=f"<i>{wrapped(what + finding.reason, 54, 3)}</i>", align="left", font={"size": 12, "color": "#767676"},
     )  # fmt: skip
 
 
@@ -176,7 +181,8 @@ def _words(figure: Figure, finding: Finding, top: float, middle: float) -> None:
     """What is claimed on the left; the verdict and its numbers on the right."""
     look, off = VERDICTS[finding.verdict], finding.verdict == "not_applicable"
     left = f"{_statement(finding)}<br>"
-    left += f'<span style="font-size:10.5px;color:#767676">{plain(finding.id)} · {plain(authors(finding.source))}</span>'
+    name = f"{plain(finding.id)} · {plain(authors(finding.source))}"
+    left += f'<span style="font-size:10.5px;color:#767676">{name}</span>'
     right = f"<b>{look.sign} {look.word}</b>"
     if drawable(finding):
         assert finding.test is not None

@@ -7,14 +7,23 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
-from icl_interp.analyses.limits_context import ERASED_AT, r_squared, spread
+from icl_interp.analyses.limits_context import ERASED_AT, ROUNDING, r_squared, spread
 from icl_interp.analyses.verdicts import Finding
-from icl_interp.figures.style import BLUE, GREY, INK, ORANGE, VERDICTS, finish, log_axis, panel_title, place
-from icl_interp.figures.style import rows_axis, tick
+from icl_interp.figures.style import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    VERDICTS,
+    finish,
+    log_axis,
+    panel_title,
+    place,
+    rows_axis,
+    tick,
+)  # fmt: skip
 from icl_interp.figures.text import number, tested_by
 from icl_interp.results import Curve, Matrix, Result
-
-ROUNDING = 1e-9  # of f: a spread below this is what float64 leaves, not what the model does
 
 
 def context(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
@@ -81,6 +90,8 @@ def _spread(figure: Figure, curve: Curve) -> list[float]:
 def _thresholds(figure: Figure, near: Curve, curve: Curve, findings: Sequence[Finding]) -> list[float]:
     """The spread in distribution, and the criterion's zones at the |x| where it is judged."""
     inside = float(np.sqrt(np.square(spread(near)).mean()))
+    if not inside > 0:
+        return []
     line = {"color": INK, "width": 1, "dash": "dash"}
     figure.add_shape(type="line", xref="x domain", x0=0, x1=1, yref="y", y0=inside, y1=inside, line=line, layer="below")
     figure.add_annotation(
@@ -130,8 +141,9 @@ def _information(figure: Figure, info: Matrix) -> None:
             line={"color": INK, "width": 1, "dash": "dot"},
         )  # fmt: skip
         figure.add_annotation(
-            text=text, x=value, xref="x2", y=0, yref="y2 domain", yanchor="bottom", xanchor="left" if value == 0 else "right",
-            xshift=3 if value == 0 else -3, showarrow=False, font={"size": 11, "color": GREY},
+            text=text, x=value, xref="x2", y=0, yref="y2 domain", yanchor="bottom",
+            xanchor="left" if value == 0 else "right", xshift=3 if value == 0 else -3, showarrow=False,
+            font={"size": 11, "color": GREY},
         )  # fmt: skip
     labels = {"coefficients": "coefficients", "permuted": "permuted<br>(null)"}
     figure.update_layout(

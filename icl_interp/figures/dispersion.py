@@ -53,8 +53,8 @@ def dispersion(results: Mapping[str, Result], findings: Sequence[Finding], facts
             )  # fmt: skip
     _threshold(figure)
     figure.add_trace(go.Scatter(
-        x=curve.x, y=1 / curve.x, mode="lines", name="uniform: 1/n", hoverinfo="skip", legendrank=3000, xaxis="x2", yaxis="y2",
-        line={"color": INK, "width": 1.2, "dash": "dot"},
+        x=curve.x, y=1 / curve.x, mode="lines", name="uniform: 1/n", hoverinfo="skip", legendrank=3000,
+        xaxis="x2", yaxis="y2", line={"color": INK, "width": 1.2, "dash": "dot"},
     ))  # fmt: skip
     panel_title(figure, "Uniformity: entropy deficit", domains[0])
     panel_title(figure, "Dispersion: weight of the largest key", domains[1])
@@ -68,10 +68,11 @@ def _curves(
     statistic: str,
 ) -> None:  # fmt: skip
     """One trace a layer and kind: heads are joined with gaps, so that a large model stays light."""
-    layers = sorted({int(name.split(".")[0]) for name in names})
+    layer_of = [int(name.split(".")[0]) for name in names]
+    layers = sorted(set(layer_of))
     for keep in (False, True):
         for i, layer in enumerate(layers):
-            chosen = [n for n, name in enumerate(names) if int(name.split(".")[0]) == layer and (name in counted) == keep]
+            chosen = [n for n, name in enumerate(names) if layer_of[n] == layer and (name in counted) == keep]
             if not chosen:
                 continue
             colour = _shade(i, len(layers)) if keep else PALE

@@ -101,7 +101,8 @@ def _backdrop(figure: Figure, band: Any, known: Mapping[str, float], x_axis: Sym
         figure.add_hrect(y0=low, y1=high, fillcolor="#F3F7F2", line={"width": 0}, layer="below")
         for edge in (low, high):
             figure.add_hline(y=edge, line={"color": GREEN, "width": 1, "dash": "dash"}, layer="below")
-        text = f"certificate, by the weights:<br>every output is in c ± r<br>= {number(known['c'])} ± {number(known['r'])}"
+        bounds = f"{number(known['c'])} ± {number(known['r'])}"
+        text = f"certificate, by the weights:<br>every output is in c ± r<br>= {bounds}"
         figure.add_annotation(
             text=text, x=0.008, xref="paper", y=low, yanchor="bottom", xanchor="left", align="left", showarrow=False,
             font={"color": "#00694D", "size": 12},
@@ -144,8 +145,8 @@ def _predictions(
             words.append(f'<span style="color:{ink}">{name}: |x| = {number(value)}</span>')
     if words:
         figure.add_annotation(
-            text="onset of the plateau<br>" + "<br>".join(words), x=0.992, xref="paper", y=0.9, yref="paper", xanchor="right",
-            yanchor="top", align="right", showarrow=False, font={"size": 12},
+            text="onset of the plateau<br>" + "<br>".join(words), x=0.992, xref="paper", y=0.9, yref="paper",
+            xanchor="right", yanchor="top", align="right", showarrow=False, font={"size": 12},
         )  # fmt: skip
 
 
@@ -157,7 +158,8 @@ def _slopes(figure: Figure, findings: Sequence[Finding]) -> None:
             figure.add_annotation(
                 text=f"slope {number(row['slope'])}<br>± {number(row['sd of slope over contexts'])} over contexts",
                 x=0.992 if up else 0.008, xref="paper", y=0.5, yref="paper", xanchor="right" if up else "left",
-                yanchor="middle", align="right" if up else "left", showarrow=False, font={"size": 12, "color": "#003A5D"},
+                yanchor="middle", align="right" if up else "left", showarrow=False,
+                font={"size": 12, "color": "#003A5D"},
             )  # fmt: skip
 
 

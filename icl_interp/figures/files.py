@@ -59,8 +59,8 @@ def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[
         where = os.environ.get("BROWSER_PATH")
         found = f"BROWSER_PATH={where} is not one that starts" if where else "none was found"
         return (
-            f"{_WHAT} need Chrome or Chromium, and {found}: install it (Debian, Ubuntu: apt install chromium; elsewhere: "
-            "https://www.google.com/chrome) or point BROWSER_PATH at its executable"
+            f"{_WHAT} need Chrome or Chromium, and {found}: install it (Debian, Ubuntu: apt install chromium; "
+            "elsewhere: https://www.google.com/chrome) or point BROWSER_PATH at its executable"
         )
     if failed:
         raise RuntimeError(f"the browser could not draw {len(failed)} of {len(jobs)} figures: {failed[0]}")
@@ -78,7 +78,7 @@ def plotly_js() -> str:
 
 
 def to_div(figure: Figure, div_id: str) -> str:
-    """A figure as HTML for a page that holds `plotly_js`, as wide as the page gives it room. The same text every time."""
+    """A figure as HTML for a page that holds `plotly_js`, as wide as the page has room; the same text every time."""
     shown = Figure(figure).update_layout(width=None, autosize=True)
     config = {**_CONFIG, "toImageButtonOptions": {"format": "svg", "filename": div_id}}
     return plotly.io.to_html(shown, config=config, full_html=False, include_plotlyjs=False, div_id=div_id)

@@ -10,7 +10,18 @@ from plotly.graph_objects import Figure
 from icl_interp.analyses.limits_layernorm import FAR_X, exponents
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
-    BLUE, GREY, INK, ORANGE, PURPLE, finish, log_axis, panel_title, place, ranged, rows_axis, tick,
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    finish,
+    log_axis,
+    panel_title,
+    place,
+    ranged,
+    rows_axis,
+    tick,
 )  # fmt: skip
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import Interval, bootstrap
@@ -101,7 +112,8 @@ def _point(name: str, label: str, row: int, value: Interval, what: str, axis: st
     error = {"array": [value.high - value.value], "arrayminus": [value.value - value.low], "thickness": 1.5, "width": 4}
     return go.Scatter(
         x=[value.value], y=[row], mode="markers", error_x=error, showlegend=False, xaxis=f"x{axis}", yaxis=f"y{axis}",
-        marker={"color": colour, "symbol": symbol, "size": 9 if name in ARMS else 7, "line": {"width": 1.5, "color": colour}},
+        marker={"color": colour, "symbol": symbol, "size": 9 if name in ARMS else 7,
+                "line": {"width": 1.5, "color": colour}},
         hovertemplate=f"{label}<br>{what}: {interval}<extra></extra>", cliponaxis=False,
     )  # fmt: skip
 
@@ -110,7 +122,8 @@ def _twin(label: str, row: int, value: float) -> go.Scatter:
     return go.Scatter(
         x=[value], y=[row], mode="markers", xaxis="x2", yaxis="y2", name="untrained twin", legendgroup="twin",
         showlegend=row == 0, marker={"symbol": "diamond-open", "color": INK, "size": 11}, legendrank=2000,
-        hovertemplate=f"untrained twin, {label}<br>growth exponent: {number(value, 4)}<extra></extra>", cliponaxis=False,
+        cliponaxis=False,
+        hovertemplate=f"untrained twin, {label}<br>growth exponent: {number(value, 4)}<extra></extra>",
     )  # fmt: skip
 
 

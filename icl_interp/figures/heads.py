@@ -16,11 +16,14 @@ from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.results import Curve, Matrix, Result
 
 FAR = (1e4, 1e5)  # |x| at which a hardmax is judged
-MAPS = "OV: what a head writes for what it reads<br>QK: what it looks for<br>outputs: what it says, centred, in distribution"
+MAPS = (
+    "OV: what a head writes for what it reads<br>QK: what it looks for<br>"
+    "outputs: what it says, centred, in distribution"
+)
 
 
 def heads(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
-    """Delta of every head in distribution and far out, its effect and target; overlap of heads beside random rotations."""
+    """Delta of every head near and far, its effect and target; overlap of heads beside random rotations."""
     delta, overlap = results.get("heads/delta"), results.get("heads/overlap")
     scored, paired = isinstance(delta, Curve), isinstance(overlap, Matrix)
     if not (scored or paired):
@@ -35,14 +38,16 @@ def heads(results: Mapping[str, Result], findings: Sequence[Finding], facts: Map
     if scored:
         _dumbbells(figure, delta, results, facts)
         panel_title(figure, "Distance of the pattern to its hardmax", left)
-        below += "<br>Size of blue marks, and effect: by how many times itself the in-distribution error rises when the "
-        below += "head's pattern is made uniform."
+        below += (
+            "<br>Size of blue marks, and effect: by how many times itself the in-distribution error rises "
+            "when the head's pattern is made uniform."
+        )
     if paired:
         _overlaps(figure, overlap, "2" if scored else "", (1 - 170 / plot, 1.0))
         panel_title(figure, "Overlap of heads within a layer", right)
         figure.add_annotation(
-            text=MAPS, xref="paper", x=right[0], yref="paper", y=1 - 170 / plot, yshift=-52, yanchor="top", xanchor="left",
-            align="left", showarrow=False, font={"size": 11, "color": GREY},
+            text=MAPS, xref="paper", x=right[0], yref="paper", y=1 - 170 / plot, yshift=-52, yanchor="top",
+            xanchor="left", align="left", showarrow=False, font={"size": 11, "color": GREY},
         )  # fmt: skip
     finish(figure, "What each head does", below, plot, l=64, r=24)
     return figure.update_layout(hovermode="closest")
@@ -93,7 +98,7 @@ def _dumbbells(figure: Figure, delta: Curve, results: Mapping[str, Result], fact
         common = {"y": rows[chosen], "mode": "markers", "text": words, "hovertemplate": "%{text}<extra></extra>",
                   "xaxis": "x", "yaxis": "y", "cliponaxis": False}  # fmt: skip
         figure.add_trace(go.Scatter(
-            x=start[chosen], name="in distribution", showlegend=keep, **common,
+            x=start[chosen], name="in distribution", showlegend=keep or not counted, **common,
             marker={"color": GREY, "symbol": symbol, "size": 7, "line": {"color": GREY, "width": 1.3}, "opacity": 1},
         ))  # fmt: skip
         figure.add_trace(go.Scatter(
@@ -109,12 +114,12 @@ def _dumbbells(figure: Figure, delta: Curve, results: Mapping[str, Result], fact
     columns = ((14, "left", "far out, looks at"), (168, "right", "effect"))
     for shift, side, heading in columns:
         figure.add_annotation(
-            text=heading, xref="x domain", x=1, xshift=shift, xanchor=side, y=1, yref="paper", yanchor="bottom", yshift=4,
-            showarrow=False, font={"size": 11, "color": GREY},
+            text=heading, xref="x domain", x=1, xshift=shift, xanchor=side, y=1, yref="paper", yanchor="bottom",
+            yshift=4, showarrow=False, font={"size": 11, "color": GREY},
         )  # fmt: skip
     for i, name in enumerate(names):
-        rise = effect.get(name)
-        for (shift, side, _), text in zip(columns, (targets[i], "" if rise is None else f"{number(rise, 2)}×"), strict=True):
+        rise = f"{number(effect[name], 2)}×" if name in effect else ""
+        for (shift, side, _), text in zip(columns, (targets[i], rise), strict=True):
             figure.add_annotation(
                 text=plain(text), xref="x domain", x=1, xshift=shift, xanchor=side, y=i, yref="y", showarrow=False,
                 font={"size": 11, "color": INK if name in counted else "#767676"},
@@ -135,7 +140,7 @@ def _hover(name: str, start: float, end: float, effect: float | None, target: st
     lines = [f"<b>head {plain(name)}</b>", f"δ in distribution {number(start)}, far {number(end)}"]
     if isinstance(share, Matrix):
         near, *far = share.at(head=name).mean(-1)
-        lines.append(f"concentrated in {number(100 * near)} % of contexts in distribution, {number(100 * min(far))} % far out")
+        lines.append(f"a hardmax in {number(100 * near)} % of contexts in distribution, {number(100 * min(far))} % far")
     lines += [f"looks at {plain(target)}"] if target else []
     lines += [f"made uniform, the error rises {number(effect)}-fold"] if effect is not None else []
     return "<br>".join(lines)

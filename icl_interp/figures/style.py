@@ -114,7 +114,8 @@ def rows_axis(labels: list[str], shown: bool = True, spare: float = 0.0) -> dict
     ticks = list(range(len(labels)))
     return {
         "tickmode": "array", "tickvals": ticks, "ticktext": labels, "showticklabels": shown, "ticks": "",
-        "range": [len(labels) - 0.4 + spare, -0.6], "showgrid": True, "gridcolor": FAINT, "showline": False, "fixedrange": True,
+        "range": [len(labels) - 0.4 + spare, -0.6], "showgrid": True, "gridcolor": FAINT, "showline": False,
+        "fixedrange": True,
     }  # fmt: skip
 
 

@@ -25,6 +25,8 @@ __all__ = [
     "patching",
 ]
 
+HookName = str | Callable[[str], bool]  # a name, or a filter of names
+
 # Each of these reads the residual stream as a sum of components.
 _ADDITIVE = (
     "accumulated_resid",
@@ -78,9 +80,7 @@ def at(hook: HookPoint, shared: Tensor) -> Tensor:
     return hook(shared.clone() if listened(hook) else shared)
 
 
-def check_names(
-    requested: str | Sequence[str] | Callable[[str], bool] | None, available: Iterable[str]
-) -> None:
+def check_names(requested: HookName | Sequence[HookName] | None, available: Iterable[str]) -> None:
     """Refuse a hook name that does not exist, and a filter that matches nothing: both would silently do nothing.
 
     Raises:

@@ -75,9 +75,7 @@ class Block(nn.Module):
             self.ln2 = Norm(cfg)
         self.hook_resid_pre, self.hook_resid_mid, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
 
-    def forward(
-        self, stream: Stream, rows: slice | None = None, memory: list[KeysValues] | None = None
-    ) -> Kept:
+    def forward(self, stream: Stream, rows: slice | None = None, memory: list[KeysValues] | None = None) -> Kept:
         """The stream after this block: at every token, or only at the tokens in `rows`."""
         return self._run(stream, lambda x: self.attn(x, rows, memory), rows)
 

@@ -53,13 +53,18 @@ def by_default(activation):
 
 
 @pytest.mark.parametrize(
-    ("activation", "by"),
+    ("name", "activation", "by"),
     [
-        *((name, None) for name in STREAM + VECTORS + PATTERNS),
-        *[("z", ("head",)), ("pattern", ("head",)), ("q", ("head", "token")), ("mlp_out", ())],
+        *(("pre", name, None) for name in STREAM + VECTORS + PATTERNS),
+        *[
+            ("pre", "z", ("head",)),
+            ("pre", "pattern", ("head",)),
+            ("pre", "q", ("head", "token")),
+            ("pre", "mlp_out", ()),
+        ],
+        *[("post", "resid_mid", None), ("post", "result", ("head",))],
     ],
 )
-@pytest.mark.parametrize("name", ["pre", "post"])
 def test_patching_is_a_loop_over_every_place(name, activation, by):
     model = make(name)
     result = patch(model, CLEAN, CORRUPTED, recovered, activation, by)

@@ -1,0 +1,290 @@
+"""Every hook point: it is there, reading it changes nothing, editing it changes the output, and it leaves no trace."""
+
+import copy
+from functools import cache
+
+import pytest
+import torch
+from helpers import must_fail
+from small_models import MODELS, make
+
+from icl_interp.errors import InputError
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import generator
+
+N_TOKENS = 7
+
+
+def tokens_of(model):
+    return torch.randn(3, N_TOKENS, model.cfg.d_in, generator=generator(0, "test/hooks"), dtype=torch.float64)
+
+
+def expected_hooks(cfg):
+    """Hook names and shapes as the design has them."""
+    b, t, d, h, e = 3, N_TOKENS, cfg.d_model, cfg.n_heads, cfg.d_head
+    stream, scale, heads, weights = (b, t, d), (b, t, 1), (b, t, h, e), (b, h, t, t)
+    found = {"hook_embed": stream}
+    if cfg.positional_embedding_type == "standard":
+        found["hook_pos_embed"] = stream
+    norms = ["ln_final"] if cfg.norm_position == "pre" else []
+    for i in range(cfg.n_layers):
+        here = f"blocks.{i}."
+        found |= dict.fromkeys((here + "hook_resid_pre", here + "hook_resid_mid", here + "hook_resid_post"), stream)
+        if not cfg.mlp_only:
+            norms.append(here + "ln1")
+            found |= {here + "hook_attn_out": stream, here + "attn.hook_result": (b, t, h, d)}
+            found |= {f"{here}attn.hook_{name}": heads for name in "qkvz"}
+            found |= {f"{here}attn.hook_{name}": weights for name in ("attn_scores", "pattern")}
+        if not cfg.attn_only:
+            norms.append(here + "ln2")
+            found |= {here + "hook_mlp_out": stream}
+            found |= {f"{here}mlp.hook_{name}": (b, t, cfg.d_mlp) for name in ("pre", "post")}
+    for name in norms if cfg.normalization_type else ():
+        found |= {f"{name}.hook_scale": scale, f"{name}.hook_normalized": stream, f"{name}.hook_out": stream}
+    return found
+
+
+def has_hooks(model, expected):
+    _, cache = model.run_with_cache(tokens_of(model))
+    assert {name: tuple(value.shape) for name, value in cache.items()} == expected
+    assert set(model.hook_dict) == set(expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_hooks_are_those_of_the_design_and_all_fire(name):
+    model = make(name)
+    expected = expected_hooks(model.cfg)
+    has_hooks(model, expected)
+    must_fail(has_hooks, model, {name: shape for name, shape in expected.items() if name != "hook_embed"})
+    must_fail(has_hooks, model, {**expected, "blocks.0.hook_mid": (3, N_TOKENS, 12)})
+
+
+# A hardmax looks only at the order of its scores, so that a small edit of a
+# query, a key or a score is meant to change nothing: a large one is made there, which reorders them.
+small = cache(make)  # a test that looks at every hook leaves each model as it was
+EVERY_HOOK = [(name, hook) for name in MODELS for hook in expected_hooks(small(name).cfg)]
+
+
+@cache
+def idle(name):
+    with torch.no_grad():
+        return small(name)(tokens_of(small(name)))
+
+
+def moves_the_output(name, hook, edit):
+    model = small(name)
+    with torch.no_grad():
+        moved = model.run_with_hooks(tokens_of(model), fwd_hooks=[(hook, edit)])
+    gap = (moved - idle(name)).abs().max() / idle(name).abs().max()
+    assert gap > 1e-6, f"{hook} can be edited without effect"
+
+
+def nudge(value, hook):
+    noise = torch.rand(value.shape, generator=generator(0, hook.name), dtype=value.dtype)
+    return value * 1.01 + 0.01 * noise
+
+
+def reorder(value, hook):
+    return value.flip(-1) if hook.name.endswith("scores") else -value
+
+
+@pytest.mark.parametrize(("name", "hook"), EVERY_HOOK)
+def test_editing_any_hook_moves_the_output(name, hook):
+    ordered_only = name == "hardmax" and hook.endswith(("hook_q", "hook_k", "hook_attn_scores"))
+    edit = reorder if ordered_only else nudge
+    moves_the_output(name, hook, edit)
+    moves_the_output(name, hook, lambda value, hook: value.copy_(edit(value, hook)) and None)
+    if ordered_only:
+        must_fail(moves_the_output, name, hook, nudge)
+
+
+def test_an_edit_that_edits_nothing_is_noticed():
+    for hook in small("pre").hook_dict:
+        must_fail(moves_the_output, "pre", hook, lambda value, hook: value.clone())
+
+
+# The quartet: idle, probe, edit, after. Reading is bit-identical where gradients are off.
+
+
+def leaves_the_output_alone(model, hooks, probe):
+    """Bit by bit, and so does having failed."""
+    tokens = tokens_of(model).to(model.unembed.W_U.dtype)
+    with torch.no_grad():
+        idle = model(tokens)
+        assert torch.equal(model(tokens), idle)
+        for hook in hooks:
+            with model.hooks(fwd_hooks=[(hook, probe)]):
+                assert torch.equal(model(tokens), idle), f"reading {hook} changed the output"
+        assert torch.equal(model(tokens), idle)
+        with pytest.raises(ZeroDivisionError):
+            model.run_with_hooks(tokens, fwd_hooks=[(hooks[0], probe), (hooks[-1], lambda value, hook: 1 / 0)])
+        assert torch.equal(model(tokens), idle), "an exception left its hooks behind"
+        assert torch.equal(model.run_with_cache(tokens)[0], idle)
+    assert not any(point.has_hooks() for point in model.hook_points())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", MODELS)
+def test_reading_leaves_the_output_bit_identical(name, dtype):
+    model, read = make(name, n_layers=1).to(dtype), set()
+    hooks = list(model.hook_dict)
+    leaves_the_output_alone(model, hooks, lambda value, hook: read.add(hook.name))
+    assert read == set(hooks)
+    must_fail(leaves_the_output_alone, model, hooks, lambda value, hook: value * (1 + 1e-6))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_reading_with_gradients_on_agrees_in_float32(name):
+    """The idle model takes torch's fused LayerNorm; with a listener it takes the explicit one."""
+    model = make(name, init_std=0.3).float()
+    tokens = tokens_of(model).float()
+
+    def run(hooks, scale=1.0):
+        model.zero_grad()
+        with model.hooks(fwd_hooks=hooks):
+            out = model(tokens)
+        (scale * out.square().mean()).backward()
+        return out.detach(), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    def same(a, b):
+        for x, y in zip(a, b, strict=True):
+            assert (x - y).abs().max() < 1e-5 * y.abs().max()
+
+    same(run([(hook, lambda value, hook: None) for hook in model.hook_dict]), run([]))
+    must_fail(same, run([], scale=1.0001), run([]))
+    must_fail(same, run([("hook_embed", lambda value, hook: value * 1.001)]), run([]))
+
+
+def test_an_edit_in_place_touches_no_weight_and_no_neighbour():
+    """A batch of one would otherwise hand out the positional weights themselves."""
+    model = make()
+    weights, tokens = copy.deepcopy(model.state_dict()), tokens_of(model)[:1]
+    with torch.no_grad():
+        _, before = model.run_with_cache(tokens)
+        for hook in model.hook_dict:
+            with model.hooks(fwd_hooks=[(hook, lambda value, hook: value.zero_())]):
+                model(tokens)
+        assert all(torch.equal(weights[key], value) for key, value in model.state_dict().items())
+        with model.hooks(fwd_hooks=[("blocks.1.attn.hook_q", lambda value, hook: value.zero_())]):
+            _, after = model.run_with_cache(tokens)
+    assert not after["blocks.1.attn.hook_q"].any()
+    assert torch.equal(after["blocks.1.attn.hook_k"], before["blocks.1.attn.hook_k"])
+
+
+def test_queries_may_be_edited_in_place_with_gradients_on():
+    model = make()
+    with model.hooks(fwd_hooks=[("blocks.0.attn.hook_v", lambda value, hook: value.mul_(2))]):
+        model(tokens_of(model)).sum().backward()
+    assert model.blocks[0].attn.W_V.grad.any()
+
+
+# Who listens.
+
+
+def rows_of_the_last_block(model):
+    """How many tokens its last MLP works on when two positions are asked for."""
+    seen, act = [], model.blocks[-1].mlp.act
+    model.blocks[-1].mlp.act = lambda x: seen.append(x.shape[1]) or act(x)
+    out = model(tokens_of(model), [2, 4])
+    model.blocks[-1].mlp.act = act
+    return seen[0], out
+
+
+@pytest.mark.parametrize(
+    "attach",
+    [
+        lambda model, f: model.blocks[-1].mlp.hook_pre.add_hook(lambda value, hook: f(value)),
+        lambda model, f: model.add_hook("blocks.0.hook_resid_post", lambda value, hook: f(value), dir="bwd"),
+        lambda model, f: model.blocks[-1].hook_mlp_out.register_forward_hook(lambda m, args, out: f(out)),
+        lambda model, f: model.blocks[-1].mlp.register_forward_pre_hook(lambda m, args: f(*args)),
+        lambda model, f: model.blocks[-1].register_full_backward_hook(lambda m, gin, gout: f(*gout)),
+        lambda model, f: model.unembed.register_full_backward_pre_hook(lambda m, gout: f(*gout)),
+    ],
+    ids=["hook", "backward hook", "native forward", "native pre", "native backward", "native backward pre"],
+)
+def test_any_listener_sees_every_position(attach):
+    model, seen = make(), []
+    rows, alone = rows_of_the_last_block(model)
+    assert rows == 2
+    handle = attach(model, lambda value: seen.append(value.shape[1]))
+    rows, out = rows_of_the_last_block(model)
+    torch.testing.assert_close(out, alone, rtol=0, atol=1e-12)
+    out.sum().backward()
+    assert rows == N_TOKENS
+    assert seen == [N_TOKENS]
+    model.reset_hooks()
+    if handle is not None and hasattr(handle, "remove"):
+        handle.remove()
+    assert rows_of_the_last_block(model)[0] == 2 or "add_hook" in repr(handle)
+
+
+def test_gradients_arrive_at_backward_hooks():
+    model, seen = make(), {}
+    points = ("hook_resid_pre", "attn.hook_pattern", "attn.hook_result", "ln2.hook_scale")
+    names = [f"blocks.1.{point}" for point in points]
+
+    def keep(grad, hook):
+        seen[hook.name] = grad.clone()
+
+    def loss_with(name, shift):
+        with torch.no_grad():
+            out = model.run_with_hooks(tokens_of(model), fwd_hooks=[(name, lambda value, hook: value + shift)])
+        return out.square().sum()
+
+    with model.hooks(bwd_hooks=[(name, keep) for name in names]):
+        model(tokens_of(model)).square().sum().backward()
+    for name in names:  # each against a finite difference
+        direction = torch.randn(seen[name].shape, generator=generator(0, name), dtype=torch.float64)
+        slope = (loss_with(name, 1e-5 * direction) - loss_with(name, -1e-5 * direction)) / 2e-5
+        torch.testing.assert_close((seen[name] * direction).sum(), slope, rtol=1e-6, atol=1e-6)
+
+
+# Names that do not exist.
+
+
+def nothing(name):
+    return name.endswith("hook_nothing")
+
+
+@pytest.mark.parametrize(
+    ("act", "match"),
+    [
+        (lambda m, x: m.run_with_cache(x, names_filter="blocks.0.hook_resid_prе"), "unknown hook .* did you mean"),
+        (lambda m, x: m.run_with_cache(x, names_filter=["hook_embed", "hook_embedd"]), "did you mean 'hook_embed'"),
+        (lambda m, x: m.run_with_cache(x, names_filter=nothing), "the hook filter matches none of the 44 hooks"),
+        (lambda m, x: m.run_with_hooks(x, fwd_hooks=[("blocks.9.hook_z", print)]), "unknown hook 'blocks.9.hook_z'"),
+        (lambda m, x: m.run_with_hooks(x, fwd_hooks=[(nothing, print)]), "the hook filter matches none"),
+        (lambda m, x: m.run_with_hooks(x, bwd_hooks=[("blocks.0", print)]), "unknown hook 'blocks.0'"),
+        (lambda m, x: m.hooks(fwd_hooks=[("embed", print)]), "did you mean 'hook_embed'"),
+        (lambda m, x: m.add_hook("blocks.0.hook_zz", print), "unknown hook 'blocks.0.hook_zz'"),
+        (lambda m, x: m.add_hook(nothing, print), "the hook filter matches none"),
+    ],
+)
+def test_a_hook_that_does_not_exist_is_refused(act, match):
+    model = make()
+    with pytest.raises(InputError, match=match):
+        act(model, tokens_of(model))
+    assert not any(point.has_hooks() for point in model.hook_points())
+
+
+def test_filters_that_match_are_taken():
+    model = make()
+    _, cache = model.run_with_cache(tokens_of(model), names_filter=lambda name: name.endswith("hook_z"))
+    assert list(cache) == ["blocks.0.attn.hook_z", "blocks.1.attn.hook_z"]
+    _, cache = model.run_with_cache(tokens_of(model), names_filter="hook_embed")
+    assert list(cache) == ["hook_embed"]
+    calls = []
+    model.run_with_hooks(tokens_of(model), fwd_hooks=[(lambda n: "ln2" in n, lambda v, hook: calls.append(hook.name))])
+    assert len(calls) == 6
+    out, plain = model.run_with_cache(tokens_of(model), return_cache_object=False)
+    assert type(plain) is dict
+    assert out.shape == (3, N_TOKENS, 1)
+
+
+def test_a_copy_of_the_model_has_hooks_of_its_own():
+    model = make()
+    twin: HookedTransformer = copy.deepcopy(model)
+    with twin.hooks(fwd_hooks=[("hook_embed", lambda value, hook: value * 2)]):
+        assert not torch.equal(twin(tokens_of(model)), model(tokens_of(model)))
+        assert rows_of_the_last_block(model)[0] == 2
+        assert rows_of_the_last_block(twin)[0] == N_TOKENS

@@ -1,0 +1,182 @@
+"""`analyze` on everything it takes, and the report it gives."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+
+import icl_interp
+from icl_interp.analyses.verdicts import REGISTRY
+from icl_interp.checkpoints.config import RunConfig
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.errors import InputError
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.tokens import Interleaved, Stacked
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.tasks.distributions import Uniform
+from icl_interp.tasks.functions import Polynomial
+
+TASK = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=8)
+QUICK = {"n_prompts": 256, "progress": False}
+CLAIMS = ("limits.context_erased", "limits.layernorm_saturation")
+
+
+def config(**changes) -> HookedTransformerConfig:
+    return HookedTransformerConfig(
+        **{"n_layers": 2, "d_model": 8, "n_heads": 2, "n_ctx": 16, "init_std": 0.4, **changes}
+    )
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Checkpoint:
+    model = HookedTransformer(config()).eval()
+    return Checkpoint(model, TASK, Interleaved(), RunConfig(model.cfg, TASK), provenance={"name": "tiny"})
+
+
+@pytest.fixture(scope="module")
+def report(checkpoint):
+    return icl_interp.analyze(checkpoint, **QUICK)
+
+
+def equal_findings(first, second) -> None:
+    """The same verdicts and numbers, to the last bit (NaN equals NaN)."""
+    assert len(first.findings) == len(second.findings) > 0
+    for a, b in zip(first.findings, second.findings, strict=True):
+        assert json.dumps(a.to_dict(), default=float) == json.dumps(b.to_dict(), default=float)
+
+
+def test_every_registered_claim_is_in_every_report(report):
+    assert [finding.id for finding in report.findings] == list(REGISTRY)
+    for finding in report.findings:
+        assert finding.reason
+        assert finding.verdict in ("supported", "contradicted", "inconclusive", "not_applicable")
+    assert report["limits.linear_asymptote"].verdict == "not_applicable"
+
+
+def test_a_report_is_a_function_of_the_seed(checkpoint, report):
+    again = icl_interp.analyze(checkpoint, **QUICK)
+    equal_findings(report, again)
+    must_fail(equal_findings, report, icl_interp.analyze(checkpoint, seed=1, **QUICK))
+
+
+def test_analyze_leaves_the_model_as_it_was(checkpoint):
+    before = {name: tensor.clone() for name, tensor in checkpoint.model.state_dict().items()}
+    icl_interp.analyze(checkpoint, claims=CLAIMS, **QUICK)
+    after = checkpoint.model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert checkpoint.model.unembed.W_U.dtype == torch.float32
+    assert all(not module._forward_hooks for module in checkpoint.model.modules())
+
+
+def test_folder_checkpoint_and_bare_model_agree(checkpoint, tmp_path):
+    folder = checkpoint.save(tmp_path / "run")
+    ways = [
+        icl_interp.analyze(folder, claims=CLAIMS, **QUICK),
+        icl_interp.analyze(str(folder / "model.safetensors"), claims=CLAIMS, **QUICK),
+        icl_interp.analyze(checkpoint.model, task=TASK, claims=CLAIMS, **QUICK),
+    ]
+    expected = icl_interp.analyze(checkpoint, claims=CLAIMS, **QUICK)
+    assert [finding.id for finding in expected.findings] == [c for c in REGISTRY if c in CLAIMS]
+    for way in ways:
+        equal_findings(expected, way)
+    other = HookedTransformer(config(), seed=5).eval()
+    must_fail(equal_findings, expected, icl_interp.analyze(other, task=TASK, claims=CLAIMS, **QUICK))
+
+
+@pytest.mark.parametrize("direction", ["causal", "bidirectional"])
+def test_stacked_models_are_analysed(direction):
+    """A bare model as wide as x and y together is stacked; looking both ways, its contexts change with the query."""
+    model = HookedTransformer(config(d_in=2, attention_dir=direction)).eval()
+    report = icl_interp.analyze(model, task=TASK, claims=CLAIMS, **QUICK)
+    assert report.model["encoding"] == "stacked"
+    by_hand = icl_interp.analyze(model, task=TASK, encoding=Stacked(), claims=CLAIMS, **QUICK)
+    equal_findings(report, by_hand)
+    assert report["limits.layernorm_saturation"].verdict == "supported"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attn_only": True},
+        {"mlp_only": True},
+        {"score_fn": "hardmax"},
+        {"score_fn": "linear", "score_norm": "visible"},
+        {"normalization_type": None},
+        {"normalization_type": "RMS"},
+        {"normalization_type": "LNPre"},
+        {"norm_position": "post"},
+        {"positional_embedding_type": "none"},
+        {"n_heads": 1},
+    ],
+    ids=str,
+)
+def test_every_architecture_gets_a_whole_report(changes):
+    """Each claim is judged or said not to apply; nothing fails."""
+    report = icl_interp.analyze(HookedTransformer(config(**changes)).eval(), task=TASK, **QUICK)
+    verdicts = {finding.id: finding.verdict for finding in report.findings}
+    assert list(verdicts) == list(REGISTRY)
+    no_norm = changes.get("normalization_type", "LN") in (None, "RMS")
+    for name in ("saturation", "causes_saturation", "causes_failure"):
+        assert (verdicts[f"limits.layernorm_{name}"] == "not_applicable") == no_norm
+    assert set(report.figures)
+
+
+def test_bad_input():
+    model = HookedTransformer(config()).eval()
+    with pytest.raises(InputError, match="brings no task"):
+        icl_interp.analyze(model)
+    with pytest.raises(InputError, match=r"unknown claim 'limits\.nope'"):
+        icl_interp.analyze(model, task=TASK, claims=("limits.nope",))
+    with pytest.raises(InputError, match="n_prompts"):
+        icl_interp.analyze(model, task=TASK, n_prompts=8)
+    with pytest.raises(InputError, match="n_ctx=16 tokens is too short"):
+        icl_interp.analyze(model, task=TASK.with_points(20))
+    with pytest.raises(InputError, match="must have no normalisation"):
+        icl_interp.analyze(model, task=TASK, counterpart=model)
+    with pytest.raises(InputError, match="analyze takes"):
+        icl_interp.analyze(3.0)
+
+
+def test_counterpart_is_measured():
+    model, bare = HookedTransformer(config()).eval(), HookedTransformer(config(normalization_type=None)).eval()
+    claims = ("limits.layernorm_causes_failure",)
+    report = icl_interp.analyze(model, task=TASK, claims=claims, counterpart=bare, **QUICK)
+    assert "trained without" in report.findings[0].causal["far error / zero predictor"]
+    alone = icl_interp.analyze(model, task=TASK, claims=claims, **QUICK)
+    assert "trained without" not in alone.findings[0].causal["far error / zero predictor"]
+
+
+def test_saved_report_is_judged_and_drawn_without_the_model(report, tmp_path, monkeypatch):
+    folder = report.save(tmp_path / "r")
+    assert {path.name for path in folder.iterdir()} == {"report.json", "report.html"}
+
+    def refuse(*_args, **_kwargs):
+        raise AssertionError("no model may be made")
+
+    monkeypatch.setattr(HookedTransformer, "__init__", refuse)
+    loaded = icl_interp.Report.load(folder)
+    equal_findings(report, loaded)
+    equal_findings(report, loaded.judge())
+    assert {name: figure.to_json() for name, figure in loaded.figures.items()} == {
+        name: figure.to_json() for name, figure in report.figures.items()
+    }
+    for name, result in report.results.items():
+        if hasattr(result, "values"):
+            np.testing.assert_array_equal(result.values, loaded.results[name].values)  # JSON rounds nothing
+    table = report.compare(loaded)
+    assert len(table) == len(report.findings)
+    assert "limits.context_erased" in loaded._repr_html_()
+
+
+def test_report_errors(report, tmp_path):
+    with pytest.raises(InputError, match=r"unknown claim in this report 'limits\.nope'"):
+        report["limits.nope"]
+    with pytest.raises(InputError, match="unknown format 'docx'"):
+        report.save(tmp_path, formats=("docx",))
+    with pytest.raises(InputError, match="cannot read"):
+        icl_interp.Report.load(tmp_path / "nowhere")
+    (tmp_path / "report.json").write_text("{}")
+    with pytest.raises(InputError, match="has schema None"):
+        icl_interp.Report.load(tmp_path)
