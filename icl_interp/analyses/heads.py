@@ -1,11 +1,11 @@
-"""Heads: which ones matter, and the claim that they are orthogonal."""
+"""The claim that heads are orthogonal."""
 
 import numpy as np
 import torch
 
+from icl_interp.analyses import relevance
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.verdicts import (
-    LEARNED_R2,
     Claim,
     Criterion,
     Estimate,
@@ -15,63 +15,12 @@ from icl_interp.analyses.verdicts import (
     measurement,
     register,
 )
-from icl_interp.interventions import Intervention, SwapPattern
 from icl_interp.provenance import generator
-from icl_interp.resampling import simultaneous
 from icl_interp.results import Matrix
 
 N_ROTATIONS = 2000
 INF = float("inf")
 MAPS = ("OV", "QK", "outputs")
-
-
-def labels(lab: Lab) -> tuple[str, ...]:
-    """Names of the heads, "layer.head"."""
-    return tuple(f"{layer}.{head}" for layer, head in lab.heads)
-
-
-@measurement("heads/relevance")
-def relevance(lab: Lab) -> Matrix:
-    """What happens in distribution when a head's pattern is made uniform, and when its output is made its mean.
-
-    rise: of the squared error over scored points; movement: squared change of the prediction over its variance (for
-    models that learned nothing, whose error says nothing).
-    """
-    base, truth = lab.predictions()
-    variance = float(base.var())
-    values = []
-    for head in lab.heads:
-        edits: tuple[Intervention, ...] = (SwapPattern("uniform", (head,)), lab.head_means.only(head))
-        rows = []
-        for edit in edits:
-            out, _ = lab.predictions(edit)
-            rise = (out - truth).square().mean(1) - (base - truth).square().mean(1)
-            rows.append([lab.by_function(rise), lab.by_function((out - base).square().mean(1) / variance)])
-        values.append(rows)
-    axes = {
-        "head": labels(lab), "intervention": ("uniform", "mean ablation"), "statistic": ("rise", "movement"),
-        "function": tuple(range(lab.n_functions)),
-    }  # fmt: skip
-    return Matrix(values, axes, note=f"{len(lab.few)} prompts, all scored points")
-
-
-def relevant(results: Results, facts: Facts) -> list[str]:
-    """The heads that matter: the error rises, with an interval above 0, when the head is made uniform or its mean.
-
-    Intervals hold for all heads at once. Where the model has not learned its task an error means nothing, and a head
-    matters if it moves the prediction by more than 1 % of its standard deviation.
-    """
-    result = results["heads/relevance"]
-    names = np.array(result.axes["head"])
-    if facts["r2"] > LEARNED_R2:
-        rise = result.at(statistic="rise")  # (head, intervention, function)
-        _, low, _ = simultaneous(rise.reshape(-1, rise.shape[-1]).T)
-        return list(names[(low.reshape(rise.shape[:2]) > 0).any(1)])
-    moved = result.at(statistic="movement").mean(-1)
-    return list(names[(moved > 1e-4).any(1)])
-
-
-# ---- orthogonality --------------------------------------------------------------------------------------------------
 
 
 @measurement("heads/overlap")
@@ -160,7 +109,7 @@ def _haar_blocks(d: int, rank: int, seed: int) -> list[torch.Tensor]:
 def pair_ablation(lab: Lab) -> Matrix:
     """Rise of the in-distribution error when one head, or two of a layer, are made their mean."""
     base, truth = lab.predictions()
-    alone = lab.measure(relevance).at(intervention="mean ablation", statistic="rise").mean(-1)
+    alone = lab.measure(relevance.relevance).at(intervention="mean ablation", statistic="rise").mean(-1)
     single = dict(zip(lab.heads, alone.tolist(), strict=True))
     pairs = [((i, a), (i, b)) for i, a in lab.heads for b in range(a + 1, lab.model.cfg.n_heads)]
     values = []
@@ -174,7 +123,7 @@ def pair_ablation(lab: Lab) -> Matrix:
 
 def judge_orthogonality(results: Results, facts: Facts) -> Judgement:
     """Do heads of a layer overlap less than chance, in what they read, write and say?"""
-    result, counted = results["heads/overlap"], set(relevant(results, facts))
+    result, counted = results["heads/overlap"], set(relevance.relevant(results, facts))
     position, twin = (_position(r) for r in (result, results["twin/heads/overlap"]))
     means, chance = result.at(pair="mean"), result.at(pair="null median")
     parts = [f"{m} {v:.3f} (chance {c:.3f})" for m, v, c in zip(MAPS, means, chance, strict=True)]
@@ -230,7 +179,7 @@ register(
         statement="The heads of a layer are orthogonal: they read, write and say different things",
         source="Sander et al. (2024), section 4, there for linear attention; here for any attention",
         criterion=ORTHOGONALITY,
-        measurements=(relevance, overlap, pair_ablation),
+        measurements=(relevance.relevance, overlap, pair_ablation),
         twin=(overlap,),
         judge=judge_orthogonality,
         excluded=_one_head,

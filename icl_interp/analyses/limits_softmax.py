@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from icl_interp.analyses import far, heads
+from icl_interp.analyses import far, relevance
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_layernorm import SCOPE
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, measurement, register
@@ -62,7 +62,7 @@ def concentration(lab: Lab) -> Matrix:
         both = torch.cat([torch.cat(near[name]), torch.cat(out[name])], -1)  # (batch, head, condition)
         values.append(lab.by_function((both <= CONCENTRATED).double()).transpose(1, 2, 0))
     axes = {
-        "head": heads.labels(lab), "condition": ("in distribution", *FAR_CONDITIONS),
+        "head": relevance.labels(lab), "condition": ("in distribution", *FAR_CONDITIONS),
         "function": tuple(range(lab.n_functions)),
     }  # fmt: skip
     return Matrix(np.concatenate(values), axes, note=f"delta <= {CONCENTRATED}")
@@ -84,7 +84,7 @@ def delta(lab: Lab) -> Curve:
 
     lab.sweep(xs, watch=look, names=names)
     values = torch.cat([total[name] for name in names], 1).numpy() / len(lab.prompts)
-    return Curve(values, {"statistic": ("delta", *TARGETS), "head": heads.labels(lab), "x": tuple(xs)})
+    return Curve(values, {"statistic": ("delta", *TARGETS), "head": relevance.labels(lab), "x": tuple(xs)})
 
 
 @measurement("heads/far swap")
@@ -116,7 +116,7 @@ def _share(result: Matrix, counted: list[str]) -> Interval:
 
 def judge_hardmax(results: Results, facts: Facts) -> Judgement:
     """Do the heads that matter put all their weight on one token when the query is far?"""
-    result, counted = results["heads/concentration"], heads.relevant(results, facts)
+    result, counted = results["heads/concentration"], relevance.relevant(results, facts)
     scope = SCOPE + "|x| = 1e4 and 1e5, heads that matter in distribution"
     if not counted:
         return Judgement(None, "no head matters for the in-distribution prediction.", "inconclusive", scope)
@@ -189,7 +189,7 @@ def dispersion(lab: Lab) -> Curve:
     lengths += [factor * lengths[-1] for factor in BEYOND]
     axes = {
         "statistic": ("deficit", "max weight", "deficit in x", "deficit in y", "variance from samples"),
-        "head": heads.labels(lab), "n": tuple(lengths),
+        "head": relevance.labels(lab), "n": tuple(lengths),
     }  # fmt: skip
     note = f"direct up to n = {lengths[len(n_points) - 1]} tokens, resampled scores beyond"
     return Curve(np.stack(columns, -1), axes, note=note)
@@ -210,7 +210,7 @@ def deficit(lab: Lab) -> Matrix:
     rows = [deficits(pool.softmax(-1)).mean((1, 3)).T.numpy(), _resampled(lab, pool, 10 * trained)[0]]
     rows += [limit.T.numpy(), extent.T.numpy()]
     axes = {
-        "n": ("trained", "10 x trained", "limit", "range"), "head": heads.labels(lab),
+        "n": ("trained", "10 x trained", "limit", "range"), "head": relevance.labels(lab),
         "function": tuple(range(lab.n_functions)),
     }  # fmt: skip
     return Matrix(rows, axes)
@@ -289,7 +289,7 @@ def _split(kinds: np.ndarray, n: int) -> dict[str, int]:
 
 def judge_uniform(results: Results, facts: Facts) -> Judgement:
     """Do the heads that matter average uniformly when there are many tokens?"""
-    curve, result, counted = results["heads/dispersion"], results["heads/deficit"], heads.relevant(results, facts)
+    curve, result, counted = results["heads/dispersion"], results["heads/deficit"], relevance.relevant(results, facts)
     scope = "these weights, this task, in-distribution queries, up to 10 trained lengths (resampled scores)"
     trained = curve.x[-len(BEYOND) - 1]
     if trained < 10:
@@ -372,7 +372,7 @@ register(
             "< 50 % in distribution: >= 0.9 / <= 0.5",
             supported=(0.9, INF), contradicted=(-INF, 0.5),
         ),
-        measurements=(heads.relevance, concentration, delta, far_swap),
+        measurements=(relevance.relevance, concentration, delta, far_swap),
         twin=(concentration,),
         judge=judge_hardmax,
         excluded=needs_softmax,
@@ -391,7 +391,7 @@ register(
             ">= 0.9 / <= 0.5, and the rest above it in the limit too",
             supported=(0.9, INF), contradicted=(-INF, 0.5),
         ),
-        measurements=(heads.relevance, dispersion, deficit),
+        measurements=(relevance.relevance, dispersion, deficit),
         twin=(deficit,),
         judge=judge_uniform,
         excluded=needs_softmax,

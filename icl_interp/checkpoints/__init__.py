@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from icl_interp.checkpoints.config import Curriculum, RunConfig, TrainingConfig
     from icl_interp.checkpoints.store import Checkpoint, load
 
-_NAMES = {"Checkpoint": "store", "Curriculum": "config", "RunConfig": "config", "TrainingConfig": "config", "load": "store"}
+_NAMES = {
+    "Checkpoint": "store",
+    "load": "store",
+    "Curriculum": "config",
+    "RunConfig": "config",
+    "TrainingConfig": "config",
+}
 
 __all__ = ["Checkpoint", "Curriculum", "RunConfig", "TrainingConfig", "load"]
 

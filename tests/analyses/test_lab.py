@@ -6,6 +6,7 @@ import torch
 from helpers import must_fail
 from small_models import OTHERS, TASK, make
 
+from icl_interp.analyses import heads
 from icl_interp.analyses import lab as lab_module
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.verdicts import Measurement, select
@@ -15,12 +16,11 @@ from icl_interp.models.tokens import Interleaved, Stacked
 from icl_interp.provenance import generator
 from icl_interp.results import Table
 
-XS = (-1e4, -0.3, 0.8, 30.0)
+XS = (-1e4, 0.8, 30.0)
 LABS = {
     "causal interleaved": ("pre", Interleaved(), {}),
     "causal stacked": ("pre", Stacked(), {"d_in": 2}),
     "bidirectional stacked": ("bidirectional", Stacked(), {}),
-    "bidirectional interleaved": ("bidirectional", Interleaved(), {"d_in": 1}),
     "post-norm": ("post", Interleaved(), {}),
     "attention only": ("attention only", Interleaved(), {}),
     "mlp only": ("mlp only", Interleaved(), {}),
@@ -338,42 +338,35 @@ def test_a_sample_needs_two_of_each():
 # ---- lengths --------------------------------------------------------------------------------------------------------
 
 
-def everything(lab: Lab) -> dict:
-    """All measurements of all claims."""
-    known = {"config": {**vars(lab.model.cfg)}}
-    for claim in select(None):
-        if not claim.excluded(known):
-            for m in claim.measurements:
-                lab.measure(m)
-    return lab.results
-
-
-def check_length(lab_class: type[Lab]):
+def check_length(lab_class: type[Lab], *claims: str):
     """n_ctx = 16 lies: 13 tokens were trained, and what stands in W_pos beyond them must never be read."""
     results = {}
-    for poison in (0.0, float("nan")):
+    for poison in (0.0, 1e3):
         model = make("pre")
         with torch.no_grad():
             model.pos_embed.W_pos[13:] = poison
-        results[poison] = everything(lab_class(model, TASK, Interleaved(), **SIZES))
+        lab = lab_class(model, TASK, Interleaved(), **SIZES)
+        wanted = {m.name: m for claim in select(claims or None) for m in claim.measurements}
+        results[poison] = {name: lab.measure(m) for name, m in wanted.items()}
     clean, poisoned = results.values()
-    assert clean.keys() == poisoned.keys()
-    assert len(clean) > 12
     for name, result in clean.items():
         if isinstance(result, Table):
-            assert result.columns == poisoned[name].columns, name
+            assert str(result.columns) == str(poisoned[name].columns), name
         else:
             assert np.array_equal(result.values, poisoned[name].values, equal_nan=True), name
 
 
-def test_no_measurement_goes_past_the_trained_length():
+def test_no_measurement_goes_past_the_trained_length(monkeypatch):
+    monkeypatch.setattr(lab_module, "CHUNK", 128)
+    monkeypatch.setattr(heads, "N_ROTATIONS", 10)
     check_length(Lab)
 
     class OnePointMore(Lab):
         def __init__(self, model, task, *args, **kwargs):
             super().__init__(model, task.with_points(task.n_points + 1), *args, **kwargs)
 
-    must_fail(check_length, OnePointMore)
+    for claim in ("limits.softmax_uniform", "limits.context_erased", "limits.layernorm_causes_failure"):
+        must_fail(check_length, OnePointMore, claim)
 
 
 def test_a_measurement_is_taken_once():

@@ -59,8 +59,8 @@ def test_hooks_are_those_of_the_design_and_all_fire(name):
     must_fail(has_hooks, model, {**expected, "blocks.0.hook_mid": (3, N_TOKENS, 12)})
 
 
-# A hardmax looks only at the order of its scores, so that a small edit of a
-# query, a key or a score is meant to change nothing: a large one is made there, which reorders them.
+# A hardmax looks only at the order of its scores, so that a small edit of a query, a key or a score is meant to change
+# nothing: a large one is made there, which reorders them.
 small = cache(make)  # a test that looks at every hook leaves each model as it was
 EVERY_HOOK = [(name, hook) for name in MODELS for hook in expected_hooks(small(name).cfg)]
 
@@ -88,12 +88,19 @@ def reorder(value, hook):
     return value.flip(-1) if hook.name.endswith("scores") else -value
 
 
+def in_place(edit):
+    def change(value, hook):
+        value[:] = edit(value, hook)
+
+    return change
+
+
 @pytest.mark.parametrize(("name", "hook"), EVERY_HOOK)
 def test_editing_any_hook_moves_the_output(name, hook):
     ordered_only = name == "hardmax" and hook.endswith(("hook_q", "hook_k", "hook_attn_scores"))
     edit = reorder if ordered_only else nudge
     moves_the_output(name, hook, edit)
-    moves_the_output(name, hook, lambda value, hook: value.copy_(edit(value, hook)) and None)
+    moves_the_output(name, hook, in_place(edit))
     if ordered_only:
         must_fail(moves_the_output, name, hook, nudge)
 
@@ -251,7 +258,7 @@ def nothing(name):
     [
         (lambda m, x: m.run_with_cache(x, names_filter="blocks.0.hook_resid_prе"), "unknown hook .* did you mean"),
         (lambda m, x: m.run_with_cache(x, names_filter=["hook_embed", "hook_embedd"]), "did you mean 'hook_embed'"),
-        (lambda m, x: m.run_with_cache(x, names_filter=nothing), "the hook filter matches none of the 44 hooks"),
+        (lambda m, x: m.run_with_cache(x, names_filter=nothing), "the hook filter matches none of the "),
         (lambda m, x: m.run_with_hooks(x, fwd_hooks=[("blocks.9.hook_z", print)]), "unknown hook 'blocks.9.hook_z'"),
         (lambda m, x: m.run_with_hooks(x, fwd_hooks=[(nothing, print)]), "the hook filter matches none"),
         (lambda m, x: m.run_with_hooks(x, bwd_hooks=[("blocks.0", print)]), "unknown hook 'blocks.0'"),
