@@ -31,7 +31,9 @@ def information(lab: Lab) -> Matrix:
     rows = []
     for target in f.T:
         for inputs in (parameters, permuted):
-            residual, total = _cross_validated(_products(inputs), target, lab.prompts.function, lab.n_functions)
+            residual, total = _cross_validated(
+                _products(inputs, lab.n_functions), target, lab.prompts.function, lab.n_functions
+            )
             rows.append(np.stack([lab.by_function(residual), lab.by_function(total)]))
     values = np.reshape(rows, (2, 2, 2, lab.n_functions))
     axes = {
@@ -51,11 +53,12 @@ def swap(lab: Lab) -> Curve:
     return Curve(lab.by_function((f - other).square()), {"function": tuple(range(lab.n_functions)), "x": tuple(xs)})
 
 
-def _products(parameters: torch.Tensor) -> torch.Tensor:
-    """1, each coefficient, and each product of two."""
+def _products(parameters: torch.Tensor, n_functions: int) -> torch.Tensor:
+    """1, each coefficient, and each product of two where there are eight functions for every feature to fit it on."""
     one = torch.ones_like(parameters[:, :1])
     first, second = torch.triu_indices(parameters.shape[1], parameters.shape[1])
-    return torch.cat([one, parameters, parameters[:, first] * parameters[:, second]], 1)
+    features = torch.cat([one, parameters, parameters[:, first] * parameters[:, second]], 1)
+    return features if 8 * features.shape[1] <= n_functions else features[:, : 1 + parameters.shape[1]]
 
 
 def _cross_validated(

@@ -7,8 +7,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
-from icl_interp.analyses.heads import relevant
 from icl_interp.analyses.limits_softmax import BEYOND, UNIFORM
+from icl_interp.analyses.relevance import relevant
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, finish, joined, log_axis, panel_title, place
 from icl_interp.figures.text import plain, tested_by

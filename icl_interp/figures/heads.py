@@ -7,8 +7,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
-from icl_interp.analyses.heads import relevant
 from icl_interp.analyses.limits_softmax import CONCENTRATED, TARGETS
+from icl_interp.analyses.relevance import relevant
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.far_query import trained_range
 from icl_interp.figures.style import BLUE, GREY, INK, ORANGE, PALE, VERDICTS, finish, panel_title, place, rows_axis

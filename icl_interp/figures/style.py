@@ -146,7 +146,7 @@ class Symlog:
 
     threshold: float
 
-    def __call__(self, values: np.ndarray) -> np.ndarray:
+    def __call__(self, values: np.ndarray | float) -> np.ndarray:
         """Where values lie on the axis."""
         scaled = np.asarray(values, dtype=float) / self.threshold
         size = np.maximum(np.abs(scaled), 1.0)

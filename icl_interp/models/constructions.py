@@ -83,7 +83,8 @@ def scalar_layer(
     with torch.no_grad():
         for block in model.blocks:
             for name, parameter in block.attn.named_parameters():
-                size = 2.0 if name in ("W_V", "W_O") else 0.3
+                # Small scores: a later layer that attends to one sign of token only would read the same of every context.
+                size = 2.0 if name in ("W_V", "W_O") else 0.1
                 parameter.copy_(torch.randn(parameter.shape, generator=g, dtype=torch.float64) * size)
         first = model.blocks[0].attn
         for parameter in first.parameters():
@@ -96,6 +97,9 @@ def scalar_layer(
             read_out = read_out + embed * (1 - read_out @ embed) / embed.square().sum()
         if (read_out @ zeta).abs() < 0.2:
             read_out = read_out + zeta * 0.5 / zeta.square().sum()
+        if n_layers > 1:
+            # What the last layer reads of the context must be seen, whatever else is drawn.
+            read_out = read_out + model.blocks[-1].attn.W_O[0, 0]
         model.embed.W_E.copy_(embed[None])
         model.unembed.W_U.copy_(read_out[:, None])
     return model

@@ -12,8 +12,8 @@ from icl_interp.models.hooks import patching
 from icl_interp.models.patching import AXES, patch
 from icl_interp.provenance import generator
 
-CLEAN, CORRUPTED = torch.randn(2, 3, 7, 1, generator=generator(0, "test/patching"), dtype=torch.float64)
-SIZES = {"token": 7, "head": 3}
+CLEAN, CORRUPTED = torch.randn(2, 3, 4, 1, generator=generator(0, "test/patching"), dtype=torch.float64)
+SIZES = {"token": 4, "head": 3}
 STREAM = ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out", "pre", "post")
 VECTORS, PATTERNS = ("q", "k", "v", "z", "result"), ("attn_scores", "pattern")
 
@@ -81,7 +81,7 @@ def test_every_activation_is_tried_above():
 
 
 def reaches_every_token(values):
-    assert values.shape == (2, 7)
+    assert values.shape == (2, 4)
 
 
 def test_transformer_lens_alone_would_patch_one_token_only():
@@ -122,7 +122,7 @@ def test_the_model_is_left_as_it_was(capfd):
     [
         ((CLEAN, CORRUPTED, recovered, "residpre"), "unknown activation 'residpre': did you mean 'resid_pre'"),
         ((CLEAN, CORRUPTED, recovered, "resid_pre", ("head",)), "resid_pre has no axis 'head': patch it by token"),
-        ((CLEAN, CORRUPTED[:, :5], recovered), r"must have one shape, but got \(3, 7, 1\) and \(3, 5, 1\)"),
+        ((CLEAN, CORRUPTED[:, :2], recovered), r"must have one shape, but got \(3, 4, 1\) and \(3, 2, 1\)"),
     ],
 )
 def test_what_cannot_be_patched_is_refused_by_name(arguments, match):

@@ -3,12 +3,14 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import jaxtyping
 import pytest
 import tiny_runs
 import torch
@@ -26,6 +28,7 @@ from icl_interp.training.trainer import TrainingDiverged, train
 ROOT = Path(__file__).parents[2]
 EXACT = ("config.json", "metrics.jsonl", "training_state.safetensors", "model.safetensors")
 N_STEPS = 12  # a checkpoint after 5, 10 and 12; a line of metrics after 3, 6, 9 and 12
+IN_DISTRIBUTION = evaluation.in_distribution
 RUNS = {
     "growing prompts": {"training": {"curriculum": {"first_points": 2, "until": 8}}},
     "stages of degrees": {
@@ -43,21 +46,25 @@ class Killed(BaseException):
     """Stands for the end of the process: nothing in the package may catch it."""
 
 
-@pytest.fixture(autouse=True)
-def quick_end(monkeypatch):
-    """The error of a finished model is not what is tested here, and takes longer than twelve steps."""
-    monkeypatch.setattr(evaluation, "in_distribution", lambda predictor, task: {"error": 0.5})
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    """Hundreds of runs of twelve steps: without what takes longer than their steps and is tested elsewhere."""
+    environment = provenance.environment()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "in_distribution", lambda predictor, task: {"error": 0.5})
+        patch.setattr(trainer, "environment", lambda: environment)
+        patch.setattr(provenance.os, "fsync", lambda descriptor: None)
+        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+        yield
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     """Folders of runs that nothing disturbed, by name."""
     folders = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "in_distribution", lambda predictor, task: {"error": 0.5})
-        for name, changes in RUNS.items():
-            folders[name] = tmp_path_factory.mktemp("uninterrupted")
-            train(tiny_runs.data(**changes), folders[name], progress=False)
+    for name, changes in RUNS.items():
+        folders[name] = tmp_path_factory.mktemp("uninterrupted")
+        train(tiny_runs.data(**changes), folders[name], progress=False)
     return folders
 
 
@@ -70,7 +77,7 @@ def check_same_run(folder, reference):
     assert {**ours, "training_seconds": 0} == {**theirs, "training_seconds": 0}
 
 
-def train_until(config, folder, step, monkeypatch):
+def train_until(config, folder, step):
     """Train, and stop before this step (counted from 0)."""
     advance = trainer._Run._advance
 
@@ -79,29 +86,29 @@ def train_until(config, folder, step, monkeypatch):
             raise Killed
         return advance(run)
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer._Run, "_advance", stopping)
         with pytest.raises(Killed):
             train(config, folder, progress=False)
 
 
-def check_resumed(config, folder, reference, stops, monkeypatch):
+def check_resumed(config, folder, reference, stops):
     for step in stops:
-        train_until(config, folder, step, monkeypatch)
+        train_until(config, folder, step)
     train(config, folder, progress=False)
     check_same_run(folder, reference)
 
 
 @pytest.mark.parametrize("step", range(N_STEPS))
-def test_a_run_stopped_at_any_step_and_resumed_is_the_uninterrupted_one(tmp_path, uninterrupted, monkeypatch, step):
+def test_a_run_stopped_at_any_step_and_resumed_is_the_uninterrupted_one(tmp_path, uninterrupted, step):
     name = "growing prompts"
-    check_resumed(tiny_runs.data(**RUNS[name]), tmp_path, uninterrupted[name], [step], monkeypatch)
+    check_resumed(tiny_runs.data(**RUNS[name]), tmp_path, uninterrupted[name], [step])
 
 
 @pytest.mark.parametrize("name", ["stages of degrees", "stacked"])
 @pytest.mark.parametrize("stops", [[6], [8, 7, 11]], ids=["once", "three times"])
-def test_so_is_one_with_other_schedules_stopped_again_and_again(tmp_path, uninterrupted, monkeypatch, name, stops):
-    check_resumed(tiny_runs.data(**RUNS[name]), tmp_path, uninterrupted[name], stops, monkeypatch)
+def test_so_is_one_with_other_schedules_stopped_again_and_again(tmp_path, uninterrupted, name, stops):
+    check_resumed(tiny_runs.data(**RUNS[name]), tmp_path, uninterrupted[name], stops)
 
 
 def remembering(patch):
@@ -157,11 +164,13 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_resume_that_is_not_exact_is_noticed(tmp_path, monkeypatch, name):
-    config = tiny_runs.data(**RUNS["growing prompts"])
+def test_a_resume_that_is_not_exact_is_noticed(tmp_path, monkeypatch, uninterrupted, name):
+    config, reference = tiny_runs.data(**RUNS["growing prompts"]), uninterrupted["growing prompts"]
     MUTANTS[name](monkeypatch)
-    train(config, tmp_path / "whole", progress=False)
-    must_fail(check_resumed, config, tmp_path / "resumed", tmp_path / "whole", [7], monkeypatch)
+    if MUTANTS[name] is remembering:  # its uninterrupted run is another one
+        reference = tmp_path / "whole"
+        train(config, reference, progress=False)
+    must_fail(check_resumed, config, tmp_path / "resumed", reference, [7])
 
 
 def check_fresh_prompts(folder):
@@ -295,13 +304,9 @@ def check_kill_9(folder, delays):
         check_same_run(killed, folder / "whole")
 
 
-def test_a_run_killed_by_the_system_and_resumed_is_the_uninterrupted_one(tmp_path):
-    check_kill_9(tmp_path, [0.1 * random.random()])
-
-
 @pytest.mark.slow
-def test_so_is_one_killed_at_many_moments(tmp_path):
-    check_kill_9(tmp_path, [0.3 * i / 8 + 0.02 * random.random() for i in range(8)])
+def test_a_run_killed_by_the_system_and_resumed_is_the_uninterrupted_one(tmp_path):
+    check_kill_9(tmp_path, [0.07 * (i + random.random()) for i in range(4)])
 
 
 # What a run leaves
@@ -377,7 +382,8 @@ def check_learns(folder, learning_rate):
 
 
 def test_a_model_learns(tmp_path, monkeypatch):
-    monkeypatch.undo()  # this time the error counts
+    monkeypatch.setattr(evaluation, "in_distribution", IN_DISTRIBUTION)  # this time the error counts
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", False)
     check_learns(tmp_path / "a", 0.02)
     must_fail(check_learns, tmp_path / "b", 1e-7)
 
@@ -385,7 +391,7 @@ def test_a_model_learns(tmp_path, monkeypatch):
 def test_a_config_may_be_a_file_or_a_config(tmp_path, uninterrupted):
     changes = RUNS["growing prompts"]
     (tmp_path / "run.yaml").write_text(json.dumps(tiny_runs.data(**changes)))  # JSON is YAML
-    for i, source in enumerate([tmp_path / "run.yaml", str(tmp_path / "run.yaml"), tiny_runs.config(**changes)]):
+    for i, source in enumerate([tmp_path / "run.yaml", tiny_runs.config(**changes)]):
         train(source, tmp_path / str(i), progress=False)
         check_same_run(tmp_path / str(i), uninterrupted["growing prompts"])
 
@@ -404,6 +410,14 @@ def test_no_training_no_run(tmp_path):
 
 
 # What is refused
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    """A run that stands after its first checkpoint."""
+    folder = tmp_path_factory.mktemp("started")
+    train_until(tiny_runs.data(**RUNS["growing prompts"]), folder, 7)
+    return folder
 
 
 def check_refused(config, folder, match):
@@ -430,16 +444,19 @@ def check_refused(config, folder, match):
         (tiny_runs.STACKED, "model.d_in = 1, but 2 was"),
     ],
 )
-def test_another_config_is_refused_by_key(tmp_path, monkeypatch, change, match):
-    base = {"training": {"curriculum": {"first_points": 2, "until": 8}}}
-    train_until(tiny_runs.data(**base), tmp_path, 7, monkeypatch)
+def test_another_config_is_refused_by_key(started, change, match):
+    base = RUNS["growing prompts"]
     merged = {**base, **change}
     if "training" in change:
         merged["training"] = {**base["training"], **change["training"]}
         if "curriculum" in change["training"]:
             merged["training"]["curriculum"] = {"until": 8, **change["training"]["curriculum"]}
-    check_refused(tiny_runs.data(**merged), tmp_path, match)
-    must_fail(check_refused, tiny_runs.data(**base), tmp_path, match)
+    check_refused(tiny_runs.data(**merged), started, match)
+
+
+def test_the_same_config_is_not_refused(started, tmp_path):
+    shutil.copytree(started, tmp_path / "run")
+    must_fail(check_refused, tiny_runs.data(**RUNS["growing prompts"]), tmp_path / "run", ".")
 
 
 def test_folders_with_something_else_are_refused(tmp_path):
@@ -473,10 +490,10 @@ def test_a_model_without_its_training_state_is_not_overwritten(tmp_path, uninter
         ("provenance.json", None, None),
     ],
 )
-def test_a_started_run_that_lost_a_file(tmp_path, uninterrupted, monkeypatch, file, content, match):
+def test_a_started_run_that_lost_a_file(tmp_path, started, uninterrupted, file, content, match):
     """`training_state` decides; what a later checkpoint writes anyway is not missed."""
     config = tiny_runs.data(**RUNS["growing prompts"])
-    train_until(config, tmp_path, 7, monkeypatch)
+    shutil.copytree(started, tmp_path, dirs_exist_ok=True)
     (tmp_path / file).unlink()
     if content is not None:
         (tmp_path / file).write_bytes(content)
@@ -487,10 +504,14 @@ def test_a_started_run_that_lost_a_file(tmp_path, uninterrupted, monkeypatch, fi
         check_same_run(tmp_path, uninterrupted["growing prompts"])
 
 
-def test_a_state_of_another_program_is_refused(tmp_path, monkeypatch):
-    train_until(tiny_runs.data(), tmp_path, 7, monkeypatch)
+def test_a_state_of_another_program_is_refused(tmp_path, started):
+    shutil.copytree(started, tmp_path, dirs_exist_ok=True)
     trainer.weights.write(tmp_path / "training_state.safetensors", {"step": torch.tensor(5)})
-    check_refused(tiny_runs.data(), tmp_path, "training_state.safetensors lacks 'weight/.*is it from another program")
+    check_refused(
+        tiny_runs.data(**RUNS["growing prompts"]),
+        tmp_path,
+        "training_state.safetensors lacks 'weight/.*is it from another program",
+    )
 
 
 # A loss that is not finite
@@ -523,7 +544,7 @@ def poisoned(step, patch):
 
 def check_last_good_kept(folder, reference, match):
     """Training stops with one clear line, and the checkpoint of step 5 is there, whole and usable."""
-    config = tiny_runs.data()
+    config = tiny_runs.data(**RUNS["growing prompts"])
     with pytest.raises(TrainingDiverged, match=match) as stopped:
         train(config, folder, progress=False)
     assert "\n" not in str(stopped.value)
@@ -535,23 +556,17 @@ def check_last_good_kept(folder, reference, match):
     assert all(parameter.isfinite().all() for parameter in checkpoint.model.parameters())
 
 
-@pytest.fixture
-def stopped_at_7(tmp_path, monkeypatch):
-    train_until(tiny_runs.data(), tmp_path / "reference", 7, monkeypatch)
-    return tmp_path / "reference"
-
-
-def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch, stopped_at_7):
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch, started):
     exploding(8, monkeypatch)
     check_last_good_kept(
-        tmp_path / "a", stopped_at_7, r"loss became (inf|nan) at step 8; the checkpoint of step 5 is kept in .*a"
+        tmp_path / "a", started, r"loss became (inf|nan) at step 8; the checkpoint of step 5 is kept in .*a"
     )
     exploding(0, monkeypatch)
-    must_fail(check_last_good_kept, tmp_path / "b", stopped_at_7, "at step 8")
+    must_fail(check_last_good_kept, tmp_path / "b", started, "at step 8")
 
 
 @pytest.mark.parametrize("step", [7, 9])
-def test_weights_that_are_not_finite_are_never_saved(tmp_path, monkeypatch, stopped_at_7, step):
+def test_weights_that_are_not_finite_are_never_saved(tmp_path, monkeypatch, started, step):
     """Step 9 is followed by a checkpoint, before any loss could tell."""
     poisoned(step, monkeypatch)
     match = (
@@ -559,13 +574,13 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path, monkeypatch, stop
         if step == 7
         else "weights became NaN .* step 10; .* step 5"
     )
-    check_last_good_kept(tmp_path / "a", stopped_at_7, match)
+    check_last_good_kept(tmp_path / "a", started, match)
 
 
-def test_saving_them_would_be_noticed(tmp_path, monkeypatch, stopped_at_7):
+def test_saving_them_would_be_noticed(tmp_path, monkeypatch, started):
     poisoned(9, monkeypatch)
     monkeypatch.setattr(torch.Tensor, "isfinite", lambda tensor: torch.ones_like(tensor, dtype=torch.bool))
-    must_fail(check_last_good_kept, tmp_path / "a", stopped_at_7, ".")
+    must_fail(check_last_good_kept, tmp_path / "a", started, ".")
 
 
 def test_a_run_that_never_reached_a_checkpoint_says_so(tmp_path, monkeypatch):
