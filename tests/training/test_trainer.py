@@ -306,7 +306,7 @@ def check_kill_9(folder, delays):
 
 @pytest.mark.slow
 def test_a_run_killed_by_the_system_and_resumed_is_the_uninterrupted_one(tmp_path):
-    check_kill_9(tmp_path, [0.07 * (i + random.random()) for i in range(4)])
+    check_kill_9(tmp_path, [0.1 * (i + random.random()) for i in range(3)])
 
 
 # What a run leaves

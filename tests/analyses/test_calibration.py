@@ -1,0 +1,344 @@
+"""What a verdict is worth: every claim on models of known truth, dials across each threshold, and broken instruments.
+
+The first eight constructions are the product's own (`icl_interp.models.constructions`). A few more are built here, for
+broken instruments that none of the eight would notice.
+"""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from helpers import must_fail
+
+from icl_interp import tasks
+from icl_interp.analyses import limits_softmax, relevance
+from icl_interp.analyses.lab import Lab
+from icl_interp.errors import InputError
+from icl_interp.experiments import calibration
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.constructions import (
+    CAUSE,
+    CONSTRUCTIONS,
+    ERASED,
+    HARDMAX,
+    LINEAR,
+    NO,
+    OPEN,
+    ORTHOGONAL,
+    SATURATES,
+    UNIFORM,
+    YES,
+    Construction,
+    random_pre_norm,
+    scalar_dial,
+)
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import generator
+from icl_interp.results import Table
+
+NAMES = [construction.name for construction in CONSTRUCTIONS]
+
+
+def check_cells(table: Table):
+    """Every draw of every cell gives the expected verdict."""
+    wrong = [row for row in table.rows() if row["as expected"] < row["draws"]]
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_cell_in_two_draws(name):
+    check_cells(calibration.calibrate(2, only=[name]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_cell_in_every_draw(name):
+    check_cells(calibration.calibrate(20, seed=100, only=[name]))
+
+
+def test_every_claim_but_the_paired_one_has_a_cell():
+    """`limits.layernorm_causes_failure` compares two models; its signs are tested with the judges."""
+    scored = {claim for construction in CONSTRUCTIONS for claim in construction.expected}
+    assert scored == {HARDMAX, UNIFORM, SATURATES, CAUSE, ERASED, LINEAR, ORTHOGONAL}
+    cells = [(c, v) for construction in CONSTRUCTIONS for c, v in construction.expected.items()]
+    for claim in (HARDMAX, UNIFORM, CAUSE, ERASED):  # both ways: a claim that always says yes is found out
+        assert {(claim, YES), (claim, NO)} <= set(cells)
+
+
+def test_draws_differ_and_repeat():
+    for construction in CONSTRUCTIONS:
+        a, b, again = (construction.draw(seed).state_dict() for seed in (0, 1, 0))
+        assert any(not torch.equal(a[name], b[name]) for name in a)
+        assert all(torch.equal(a[name], again[name]) for name in a)
+
+
+def test_an_unknown_construction_is_refused():
+    with pytest.raises(InputError, match="did you mean 'two post-norm layers'"):
+        calibration.calibrate(1, only=["two post-norm layer"])
+
+
+# ---- more models of known truth -------------------------------------------------------------------------------------
+
+
+def layer(alphas: list[float], written: list[float], slope: float = 1.0, **change) -> HookedTransformer:
+    """f = slope x + sum_h written_h m_h(x), m_h the mixture of tokens under scores alpha_h x x_j: nothing is random."""
+    n_heads = len(alphas)
+    settings = {
+        "n_layers": 1, "d_model": n_heads + 2, "n_heads": n_heads, "d_head": 1, "attn_only": True,
+        "normalization_type": None, "positional_embedding_type": "none", "use_attn_scale": False,
+    }  # fmt: skip
+    model = HookedTransformer(HookedTransformerConfig(**(settings | change))).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        attn = model.blocks[0].attn
+        model.embed.W_E[0, 0] = attn.W_K[:, 0, 0] = attn.W_V[:, 0, 0] = 1
+        attn.W_Q[:, 0, 0] = torch.tensor(alphas)
+        attn.W_O[range(n_heads), 0, range(1, n_heads + 1)] = torch.tensor(written).double()
+        model.unembed.W_U[:-1, 0] = 1
+        model.unembed.W_U[0, 0] = slope
+    return model.eval()
+
+
+MORE = {
+    c.name: c
+    for c in (
+        Construction(
+            "a steep line", "the extreme token stays in the intercept, one part in 1e9 of f",
+            lambda g: layer([-4.0], [1.0], slope=1e5), {ERASED: NO, LINEAR: YES},
+        ),
+        Construction(
+            "a hardmax that nobody reads", "no head matters, so heads decide nothing",
+            lambda g: layer([-4.0], [0.0]), {HARDMAX: OPEN, UNIFORM: OPEN},
+        ),
+        Construction(
+            "an average that nobody reads beside a hardmax", "the head that matters is a hardmax",
+            lambda g: layer([-4.0, 0.0], [1.0, 0.0]), {HARDMAX: YES, UNIFORM: NO},
+        ),
+        Construction(
+            "linear scores with a self term", "cubic growth, the same in every context",
+            lambda g: layer([1.0], [1.0], score_fn="linear", score_norm="visible"), {LINEAR: NO},
+        ),
+        Construction(
+            "a hardmax onto a token shown many times", "with constant functions every y is the same: ties are one target",
+            lambda g: layer([-0.5], [1.0]), {HARDMAX: YES},
+        ),
+    )
+}  # fmt: skip
+CONSTANTS = tasks.Polynomial(
+    degrees=(0,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Uniform(-4, 4), n_points=20
+)  # fmt: skip
+
+
+@pytest.fixture
+def table(monkeypatch) -> Callable[..., Table]:
+    """The calibration table of constructions by name, also of those built here."""
+    monkeypatch.setattr(calibration, "CONSTRUCTIONS", (*CONSTRUCTIONS, *MORE.values()))
+
+    def tabulate(*names: str, draws: int = 1) -> Table:
+        if any("shown many times" in name for name in names):
+            monkeypatch.setattr(calibration, "TASK", CONSTANTS)
+        return calibration.calibrate(draws, only=names)
+
+    return tabulate
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_more_models_of_known_truth(name, table):
+    check_cells(table(name))
+
+
+# ---- broken instruments ---------------------------------------------------------------------------------------------
+
+
+def single_precision(monkeypatch):
+    """Float32 instead of float64."""
+    run, encode = Lab._run, Lab.tokens
+
+    def run_single(self, prompts, queries, context, query, watch, names):
+        self.model.float()
+        look = watch and (lambda name, t, rows: watch(name, t.double(), rows))
+        return run(self, prompts, queries.float(), context, query, look, names).double()
+
+    monkeypatch.setattr(Lab, "_run", run_single)
+    monkeypatch.setattr(Lab, "tokens", lambda self, prompts: encode(self, prompts).to(self.model.unembed.W_U))
+
+
+def ties_unmerged(monkeypatch):
+    """Delta is one minus the largest weight."""
+    monkeypatch.setattr(limits_softmax, "deltas", lambda pattern: 1 - pattern.amax(-1))
+
+
+def context_frozen_only(monkeypatch):
+    """Norms are frozen at the context positions where the query is meant."""
+    sweep = Lab.sweep
+
+    def misplaced(self, xs, *, context=(), query=(), **rest):
+        moved = [self.frozen] if query and self.model.norms else []
+        return sweep(self, xs, context=[*context, *moved], query=() if moved else query, **rest)
+
+    monkeypatch.setattr(Lab, "sweep", misplaced)
+
+
+def every_head_counts(monkeypatch):
+    """No relevance filter."""
+    monkeypatch.setattr(relevance, "relevant", lambda results, facts: list(results["heads/relevance"].axes["head"]))
+
+
+def near_is_far(monkeypatch):
+    """Magnitudes a thousand times smaller than they are said to be."""
+    queries = Lab._queries
+
+    def nearer(self, xs, prompts):
+        found = queries(self, xs, prompts)
+        return torch.where(found.abs() > 100, found / 1e3, found)
+
+    monkeypatch.setattr(Lab, "_queries", nearer)
+
+
+@pytest.mark.parametrize(
+    ("broken", "name"),
+    [
+        (single_precision, "a steep line"),
+        (ties_unmerged, "a hardmax onto a token shown many times"),
+        (context_frozen_only, "one post-norm layer, alpha > 0"),
+        (every_head_counts, "a hardmax that nobody reads"),
+        (every_head_counts, "an average that nobody reads beside a hardmax"),
+        (near_is_far, "pre-norm, random weights"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_a_broken_instrument_breaks_a_cell(broken, name, table, monkeypatch):
+    broken(monkeypatch)
+    must_fail(check_cells, table(name))
+
+
+# ---- dials ----------------------------------------------------------------------------------------------------------
+
+
+def mostly_constant(share: float, seed: int) -> HookedTransformer:
+    """A pre-norm model whose read-in of x is constant over the width but for a share, which is all that centring keeps."""
+    model = random_pre_norm(generator(seed, "test/dial"), d_in=2)
+    with torch.no_grad():
+        read_in = model.embed.W_E[0].clone()
+        model.embed.W_E[0] = 1 + share * (read_in - read_in.mean())
+    return model.eval()
+
+
+# Claim, model by value, values from contradicted to supported (the middle ones of the first line: some inconclusive).
+DIALS: dict[str, tuple[str, Callable[[float, int], HookedTransformer], tuple[float, ...]]] = {
+    "gap of the extreme token": (
+        HARDMAX, lambda v, seed: scalar_dial(-v, seed), (1e-3, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 3.0),
+    ),
+    "range of the scores": (
+        UNIFORM, lambda v, seed: scalar_dial(v, seed), (6.0, 3.0, 2.0, 1.8, 1.7, 1.6, 1.5, 1.0, 0.0),
+    ),
+    "share of x in the stream that centring keeps": (
+        CAUSE, mostly_constant, (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
+    ),
+    "the same share": (ERASED, mostly_constant, (0.0, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)),
+    "what is left of the extreme token": (
+        ERASED, lambda v, seed: layer([4.0, -4.0], [1.0, v]), (1.0, 0.5, 0.3, 0.1, 0.03, 0.01, 0.0),
+    ),
+    "share of a cubic": (
+        LINEAR, lambda v, seed: layer([1.0], [v], score_fn="linear", score_norm="visible"),
+        (1.0, 1e-10, 1e-11, 1e-12, 1e-13, 1e-15, 0.0),
+    ),
+}  # fmt: skip
+ORDER = (NO, OPEN, YES)
+
+
+def check_dial(verdicts: list[str]):
+    """From contradicted through inconclusive to supported, and never back."""
+    places = [ORDER.index(verdict) for verdict in verdicts]
+    assert places == sorted(places)
+    assert set(places) == {0, 1, 2}
+
+
+def turn(dial: str, values: tuple[float, ...], seed: int) -> list[str]:
+    claim, build, _ = DIALS[dial]
+    return [calibration.judge(build(v, seed), (claim,), seed=seed)[0].verdict for v in values]
+
+
+@pytest.mark.parametrize("dial", DIALS)
+def test_verdicts_follow_a_dial(dial):
+    """The two ends and the middle; the slow test goes through all values."""
+    values = DIALS[dial][2]
+    middle = {"range of the scores": 1.6, "gap of the extreme token": 0.12, "share of a cubic": 1e-12}
+    check_dial(turn(dial, (values[0], middle.get(dial, values[3]), values[-1]), seed=0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dial", DIALS)
+def test_power_curves_rise(dial):
+    """On every draw alone, and so the share of draws in which a claim is supported."""
+    for seed in range(3):
+        check_dial(turn(dial, DIALS[dial][2], seed))
+
+
+def test_a_dial_that_jumps_back_is_noticed():
+    check_dial([NO, OPEN, YES])
+    must_fail(check_dial, [NO, YES, OPEN])
+    must_fail(check_dial, [NO, YES])
+
+
+def test_saturation_waits_for_its_onset():
+    """A certificate can't be contradicted: where the plateau is too far out to be seen, the verdict stays open."""
+    verdicts = [calibration.judge(mostly_constant(v, 0), (SATURATES,))[0] for v in (0.0, 1e-6, 1e-3, 1e-1)]
+    assert [f.verdict for f in verdicts] == [OPEN, OPEN, OPEN, YES]
+    assert "centring removes the read-in" in verdicts[0].reason
+    assert all("predicted onset" in f.reason for f in verdicts[1:3])
+    assert max(f.test.value for f in verdicts[1:3]) > 0.05  # f does change out there, which contradicts nothing
+
+
+# ---- orthogonality: no construction has learned its task, so its cell above is held open by the gate alone -------------
+
+
+def heads_of(kind: str, seed: int) -> HookedTransformer:
+    """Four heads of one layer with maps that are orthogonal, random, or in one pair the same."""
+    cfg = HookedTransformerConfig(
+        n_layers=1, d_model=16, n_heads=4, attn_only=True, normalization_type=None, positional_embedding_type="none"
+    )
+    model = HookedTransformer(cfg, seed=seed).double()
+    g = generator(seed, "test/heads")
+    attn = model.blocks[0].attn
+    with torch.no_grad():
+        model.embed.W_E.copy_(torch.randn(1, 16, generator=g))
+        for name in ("W_Q", "W_K", "W_V", "W_O"):
+            rotation = torch.linalg.qr(torch.randn(16, 16, generator=g, dtype=torch.float64)).Q
+            if kind != "orthogonal":
+                rotation = torch.randn(16, 16, generator=g, dtype=torch.float64) / 4
+            parts = rotation.view(16, 4, 4).transpose(0, 1)  # (head, d_model, d_head)
+            weights = getattr(attn, name)
+            weights.copy_(parts.transpose(1, 2) if name == "W_O" else parts)
+            if kind == "one twice":
+                weights[3] = weights[2]
+        model.unembed.W_U.copy_(torch.randn(16, 1, generator=g))
+    return model.eval()
+
+
+def orthogonality(measured, kind: str, seed: int) -> str:
+    """The verdict if the model had learned its task."""
+    bench = measured(heads_of(kind, seed), ORTHOGONAL, seed=seed)
+    return bench.judge(ORTHOGONAL, r2=0.99).verdict
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("orthogonal", YES), ("one twice", NO)])
+def test_heads_that_are_orthogonal_or_the_same(kind, expected, measured):
+    for seed in range(2):
+        assert orthogonality(measured, kind, seed) == expected
+
+
+def test_the_gate_holds_what_did_not_learn_open(measured):
+    bench = measured(heads_of("orthogonal", 0), ORTHOGONAL)
+    assert bench.facts["r2"] < 0.9
+    assert bench.judge(ORTHOGONAL).verdict == OPEN
+    assert bench.judge(ORTHOGONAL, r2=0.99).verdict == YES
+
+
+@pytest.mark.slow
+def test_random_heads_leave_it_open(measured):
+    """Three maps, each above its own 97.5 % quantile in one of forty models: at most 7.5 % are contradicted."""
+    found = [orthogonality(measured, "random", seed) for seed in range(40)]
+    assert found.count(YES) == 0
+    assert found.count(NO) <= 40 * (0.075 + 3 * (0.075 * 0.925 / 40) ** 0.5)
