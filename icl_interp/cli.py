@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from icl_interp.checkpoints import bundled
@@ -27,6 +26,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 Out = Annotated[Path | None, typer.Option(help="Where to write; by default a fresh folder under ./icl-interp-out.")]
+# BadParameter -> UsageError -> ClickException. Newer versions of typer carry a copy of click, older ones import it.
+CLICK_ERROR = typer.BadParameter.__mro__[2]
 MARKS = {"supported": "green", "contradicted": "red", "inconclusive": "yellow", "not_applicable": "bright_black"}
 
 
@@ -145,11 +146,9 @@ def main() -> None:
         status = app(standalone_mode=False)
     except InputError as error:
         _stop(str(error))
-    except click.exceptions.Abort:
+    except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except click.ClickException as error:  # usage errors: typer would print a box of five lines
+    except CLICK_ERROR as error:  # usage errors: typer would print a box of five lines
         _stop(f"{error.format_message()} (see icl-interp --help)")
     sys.exit(status if isinstance(status, int) else 0)
 

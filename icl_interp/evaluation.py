@@ -22,7 +22,7 @@ def function_errors(
     """Mean squared error of each function, for several predictors on the same prompts.
 
     Points that the function is not determined by yet are not scored (Naim & Asher 2025, section 3.3: the first n + 1
-    predictions are dropped), nor are points that a predictor leaves at NaN.
+    predictions are dropped), nor are points that one of the predictors leaves at NaN.
 
     Args:
         last: score the query only.
@@ -41,14 +41,16 @@ def function_errors(
         n = min(chunk, n_functions - start)
         prompts = task.sample(n, generator(seed, "evaluation", start), n_contexts=n_contexts, dtype=torch.float64)
         truth = prompts.ys[:, scored]
-
-        def mean(values: torch.Tensor, n: int = n) -> np.ndarray:
-            return values.nanmean(-1).view(n, n_contexts).mean(-1).numpy()
-
-        rows["second moment"].append(mean(truth.square()))
-        for name, predictor in predictors.items():
-            prediction = predictor.predict(prompts)[:, scored].double().cpu()
-            rows[name].append(mean((prediction - truth).square()))
+        errors = {
+            name: (predictor.predict(prompts)[:, scored].double().cpu() - truth).square()
+            for name, predictor in predictors.items()
+        }
+        # Where one makes no prediction nobody is scored: all rows are about the same points.
+        unscored = torch.stack([error.isnan() for error in errors.values()]).any(0)
+        errors["second moment"] = truth.square()
+        for name, error in errors.items():
+            per_prompt = error.masked_fill(unscored, torch.nan).nanmean(-1)
+            rows[name].append(per_prompt.view(n, n_contexts).mean(-1).numpy())
     return {name: np.concatenate(parts) for name, parts in rows.items()}
 
 

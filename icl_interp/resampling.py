@@ -4,6 +4,7 @@ Contexts of one function are not independent, so what is resampled are functions
 weighted means, and weights are how often a function was drawn: two thousand draws cost one matrix product.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,9 +24,12 @@ class Interval:
     high: float
 
 
+@functools.cache  # every interval of an analysis asks for the same few
 def draw_weights(n: int, seed: int = 0, n_draws: int = N_DRAWS) -> Float[np.ndarray, "draw unit"]:
     """How often each of n units comes in each bootstrap draw, divided by n: rows sum to 1."""
-    return np.random.default_rng([seed, n]).multinomial(n, np.full(n, 1 / n), size=n_draws) / n
+    weights = np.random.default_rng([seed, n]).multinomial(n, np.full(n, 1 / n), size=n_draws) / n
+    weights.flags.writeable = False
+    return weights
 
 
 def bootstrap(

@@ -63,7 +63,7 @@ def run_folder(tmp_path, monkeypatch, capsys) -> Path:
         (("analyze", "affine", "--format", "docx"), ("docx", "html")),
         (("analyze", "affine", "--n-prompts", "3"), ("n_prompts", "32")),
         (("analyze", "affine", "--out", f"{__file__}/below"), ("cannot write", "is a file")),
-        (("analyze", "affine", "--n-prompts", "many"), ("many",)),
+        (("analyze", "affine", "--n-prompts", "many"), ("--n-prompts", "integer")),
         (("analyse",), ("analyse",)),
         (("analyze", "--no-such-option"), ("--no-such-option",)),
         (("train", "no-such-recipe"), ("no-such-recipe", "affine")),

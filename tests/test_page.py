@@ -88,7 +88,7 @@ def test_the_page_is_the_same_every_time_also_after_json(any_report, text, tmp_p
     assert rendered(Report.load(tmp_path)) == text
     raw = json.loads((tmp_path / "report.json").read_text())
     assert page.render(raw, any_report.figures) == text
-    assert rendered(report(norm="far/norm arms" not in any_report.results)) != text
+    assert page.render({**raw, "checkpoint": {**raw["checkpoint"], "step": -1}}, any_report.figures) != text
 
 
 def says_everything(r: Report, text: str):

@@ -144,7 +144,7 @@ def judge_erased(results: Results, facts: Facts) -> Judgement:
     verdict = None
     if amplitude.high <= 0.05:
         verdict = "supported" if decay <= -0.9 else "inconclusive"
-        told = readable and info.low > 0.5
+        told = readable and info.low > max(null.high, 0.0)
         reason += ": attenuated, but not erased as information" if told else ": erased"
     onset = results["far/certificate"].rows()[0]["onset"]
     if verdict is None and onset > ERASED_AT:

@@ -178,8 +178,8 @@ def _log_ratio(a: np.ndarray, b: np.ndarray) -> Interval:
 
 
 def _sign(interval: Interval) -> int:
-    """1 or -1 where an interval lies on one side of 0, else 0."""
-    return int(interval.low > 0) - int(interval.high < 0)
+    """1 or -1 where an interval lies on one side of 0, further from it than rounding reaches, else 0."""
+    return int(interval.low > 1e-9) - int(interval.high < -1e-9)
 
 
 def judge_causes_failure(results: Results, facts: Facts) -> Judgement:
@@ -192,7 +192,7 @@ def judge_causes_failure(results: Results, facts: Facts) -> Judgement:
         f"at |x| = {FAR_X:.0e} the error relative to the zero predictor is {relative['intact']:.2f} intact and "
         f"{relative['frozen']:.2f} with the norms frozen"
     )
-    # An error that freezing leaves exactly as it is lies in neither region.
+    # An error that freezing leaves as it is, but for rounding, lies in neither region.
     verdict = None if _sign(ratio) else "inconclusive"
     if len(other.axes["function"]):
         without = _far_error(other)

@@ -46,9 +46,6 @@ def _pattern_names(lab: Lab) -> list[str]:
     return [f"blocks.{i}.attn.hook_pattern" for i in range(lab.model.cfg.n_layers)]
 
 
-# ---- hardmax --------------------------------------------------------------------------------------------------------
-
-
 @measurement("heads/concentration")
 def concentration(lab: Lab) -> Matrix:
     """Share of contexts in which a head's pattern at the last query is concentrated, in distribution and far out."""
@@ -147,13 +144,13 @@ def judge_hardmax(results: Results, facts: Facts) -> Judgement:
 
 
 def _far_changes(swap: Curve) -> dict[str, float]:
-    """Root mean square change of f relative to f, for each swap."""
+    """Root mean square change of f for each swap, relative to the larger of f there (a plateau can be near 0) and near."""
     is_far = np.abs(swap.x) > 1e3
     size = swap.at(arm="intact").mean(0)
     out = {}
     for arm in ("one-hot", "uniform", "flattened"):
         change = swap.at(arm=arm).mean(0)
-        out[arm] = float(np.sqrt(change[is_far].mean() / size[is_far].mean()))
+        out[arm] = float(np.sqrt(change[is_far].mean() / max(size[is_far].mean(), size[~is_far].mean())))
         out[f"{arm} in distribution"] = float(np.sqrt(change[~is_far].mean() / size[~is_far].mean()))
     return out
 
@@ -165,9 +162,6 @@ def _head_row(name: str, result: Matrix, curve: Curve, counted: bool) -> dict[st
         "head": name, "relevant": counted, "in distribution": float(shares[0]), "far": float(shares[1:].min()),
         "hardmax": bool(_statuses(shares[None])[0]), "target": max(targets, key=targets.__getitem__),
     }  # fmt: skip
-
-
-# ---- uniform --------------------------------------------------------------------------------------------------------
 
 
 @measurement("heads/dispersion")

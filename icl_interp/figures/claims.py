@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
 from icl_interp.analyses.verdicts import Criterion, Estimate, Finding
-from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, finish, log_axis
+from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, Marks, finish, log_axis
 from icl_interp.figures.text import authors, interval, name_of, number, plain, wrapped
 from icl_interp.results import Result
 
@@ -31,20 +31,20 @@ def forest(results: Mapping[str, Result], findings: Sequence[Finding], facts: Ma
         return None
     heights = [_height(finding) for finding in findings]
     plot = sum(heights)
-    figure = go.Figure()
-    top = 0
-    n_axes = 0
+    figure, marks = go.Figure(), Marks()
+    top = n_axes = 0
     for finding, height in zip(findings, heights, strict=True):
         panel = (1 - (top + PAD + PANEL) / plot, 1 - (top + PAD) / plot)
         if drawable(finding):
             n_axes += 1
-            _row(figure, finding, panel, "" if n_axes == 1 else str(n_axes))
+            _row(figure, marks, finding, panel, "" if n_axes == 1 else str(n_axes))
         else:
-            _empty_row(figure, finding, panel)
-        _words(figure, finding, 1 - top / plot, 1 - (top + PAD + PANEL / 2) / plot)
+            _empty_row(marks, finding, panel)
+        _words(marks, finding, 1 - top / plot, 1 - (top + PAD + PANEL / 2) / plot)
         if top:
-            _rule(figure, 1 - top / plot)
+            _rule(marks, 1 - top / plot)
         top += height
+    marks.put(figure)
     below = (
         "A row a claim: the estimate with its 95 % interval on the claim's own axis. A verdict needs the whole "
         "interval in one zone, and zones were fixed before looking.<br>" + _legend([f for f in findings if drawable(f)])
@@ -53,13 +53,13 @@ def forest(results: Mapping[str, Result], findings: Sequence[Finding], facts: Ma
     return figure.update_layout(hovermode="closest", showlegend=False)
 
 
-def _rule(figure: Figure, y: float) -> None:
+def _rule(marks: Marks, y: float) -> None:
     """A line between rows, over the margins too: these keep their pixels when a page gives the figure another width."""
     line = {"color": "#E4E4E4", "width": 1}
     common = {"type": "line", "y0": y, "y1": y, "xref": "paper", "yref": "paper", "line": line}
-    figure.add_shape(x0=0, x1=1, **common)
-    figure.add_shape(xsizemode="pixel", xanchor=0, x0=12 - LEFT, x1=0, **common)
-    figure.add_shape(xsizemode="pixel", xanchor=1, x0=0, x1=RIGHT - 12, **common)
+    marks.shape(x0=0, x1=1, **common)
+    marks.shape(xsizemode="pixel", xanchor=0, x0=12 - LEFT, x1=0, **common)
+    marks.shape(xsizemode="pixel", xanchor=1, x0=0, x1=RIGHT - 12, **common)
 
 
 def _height(finding: Finding) -> int:
@@ -90,7 +90,7 @@ def sham(finding: Finding) -> float | None:
     return float(value) if np.isfinite(float(value)) else None
 
 
-def _row(figure: Figure, finding: Finding, panel: tuple[float, float], name: str) -> None:
+def _row(figure: Figure, marks: Marks, finding: Finding, panel: tuple[float, float], name: str) -> None:
     test, twin, beside = finding.test, finding.twin, sham(finding)
     assert test is not None
     values = [test.value, test.low, test.high, *([] if beside is None else [beside])]
@@ -109,7 +109,7 @@ def _row(figure: Figure, finding: Finding, panel: tuple[float, float], name: str
         },
     })  # fmt: skip
     axes = {"xaxis": f"x{name}", "yaxis": f"y{name}"}
-    _zones(figure, finding.criterion, low, high, name)
+    _zones(marks, finding.criterion, low, high, name, scale)
     look = VERDICTS[finding.verdict]
     if twin is not None and np.isfinite(twin.value):
         hover = f"untrained twin: {plain(interval(twin))}<extra></extra>"
@@ -136,23 +136,23 @@ def _mark(e: Estimate, symbol: str, colour: str, y: float, size: int, hover: str
     )  # fmt: skip
 
 
-def _zones(figure: Figure, criterion: Criterion, low: float, high: float, name: str) -> None:
+def _zones(marks: Marks, criterion: Criterion, low: float, high: float, name: str, scale: str) -> None:
     """Shade both regions; what has no bound goes to the end of the axis."""
     regions = {"supported": criterion.supported, "contradicted": criterion.contradicted}
     # A shape on a log axis takes values, an annotation takes exponents.
-    place = np.log10 if figure.layout[f"xaxis{name}"].type == "log" else np.array
+    place = np.log10 if scale == "log" else np.array
     for verdict, (start, end) in regions.items():
         a, b = max(start, low), min(end, high)
         if a >= b:
             continue
         look, ends = VERDICTS[verdict], place([a, b])
-        figure.add_shape(
+        marks.shape(
             type="rect", xref=f"x{name}", yref=f"y{name} domain", x0=a, x1=b, y0=0, y1=1, layer="below",
             line={"width": 0}, fillcolor=look.pale,
         )  # fmt: skip
-        figure.add_annotation(
+        marks.note(
             text=look.sign, xref=f"x{name}", yref=f"y{name} domain", x=float(np.mean(ends)), y=1,
-            xanchor="center", yanchor="bottom", showarrow=False, font={"size": 10, "color": look.ink},
+            xanchor="center", yanchor="bottom", font={"size": 10, "color": look.ink},
         )  # fmt: skip
 
 
@@ -169,15 +169,15 @@ def _extent(criterion: Criterion, values: list[float], unit: str) -> tuple[str, 
     return "linear", (float(held.min()) - pad, float(held.max()) + pad)
 
 
-def _empty_row(figure: Figure, finding: Finding, panel: tuple[float, float]) -> None:
+def _empty_row(marks: Marks, finding: Finding, panel: tuple[float, float]) -> None:
     what = "not applicable: " if finding.verdict == "not_applicable" else "no estimate: "
-    figure.add_annotation(
-        xref="paper", yref="paper", x=0, y=sum(panel) / 2, xanchor="left", yanchor="middle", showarrow=False,
+    marks.note(
+        xref="paper", yref="paper", x=0, y=sum(panel) / 2, xanchor="left", yanchor="middle",
         text=f"<i>{wrapped(what + finding.reason, 54, 3)}</i>", align="left", font={"size": 12, "color": "#767676"},
     )  # fmt: skip
 
 
-def _words(figure: Figure, finding: Finding, top: float, middle: float) -> None:
+def _words(marks: Marks, finding: Finding, top: float, middle: float) -> None:
     """What is claimed on the left; the verdict and its numbers on the right."""
     look, off = VERDICTS[finding.verdict], finding.verdict == "not_applicable"
     left = f"{_statement(finding)}<br>"
@@ -187,12 +187,12 @@ def _words(figure: Figure, finding: Finding, top: float, middle: float) -> None:
     if drawable(finding):
         assert finding.test is not None
         right += f'<br><span style="font-size:11px;color:{INK}">{interval(finding.test, unit=False)}</span>'
-    common = {"xref": "paper", "yref": "paper", "showarrow": False, "align": "left", "xanchor": "left"}
-    figure.add_annotation(
+    common = {"xref": "paper", "yref": "paper", "align": "left", "xanchor": "left"}
+    marks.note(
         text=left, x=0, xshift=12 - LEFT, y=top, yanchor="top", yshift=-8,
         font={"size": 12, "color": "#767676" if off else INK}, **common,
     )  # fmt: skip
-    figure.add_annotation(
+    marks.note(
         text=right, x=1, xshift=14, y=middle, yanchor="middle", font={"size": 13, "color": look.ink}, **common,
     )  # fmt: skip
 

@@ -11,7 +11,19 @@ from icl_interp.analyses.limits_softmax import CONCENTRATED, TARGETS
 from icl_interp.analyses.relevance import relevant
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.far_query import trained_range
-from icl_interp.figures.style import BLUE, GREY, INK, ORANGE, PALE, VERDICTS, finish, panel_title, place, rows_axis
+from icl_interp.figures.style import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    PALE,
+    VERDICTS,
+    Marks,
+    finish,
+    panel_title,
+    place,
+    rows_axis,
+)
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.results import Curve, Matrix, Result
 
@@ -112,18 +124,19 @@ def _dumbbells(figure: Figure, delta: Curve, results: Mapping[str, Result], fact
         line={"width": 0}, layer="below",
     )  # fmt: skip
     columns = ((14, "left", "far out, looks at"), (168, "right", "effect"))
+    beside = {"xref": "x domain", "x": 1}
+    marks = Marks()
     for shift, side, heading in columns:
-        figure.add_annotation(
-            text=heading, xref="x domain", x=1, xshift=shift, xanchor=side, y=1, yref="paper", yanchor="bottom",
-            yshift=4, showarrow=False, font={"size": 11, "color": GREY},
+        marks.note(
+            text=heading, xshift=shift, xanchor=side, y=1, yref="paper", yanchor="bottom", yshift=4,
+            font={"size": 11, "color": GREY}, **beside,
         )  # fmt: skip
     for i, name in enumerate(names):
         rise = f"{number(effect[name], 2)}×" if name in effect else ""
+        font = {"size": 11, "color": INK if name in counted else "#767676"}
         for (shift, side, _), text in zip(columns, (targets[i], rise), strict=True):
-            figure.add_annotation(
-                text=plain(text), xref="x domain", x=1, xshift=shift, xanchor=side, y=i, yref="y", showarrow=False,
-                font={"size": 11, "color": INK if name in counted else "#767676"},
-            )  # fmt: skip
+            marks.note(text=plain(text), xshift=shift, xanchor=side, y=i, yref="y", font=font, **beside)
+    marks.put(figure)
     figure.update_layout(
         xaxis={"range": [-0.02, 1.03], "title": {"text": f"δ = 1 − mass on the arg max (hardmax: δ ≤ {CONCENTRATED})"}},
         yaxis={**rows_axis(names), "title": {"text": "layer.head"}},

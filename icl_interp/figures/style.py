@@ -52,6 +52,29 @@ TEMPLATE = go.layout.Template(
 )  # fmt: skip
 
 
+class Marks:
+    """Many annotations and shapes, put on a figure at once: one by one, plotly checks all earlier ones each time."""
+
+    def __init__(self) -> None:
+        self.notes: list[dict[str, Any]] = []
+        self.shapes: list[dict[str, Any]] = []
+
+    def note(self, **settings: Any) -> None:
+        """Words; settings as in `Figure.add_annotation`."""
+        self.notes.append({"showarrow": False, **settings})
+
+    def shape(self, **settings: Any) -> None:
+        """A line or an area; settings as in `Figure.add_shape`."""
+        self.shapes.append(settings)
+
+    def put(self, figure: Figure) -> None:
+        """Add them to what the figure has."""
+        layout = figure.layout
+        figure.update_layout(
+            annotations=[*layout.annotations, *self.notes], shapes=[*layout.shapes, *self.shapes], overwrite=True
+        )
+
+
 def finish(figure: Figure, title: str, below: str, plot: int, **margins: int) -> Figure:
     """Give a figure its template, title, the words below it, legend and size.
 

@@ -83,7 +83,7 @@ def scalar_layer(
     with torch.no_grad():
         for block in model.blocks:
             for name, parameter in block.attn.named_parameters():
-                # Small scores: a later layer that attends to one sign of token only would read the same of every context.
+                # Small scores: a layer that attends to one sign of token only would read the same of every context.
                 size = 2.0 if name in ("W_V", "W_O") else 0.1
                 parameter.copy_(torch.randn(parameter.shape, generator=g, dtype=torch.float64) * size)
         first = model.blocks[0].attn

@@ -281,7 +281,7 @@ class HookedTransformer(HookedRootModule):
         """The model of a run folder (`config.json` and `model.safetensors`)."""
         folder = Path(folder)
         config = read_json(folder / "config.json")
-        if not isinstance(config, dict) or "model" not in config:
+        if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
             raise InputError(f"{folder / 'config.json'} has no 'model' section: is it the config of a run folder?")
         values = {key: value for key, value in config["model"].items() if key != "kind"}
         model = cls(build(HookedTransformerConfig, values, "config.json, section model"))

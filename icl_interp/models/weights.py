@@ -32,7 +32,7 @@ def read(path: Path) -> dict[str, Tensor]:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     try:
         return parse(data)
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, ValueError, KeyError) as error:  # KeyError: a dtype torch does not know
         # Only now: a safetensors file begins with the length of its header, which may look like a pickle's first bytes.
         problem = f"is not a whole safetensors file ({error}): copy or download it again"
         if data[:2] == b"PK" or data[:1] == b"\x80":

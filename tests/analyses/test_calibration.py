@@ -120,7 +120,7 @@ MORE = {
             lambda g: layer([1.0], [1.0], score_fn="linear", score_norm="visible"), {LINEAR: NO},
         ),
         Construction(
-            "a hardmax onto a token shown many times", "with constant functions every y is the same: ties are one target",
+            "a hardmax onto a token shown many times", "with constant functions every y is the same: one target",
             lambda g: layer([-0.5], [1.0]), {HARDMAX: YES},
         ),
     )
@@ -204,7 +204,7 @@ def near_is_far(monkeypatch):
         (context_frozen_only, "one post-norm layer, alpha > 0"),
         (every_head_counts, "a hardmax that nobody reads"),
         (every_head_counts, "an average that nobody reads beside a hardmax"),
-        (near_is_far, "pre-norm, random weights"),
+        (near_is_far, "scalar layer, alpha < 0"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
@@ -217,7 +217,7 @@ def test_a_broken_instrument_breaks_a_cell(broken, name, table, monkeypatch):
 
 
 def mostly_constant(share: float, seed: int) -> HookedTransformer:
-    """A pre-norm model whose read-in of x is constant over the width but for a share, which is all that centring keeps."""
+    """A pre-norm model whose read-in of x is constant over the width but for a share, all that centring keeps."""
     model = random_pre_norm(generator(seed, "test/dial"), d_in=2)
     with torch.no_grad():
         read_in = model.embed.W_E[0].clone()
@@ -284,14 +284,14 @@ def test_a_dial_that_jumps_back_is_noticed():
 
 def test_saturation_waits_for_its_onset():
     """A certificate can't be contradicted: where the plateau is too far out to be seen, the verdict stays open."""
-    verdicts = [calibration.judge(mostly_constant(v, 0), (SATURATES,))[0] for v in (0.0, 1e-6, 1e-3, 1e-1)]
-    assert [f.verdict for f in verdicts] == [OPEN, OPEN, OPEN, YES]
+    verdicts = [calibration.judge(mostly_constant(v, 0), (SATURATES,))[0] for v in (0.0, 1e-3, 1e-1)]
+    assert [f.verdict for f in verdicts] == [OPEN, OPEN, YES]
     assert "centring removes the read-in" in verdicts[0].reason
-    assert all("predicted onset" in f.reason for f in verdicts[1:3])
-    assert max(f.test.value for f in verdicts[1:3]) > 0.05  # f does change out there, which contradicts nothing
+    assert "predicted onset" in verdicts[1].reason
+    assert verdicts[1].test.value > 0.05  # f does change out there, which contradicts nothing
 
 
-# ---- orthogonality: no construction has learned its task, so its cell above is held open by the gate alone -------------
+# ---- orthogonality: no construction has learned its task, so the gate alone holds its cell above open ----------------
 
 
 def heads_of(kind: str, seed: int) -> HookedTransformer:

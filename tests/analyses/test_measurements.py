@@ -593,8 +593,8 @@ def test_relevance_needs_an_interval_above_zero():
     """Of 12 heads that only add noise of either sign, all together pass in 5 % of data sets, not each in 5 %."""
     rng, hits = np.random.default_rng(0), 0
     axes = {
-        "head": tuple(f"0.{h}" for h in range(12)), "intervention": ("uniform", "mean ablation"), "statistic": ("rise", "movement"),
-        "function": tuple(range(40)),
+        "head": tuple(f"0.{h}" for h in range(12)), "intervention": ("uniform", "mean ablation"),
+        "statistic": ("rise", "movement"), "function": tuple(range(40)),
     }  # fmt: skip
     for _ in range(60):
         noise = Matrix(rng.normal(size=(12, 2, 2, 40)), axes)

@@ -1,0 +1,136 @@
+"""The bundled models, analysed: what must hold for these very weights, and what is found in them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers import must_fail
+
+import icl_interp
+from icl_interp.analyses import verdicts
+from icl_interp.checkpoints import bundled
+from icl_interp.models.constructions import CAUSE, ERASED, HARDMAX, LINEAR, ORTHOGONAL, SATURATES, UNIFORM
+from icl_interp.report import Report
+
+FAILURE = "limits.layernorm_causes_failure"
+NO_NORM, NO_LINE = "the model has no normalisation", "the model normalises; the claim is about models without"
+
+
+def analyze(name: str, *claims: str, n_prompts: int = 256) -> Report:
+    return icl_interp.analyze(name, claims=claims or None, n_prompts=n_prompts, progress=False)
+
+
+def check_certificate(report: Report):
+    """Every output that was measured lies within c - r and c + r, which the weights alone give."""
+    row = report.results["far/certificate"].rows()[0]
+    outputs = [report.results["far/contexts"].at(curve="model"), report.results["far/ends"].values]
+    for values in outputs:
+        assert np.abs(values - row["c"]).max() < row["r"]
+
+
+def check_plateau(report: Report):
+    """The plateau at 1e6 equals the closed form in both directions, and is approached like 1/|x|."""
+    row, ends = report.results["far/certificate"].rows()[0], report.results["far/ends"]
+    for direction in "+-":
+        at = ends.at(direction=direction)  # (x, function, context)
+        gaps = np.abs(at - row[f"plateau {direction}"]).max((1, 2)) / row["r"]
+        assert gaps[2] < 1e-3
+        assert np.allclose(gaps[:2] / gaps[1:], 10, rtol=0.2)
+
+
+def moved(report: Report, name: str, change) -> Report:
+    """The report with one result changed."""
+    result = report.results[name]
+    changed = replace(result, values=change(result.values))
+    return replace(report, results={**report.results, name: changed})
+
+
+def test_affine_saturates_where_its_weights_say():
+    report = analyze("affine", SATURATES)
+    finding = report[SATURATES]
+    assert finding.verdict == "supported"
+    assert finding.test.high < 0.01
+    assert finding.twin.value < 0.01  # an architecture claim: the untrained twin levels off too
+    check_certificate(report)
+    check_plateau(report)
+    row = report.results["far/certificate"].rows()[0]
+    must_fail(check_certificate, moved(report, "far/ends", lambda f: f + 2 * row["r"]))
+    must_fail(check_plateau, moved(report, "far/ends", lambda f: f + 0.01 * row["r"]))
+    must_fail(check_plateau, moved(report, "far/ends", lambda f: f[:, :, ::-1].copy() * [[[[1.0]], [[1.5]], [[1.0]]]]))
+    norms = [row["norm"] for row in finding.details if "norm" in row]
+    assert len(norms) == 7
+    assert all(abs(row["E_sigma"] - 1) < 0.05 for row in finding.details if "norm" in row)
+
+
+def test_affine_without_a_norm_becomes_a_line():
+    report = analyze("affine_no_ln", LINEAR, SATURATES)
+    finding = report[LINEAR]
+    assert finding.verdict == "supported"
+    assert finding.estimate.high < 1e-3
+    up, down = finding.details
+    assert up["slope"] != pytest.approx(down["slope"], rel=0.1)  # one line a direction
+    assert up["sd of intercept over contexts"] > 0.1
+    assert (report[SATURATES].verdict, report[SATURATES].reason) == ("not_applicable", NO_NORM)
+    assert verdicts.REGISTRY[LINEAR].judge_results(
+        moved(report, "far/ends", lambda f: f * np.array([1.0, 1.0, 1.5])[:, None, None]).results, report.model
+    ).verdict == "contradicted"  # fmt: skip
+
+
+FOUND = {
+    "affine": {
+        SATURATES: "supported", CAUSE: "supported", ERASED: "supported", LINEAR: NO_LINE, HARDMAX: "contradicted",
+        UNIFORM: "contradicted",
+    },
+    "affine_attn_only": {SATURATES: "supported", CAUSE: "supported", ERASED: "supported", LINEAR: NO_LINE},
+    "affine_hardmax": {
+        SATURATES: "supported", CAUSE: "supported", ERASED: "supported", LINEAR: NO_LINE,
+        HARDMAX: "the model's score function is hardmax, not softmax",
+        UNIFORM: "the model's score function is hardmax, not softmax",
+    },
+    "affine_no_ln": {
+        SATURATES: NO_NORM, CAUSE: NO_NORM, FAILURE: NO_NORM, LINEAR: "supported", ERASED: "contradicted",
+        UNIFORM: "contradicted",
+    },
+    "affine_post_ln": {SATURATES: "supported", CAUSE: "supported", LINEAR: NO_LINE},
+    "degrees_135": {SATURATES: "supported", CAUSE: "supported", ERASED: "supported", LINEAR: NO_LINE},
+}  # fmt: skip
+
+
+def test_every_bundled_model_is_expected():
+    assert set(FOUND) == set(bundled.names())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOUND)
+def test_what_is_found_in_the_bundled_models(name):
+    report = analyze(name, n_prompts=512)
+    assert [f.id for f in report.findings] == list(verdicts.REGISTRY)
+    for claim, expected in FOUND[name].items():
+        finding = report[claim]
+        assert expected in (finding.verdict, finding.reason), claim
+        assert (finding.verdict == "not_applicable") == (expected == finding.reason)
+    assert report.model["r2"] > 0.9
+    assert report[ORTHOGONAL].verdict != "supported"
+    for finding in report.findings:
+        if finding.verdict != "not_applicable" and finding.kind == "architecture" and finding.id != FAILURE:
+            assert np.isfinite(finding.twin.value), finding.id
+    if report.results["far/certificate"].rows()[0]["r"] > 0:
+        check_certificate(report)
+    if name not in ("affine_no_ln", "affine_post_ln"):
+        check_plateau(report)
+
+    if CAUSE in FOUND[name] and FOUND[name][CAUSE] == "supported":
+        causal = report[CAUSE].causal
+        grows = {arm: causal[arm] for arm in ("intact", "frozen", "sham")}
+        assert grows == pytest.approx({"intact": 0.0, "frozen": 1.0, "sham": 0.0}, abs=0.1)
+        enough = [norm for norm, value in causal["each norm alone"].items() if value > 0.8]
+        assert enough == ([] if name == "affine_post_ln" else ["ln_final"])
+        cost = causal["cost"]
+        assert cost["frozen"] > cost["in-distribution error intact"]
+    if name == "affine":
+        assert "attenuated, but not erased as information" in report[ERASED].reason
+        assert report[HARDMAX].causal["heads idle far out"]
+        assert set(report[FAILURE].causal["far error / zero predictor"]) == {"intact", "frozen", "trained without"}
+        assert report[FAILURE].verdict != "supported"  # LayerNorm causes the plateau, not the failure
+    if name == "affine_post_ln":
+        assert report[ERASED].verdict != "supported"  # the plateau depends on the context
