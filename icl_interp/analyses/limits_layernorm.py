@@ -123,9 +123,14 @@ def exponents(square: np.ndarray, xs: np.ndarray) -> np.ndarray:
     return np.asarray(np.mean(each, axis=0))
 
 
+def _growth(square: np.ndarray, xs: np.ndarray) -> np.ndarray:
+    """`exponents`, 0 where f decays: a plateau at 0 is a plateau, and leaving it for another is no growth."""
+    return np.maximum(exponents(square, xs), 0.0)
+
+
 def _exponent_gap(arms: Curve) -> Interval:
     frozen, intact = (arms.at(arm=arm, statistic="mean square") for arm in ("frozen", "intact"))
-    return bootstrap(lambda a, b: exponents(a, arms.x) - exponents(b, arms.x), frozen, intact)
+    return bootstrap(lambda a, b: _growth(a, arms.x) - _growth(b, arms.x), frozen, intact)
 
 
 def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
@@ -140,7 +145,7 @@ def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
     inserted = {arm: float(exponents(built.at(arm=arm).mean(0), built.x)) for arm in built.axes["arm"]}
     cost = {arm: float(results["far/cost"].at(arm=arm).mean()) for arm in ("intact", "frozen")}
     each = {name: value for name, value in single.items() if name not in ("intact", "frozen", "sham")}
-    enough = [name for name, value in each.items() if value - single["intact"] > 0.8]
+    enough = [name for name, value in each.items() if value - max(single["intact"], 0.0) > 0.8]
     reason = (
         f"the growth exponent over 1e3 .. 1e5 is {single['intact']:.2f} intact and {single['frozen']:.2f} with every "
         f"norm frozen at the query (sham, context positions only: {single['sham']:.2f}); alone, "

@@ -144,7 +144,7 @@ def judge_hardmax(results: Results, facts: Facts) -> Judgement:
 
 
 def _far_changes(swap: Curve) -> dict[str, float]:
-    """Root mean square change of f for each swap, relative to the larger of f there (a plateau can be near 0) and near."""
+    """Root mean square change of f for each swap, relative to f far out or near: a plateau alone can be close to 0."""
     is_far = np.abs(swap.x) > 1e3
     size = swap.at(arm="intact").mean(0)
     out = {}

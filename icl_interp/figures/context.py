@@ -33,21 +33,26 @@ def context(results: Mapping[str, Result], findings: Sequence[Finding], facts: M
         return None
     info, near = results.get("context/information"), results.get("far/in distribution")
     figure = go.Figure()
-    domains = ((0, 0.6), (0.735, 1)) if isinstance(info, Matrix) else ((0, 1),)
-    place(figure, *domains)
+    left, right = (0, 0.6 if isinstance(info, Matrix) else 1), (0.735, 1)
+    place(figure, left, *([right] if isinstance(info, Matrix) else []))
     held = _spread(figure, curve)
     if isinstance(near, Curve):
         held += _thresholds(figure, near, curve, findings)
     sizes = np.abs(curve.x)
-    low, high = min(held) / 2, max(held) * 2
+    if not held:
+        figure.add_annotation(
+            text="f is the same for every context", xref="x domain", x=0.5, yref="y domain", y=0.5, showarrow=False,
+            font={"size": 13, "color": GREY},
+        )  # fmt: skip
+    low, high = (min(held) / 2, max(held) * 2) if held else (0.1, 1.0)
     figure.update_layout(
         xaxis=log_axis("|x| of the query", float(sizes.min()) / 1.2, float(sizes.max()) * 1.2),
         yaxis=log_axis("spread of f (standard deviation)", low, high, 8),
     )  # fmt: skip
-    panel_title(figure, "How much f differs between contexts and functions", domains[0])
+    panel_title(figure, "How much f differs between contexts and functions", left)
     if isinstance(info, Matrix):
         _information(figure, info)
-        panel_title(figure, f"What f at |x| = {tick(ERASED_AT)} tells", domains[1])
+        panel_title(figure, f"What f at |x| = {tick(ERASED_AT)} tells", right)
     title = "Does the prediction at a far query still depend on the context?"
     finish(figure, title, tested_by("context", findings), 310, l=76, r=24)
     return figure.update_layout(hovermode="closest")
@@ -84,7 +89,7 @@ def _spread(figure: Figure, curve: Curve) -> list[float]:
             x=np.abs(curve.x)[order], y=ROUNDING * size[order], mode="lines", name="rounding of float64", xaxis="x",
             yaxis="y", line={"color": ORANGE, "width": 1}, hoverinfo="skip",
         ))  # fmt: skip
-    return held or [1.0]
+    return held
 
 
 def _thresholds(figure: Figure, near: Curve, curve: Curve, findings: Sequence[Finding]) -> list[float]:

@@ -14,7 +14,8 @@ from icl_interp.provenance import decode
 from icl_interp.results import Curve, Result, Table
 from icl_interp.tasks.distributions import Normal, Uniform
 
-BOUNDED = 100.0  # f is drawn on a linear axis while it stays below this many times its size in distribution
+BOUNDED = 100.0  # without a certificate: f counts as bounded below so many times its size in distribution
+LABELS = 8  # of an axis, in each direction
 
 
 def far_query(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
@@ -31,10 +32,10 @@ def far_query(results: Mapping[str, Result], findings: Sequence[Finding], facts:
     known = {name: value for name, value in known.items() if np.isfinite(value)}
 
     x_axis = Symlog(float(np.abs(xs[xs != 0]).min()))
-    near = np.abs(model[:, (xs >= band[0]) & (xs <= band[1])]) if band else np.abs(model)
-    size = float(near.max()) if near.size and near.max() > 0 else 1.0
-    bounded = float(np.abs(model).max()) <= BOUNDED * size
-    y_axis = np.asarray if bounded else Symlog(10.0 ** np.floor(np.log10(size)))
+    near = (xs >= band[0]) & (xs <= band[1]) if band else np.ones(len(xs), bool)
+    size, true_size = (float(np.abs(curves[:, near]).max(initial=0.0)) for curves in (model, truth))
+    bounded = {"c", "r"} <= set(known) or float(np.abs(model).max()) <= BOUNDED * size
+    y_axis = np.asarray if bounded else Symlog(10.0 ** np.floor(np.log10(max(size, true_size) or 1.0)))
 
     figure = go.Figure()
     _backdrop(figure, band, known, x_axis, y_axis)
@@ -58,9 +59,10 @@ def far_query(results: Mapping[str, Result], findings: Sequence[Finding], facts:
     below = tested_by("far_query", findings)
     if isinstance(y_axis, Symlog):
         top = float(max(np.abs(model).max(), np.abs(truth).max()))
+        every = int(np.ceil(np.log10(top / y_axis.threshold) / LABELS))
         figure.update_yaxes(
             title=f"f(x) (symmetric-log: linear within ±{number(y_axis.threshold)})",
-            range=ranged([-float(y_axis(top)), float(y_axis(top))], 0.02), **y_axis.axis(top),
+            range=ranged([-float(y_axis(top)), float(y_axis(top))], 0.02), **y_axis.axis(top, every),
         )  # fmt: skip
     else:
         held = [float(model.min()), float(model.max())]
@@ -124,7 +126,7 @@ def _predictions(
     start = onset["predicted"] if np.isfinite(onset["predicted"]) else float(np.abs(xs).max()) / 100
     x, y = [], []
     for name, end in (("plateau -", xs[0]), ("plateau +", xs[-1])):
-        if name in known:
+        if name in known and start < abs(end):
             x += [float(np.sign(end) * start), float(end), np.nan]
             y += [known[name], known[name], np.nan]
     if x:

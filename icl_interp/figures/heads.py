@@ -44,8 +44,8 @@ def heads(results: Mapping[str, Result], findings: Sequence[Finding], facts: Map
     right = (0.76 if scored else 0.0, 1.0)
     figure = go.Figure()
     place(figure, *([left] if scored else []), *([right] if paired else []))
-    n_rows = len(delta.axes["head"]) if scored else 4
-    plot = max(280, (22 if n_rows <= 24 else 15) * n_rows + 20)
+    n_rows = len(delta.axes["head"]) if isinstance(delta, Curve) else 4
+    plot = max(280 if scored else 240, (22 if n_rows <= 24 else 15) * n_rows + 20)
     below = tested_by("heads", findings)
     if scored:
         _dumbbells(figure, delta, results, facts)

@@ -73,7 +73,8 @@ def patch(
     sizes = {"layer": model.cfg.n_layers, "token": clean.shape[1], "head": model.cfg.n_heads}
     axes = {name: tuple(range(sizes[name])) for name in ("layer", *by)}
     shape = [sizes[name] for name in axes]
-    names = [patching.utils.get_act_name(activation, layer) for layer in axes["layer"]]
+    part = "attn." if "head" in AXES[activation] else "mlp." if activation in ("pre", "post") else ""
+    names = [f"blocks.{layer}.{part}hook_{activation}" for layer in axes["layer"]]
     check_names(names, model.hook_dict)
     values: list[float] = []
 
@@ -95,19 +96,19 @@ def _put(activation: str, by: tuple[Where, ...], corrupted: Tensor, index: list[
     """`corrupted` with the places of one index (its first entry is the layer) taken from `clean`."""
     places = dict(zip(by, index[1:], strict=True))
     where = (slice(None), *(places.get(name, slice(None)) for name in AXES[activation]))
-    patched = corrupted.clone()
-    patched[where] = clean[where]
-    return patched
+    corrupted[where] = clean[where]
+    return corrupted
 
 
 @contextmanager
 def _prepared(model: HookedTransformer) -> Iterator[None]:
     """Evaluation mode, which TransformerLens insists on, and its progress bar on terminals only."""
-    training, bar = model.training, patching.tqdm
+    training, used = model.training, vars(patching)
+    bar = used["tqdm"]
     model.eval()
-    patching.tqdm = partial(bar, disable=None)
+    used["tqdm"] = partial(bar, disable=None)
     try:
         yield
     finally:
         model.train(training)
-        patching.tqdm = bar
+        used["tqdm"] = bar

@@ -22,6 +22,7 @@ from icl_interp.models.constructions import (
     ORTHOGONAL,
     SATURATES,
     UNIFORM,
+    blind_read_out,
     random_pre_norm,
     scalar_layer,
 )
@@ -251,6 +252,25 @@ def test_which_norm_suffices(measured):
     assert "no norm suffices" in post.reason
     each = post.causal["each norm alone"]
     assert max(each.values()) < 0.2
+
+
+def test_a_decay_to_zero_is_a_plateau_too(measured):
+    """f ~ 1/x far out, since the read-out is blind to the far direction and has no constant: exponent -1 intact."""
+    model = blind_read_out(generator(0, "test/decay"))
+    with torch.no_grad():
+        model.unembed.b_U.zero_()
+    bench = measured(model, CAUSE)
+    finding = bench.judge(CAUSE)
+    assert finding.causal["intact"] == pytest.approx(-1, abs=0.05)
+    assert finding.estimate.value == pytest.approx(finding.causal["frozen"], abs=1e-9)  # not 1 more
+    assert "no norm suffices" in finding.reason
+
+    # Were frozen f to rest at another constant, that would be no growth either.
+    arms = bench.results["far/norm arms"]
+    values = arms.values.copy()
+    values[list(arms.axes["arm"]).index("frozen")] = 1.0
+    results = {**bench.results, "far/norm arms": replace(arms, values=values)}
+    assert verdicts.REGISTRY[CAUSE].judge_results(results, bench.facts).verdict == "contradicted"
 
 
 # ---- causes failure -------------------------------------------------------------------------------------------------

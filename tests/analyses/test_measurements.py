@@ -321,14 +321,14 @@ def test_decay_is_the_slope_of_the_spread():
 
 # ---- information ----------------------------------------------------------------------------------------------------
 
-N_FUNCTIONS, N_CONTEXTS = 40, 5
+N_FUNCTIONS, N_CONTEXTS = 48, 5  # eight functions for each of the six features
 PARAMETERS = torch.randn(N_FUNCTIONS, 2, generator=generator(0, "test/info"), dtype=torch.float64)
 FUNCTION = torch.arange(N_FUNCTIONS).repeat_interleave(N_CONTEXTS)
 NOISE = torch.randn(len(FUNCTION), generator=generator(1, "test/info"), dtype=torch.float64)
 
 
 def r2(target: torch.Tensor, parameters: torch.Tensor | None = None) -> float:
-    features = _products((PARAMETERS if parameters is None else parameters)[FUNCTION])
+    features = _products((PARAMETERS if parameters is None else parameters)[FUNCTION], N_FUNCTIONS)
     residual, total = _cross_validated(features, target, FUNCTION, N_FUNCTIONS)
     means = [v.view(N_FUNCTIONS, -1).mean(1).numpy() for v in (residual, total)]
     values = np.stack([means, means])[:, None]
@@ -352,8 +352,8 @@ def test_cross_validated_r2():
 
 def test_a_constant_holds_no_information():
     """Nor does what rounding leaves of one."""
-    for target in (torch.zeros(200), torch.full((200,), 0.1), 0.1 + 1e-16 * NOISE, 1e4 / 3 + 1e-12 * NOISE):
-        assert r2(target.double()) == 0
+    for target in (0 * NOISE, 0 * NOISE + 0.1, 0.1 + 1e-16 * NOISE, 1e4 / 3 + 1e-12 * NOISE):
+        assert r2(target) == 0
 
 
 def test_noise_of_the_function_is_no_information_about_its_coefficients():
@@ -369,9 +369,10 @@ def test_noise_of_the_function_is_no_information_about_its_coefficients():
     must_fail(check, torch.arange(len(FUNCTION)))  # contexts of one function in training and in test
 
 
-def test_products_are_all_up_to_the_second_degree():
+def test_products_are_all_up_to_the_second_degree_that_functions_allow():
     a, b = PARAMETERS.T
-    found = _products(PARAMETERS)
+    assert torch.equal(_products(PARAMETERS, N_FUNCTIONS - 1), torch.stack([torch.ones_like(a), a, b], 1))
+    found = _products(PARAMETERS, N_FUNCTIONS)
     expected = [torch.ones_like(a), a, b, a * a, a * b, b * b]
     assert all(any(torch.equal(column, e) for column in found.T) for e in expected)
     assert found.shape[1] == 6

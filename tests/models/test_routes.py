@@ -174,3 +174,13 @@ def test_a_bidirectional_context_is_not_remembered():
     model = make("bidirectional")
     with pytest.raises(InputError, match="bidirectional context changes with the query"):
         model.remember(tokens_of(model))
+
+
+def test_a_model_may_change_its_precision_and_its_prompts_length():
+    """What attention keeps between calls must not outlive either."""
+    model = make().float()
+    for dtype, tolerance in (SINGLE, TIGHT, SINGLE):
+        model.to(dtype)
+        for n_tokens in (9, 4, 9):
+            tokens = tokens_of(model, n_tokens)
+            agree(model(tokens), make().float().to(dtype)(tokens), tolerance)
