@@ -55,16 +55,22 @@ def bootstrap(
 
 
 def simultaneous(
-    per_unit: Float[np.ndarray, "unit member"], seed: int = 0, level: float = LEVEL
+    statistic: Callable[..., np.ndarray], *per_unit: np.ndarray, seed: int = 0, level: float = LEVEL
 ) -> tuple[Float[np.ndarray, " member"], Float[np.ndarray, " member"], Float[np.ndarray, " member"]]:
-    """Means of many members with intervals that all hold at once (max-T): (mean, low, high)."""
-    mean = per_unit.mean(0)
-    draws = draw_weights(len(per_unit), seed) @ per_unit
-    spread = draws.std(0)
+    """A statistic of many members with intervals that all hold at once (max-T): (value, low, high).
+
+    Args:
+        statistic: as for `bootstrap`, but returns `(draw, member)`.
+        per_unit: arrays whose first axis runs over the units that are resampled, all of one length.
+    """
+    n = len(per_unit[0])
+    weights = np.concatenate([np.full((1, n), 1 / n), draw_weights(n, seed)])
+    value, *draws = np.asarray(statistic(*(np.tensordot(weights, array, axes=1) for array in per_unit)))
+    spread = np.std(draws, 0)
     # A member that never varies needs no interval and must not divide by zero.
-    ratio = np.abs(draws - mean) / np.where(spread > 0, spread, 1.0)
+    ratio = np.abs(draws - value) / np.where(spread > 0, spread, 1.0)
     t = np.quantile(ratio.max(1), level)
-    return mean, mean - t * spread, mean + t * spread
+    return value, value - t * spread, value + t * spread
 
 
 def slope(log_x: Float[np.ndarray, " point"], log_y: Float[np.ndarray, "*batch point"]) -> np.ndarray:

@@ -101,7 +101,7 @@ def pointwise(data):
 
 
 def far_too_wide(data):
-    return simultaneous(data, level=0.99999)
+    return simultaneous(mean, data, level=0.99999)
 
 
 def check_joint_coverage(intervals):
@@ -117,7 +117,7 @@ def check_joint_coverage(intervals):
 
 
 def test_simultaneous_intervals_hold_at_once():
-    check_joint_coverage(simultaneous)
+    check_joint_coverage(functools.partial(simultaneous, mean))
     must_fail(check_joint_coverage, pointwise)
     must_fail(check_joint_coverage, far_too_wide)
 
@@ -125,7 +125,7 @@ def test_simultaneous_intervals_hold_at_once():
 def test_a_member_that_never_varies_has_no_width():
     data = np.random.default_rng(0).normal(size=(30, 3))
     data[:, 1] = 4.0
-    middle, low, high = simultaneous(data)
+    middle, low, high = simultaneous(mean, data)
     assert middle[1] == pytest.approx(4)
     assert low[1] == pytest.approx(4)
     assert high[1] == pytest.approx(4)
@@ -148,9 +148,9 @@ def test_draws_are_a_function_of_the_seed():
     assert bootstrap(mean, x, seed=1) == bootstrap(mean, x, seed=1)
     assert bootstrap(mean, x, seed=1) != bootstrap(mean, x, seed=2)
     data = x.reshape(5, 5)
-    for a, b in zip(simultaneous(data, seed=1), simultaneous(data, seed=1), strict=True):
+    for a, b in zip(simultaneous(mean, data, seed=1), simultaneous(mean, data, seed=1), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert not np.array_equal(simultaneous(data, seed=1)[1], simultaneous(data, seed=2)[1])
+    assert not np.array_equal(simultaneous(mean, data, seed=1)[1], simultaneous(mean, data, seed=2)[1])
 
 
 def test_a_statistic_may_use_whole_arrays():

@@ -84,8 +84,8 @@ def norm_arms(lab: Lab) -> Curve:
     arms: dict[str, tuple[Prompts, Interventions, Interventions]] = {"intact": (lab.prompts, (), ())}
     if names:
         at_query = lab.frozen.at_query()
-        arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.few, [lab.frozen], ())}
-        # One norm at a time is done on few contexts: there are many norms, and an exponent needs no more.
+        arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.prompts, [lab.frozen], ())}
+        # One norm at a time on few contexts: there are many norms, and an exponent needs no more.
         arms |= {name: (lab.few, (), [at_query.only(name)]) for name in names}
     values = [_growth(lab, *arm) for arm in arms.values()]
     square = lab.by_function(lab.truth(GROWTH).square())
@@ -105,7 +105,7 @@ def counterpart(lab: Lab) -> Curve:
     statistics = ("mean", "mean square", "squared error")
     other = lab.counterpart
     functions = tuple(range(lab.n_functions)) if other else ()
-    values = _growth(other, lab.few) if other else np.zeros((3, 0, len(GROWTH)))
+    values = _growth(other, other.prompts) if other else np.zeros((3, 0, len(GROWTH)))
     return Curve(values, {"statistic": statistics, "function": functions, "x": tuple(GROWTH)})
 
 

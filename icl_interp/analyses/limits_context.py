@@ -243,7 +243,7 @@ register(
             "/ > 0.2",
             supported=(-INF, 0.05), contradicted=(0.2, INF), scale="log",
         ),
-        measurements=(far.intact, far.in_distribution, far.certificate, information, swap),
+        measurements=(far.intact, far.contexts, far.in_distribution, far.certificate, information, swap),
         twin=(far.decades, far.in_distribution),
         judge=judge_erased,
         figures=("context",),

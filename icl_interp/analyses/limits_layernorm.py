@@ -59,7 +59,8 @@ def judge_saturation(results: Results, facts: Facts) -> Judgement:
     estimate = Estimate.of("plateau at +inf", plateau, "f")
     if not r > CONSTANT:
         reason = f"constant output: the read-out after the last LayerNorm admits the value {c:.6g} only (r = {r:.1g})."
-        return Judgement(estimate, reason, "inconclusive")
+        unknown = Estimate("change of f per decade", float("nan"), float("nan"), float("nan"), "r")
+        return Judgement(estimate, reason, "inconclusive", test=unknown)
     change = _change_in_r(ends, r)
     test = Estimate.of("change of f per decade", change, "r")
     closed = np.array([weights["plateau +"], weights["plateau -"]])
@@ -76,7 +77,10 @@ def judge_saturation(results: Results, facts: Facts) -> Judgement:
         verdict, reason = "contradicted", reason + "it does not level off."
     elif change.high <= 0.01 and (not pre_norm or distance.max() <= 0.01):
         verdict = "supported"
-        beside = f"within {distance.max():.2g} r of the closed form" if pre_norm else "no closed form (post-norm)"
+        apart = float(ends[:, -1].std((1, 2)).max())
+        beside = f"within {distance.max():.2g} r of the closed form"
+        if not pre_norm:
+            beside = f"on average over contexts, which differ there by {apart:.2g} (sd; no closed form, post-norm)"
         reason += f"it levels off at {measured[0]:.4f} and {measured[1]:.4f}, {beside}."
     else:
         reason += f"distance to the closed form {distance.max():.2g} r: neither clearly level nor clearly not."
@@ -133,6 +137,11 @@ def _exponent_gap(arms: Curve) -> Interval:
     return bootstrap(lambda a, b: _growth(a, arms.x) - _growth(b, arms.x), frozen, intact)
 
 
+def _plain(exponent: float) -> str:
+    """Two decimals, and no sign on a zero."""
+    return f"{round(exponent, 2) + 0.0:.2f}"
+
+
 def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
     """Does f grow again once the norms' scales are frozen at the query?"""
     arms = results["far/norm arms"]
@@ -147,8 +156,8 @@ def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
     each = {name: value for name, value in single.items() if name not in ("intact", "frozen", "sham")}
     enough = [name for name, value in each.items() if value - max(single["intact"], 0.0) > 0.8]
     reason = (
-        f"the growth exponent over 1e3 .. 1e5 is {single['intact']:.2f} intact and {single['frozen']:.2f} with every "
-        f"norm frozen at the query (sham, context positions only: {single['sham']:.2f}); alone, "
+        f"the growth exponent over 1e3 .. 1e5 is {_plain(single['intact'])} intact and {_plain(single['frozen'])} with "
+        f"every norm frozen at the query (sham, context positions only: {_plain(single['sham'])}); alone, "
         + (f"{', '.join(enough)} suffices." if enough else "no norm suffices.")
     )
     weights, verdict = results["far/certificate"].rows()[0], None
@@ -214,7 +223,10 @@ def judge_causes_failure(results: Results, facts: Facts) -> Judgement:
         "sham": float(_far_error(arms, arm="sham").mean() / zero.mean()),
     }  # fmt: skip
     estimate = Estimate.of("far error, frozen / intact", ratio, "log10")
-    return Judgement(estimate, reason + ".", verdict, SCOPE + f"|x| = {FAR_X:.0e}, paired by function", causal=causal)
+    fresh = (_far_error(results["twin/far/norm arms"], arm=arm) for arm in ("frozen", "intact"))
+    twin = Estimate.of("far error, frozen / intact", _log_ratio(*fresh), "log10")
+    scope = SCOPE + f"|x| = {FAR_X:.0e}, paired by function"
+    return Judgement(estimate, reason + ".", verdict, scope, causal=causal, twin=twin)
 
 
 INF = float("inf")
@@ -268,6 +280,7 @@ register(
             supported=(-INF, 0.0), contradicted=(0.0, INF),
         ),
         measurements=(far.norm_arms, far.counterpart),
+        twin=(far.norm_arms,),
         judge=judge_causes_failure,
         excluded=needs_norm,
         figures=("growth",),

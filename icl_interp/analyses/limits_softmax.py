@@ -14,7 +14,7 @@ from icl_interp.results import Curve, Matrix
 
 CONCENTRATED = 0.05  # delta up to which a pattern counts as its hardmax (total variation distance)
 UNIFORM = 0.105  # entropy deficit up to which a pattern counts as uniform (N_eff / n >= 0.9)
-TARGETS = ("itself", "the first token", "an x", "a y")  # the first of several that fit names the target
+TARGETS = ("itself", "the first token", "an x", "a y", "a pair")  # the first of several that fit names the target
 FAR_CONDITIONS = (-1e5, -1e4, 1e4, 1e5)
 BEYOND = (2, 5, 10, 40)  # resampled lengths, in trained lengths
 INF = float("inf")
@@ -74,7 +74,7 @@ def delta(lab: Lab) -> Curve:
 
     def look(name: str, pattern: torch.Tensor, rows: slice) -> None:
         best = pattern.argmax(-1).numpy()
-        hits = [best == len(kinds) - 1, best == 0, kinds[best] == "x", kinds[best] != "x"]
+        hits = [best == len(kinds) - 1, best == 0, *(kinds[best] == kind for kind in ("x", "y", "xy"))]
         hits[2] = hits[2] & ~hits[0]
         stacked = torch.stack([deltas(pattern), *(torch.from_numpy(h).double() for h in hits)])
         total[name] += stacked.sum(1)

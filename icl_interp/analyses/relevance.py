@@ -19,9 +19,10 @@ def relevance(lab: Lab) -> Matrix:
     """What happens in distribution when a head's pattern is made uniform, and when its output is made its mean.
 
     rise: of the squared error over scored points; movement: squared change of the prediction over its variance (for
-    models that learned nothing, whose error says nothing).
+    models that learned nothing, whose error says nothing); intact: the squared error itself.
     """
     base, truth = lab.predictions()
+    intact = (base - truth).square().mean(1)
     variance = float(base.var())
     values = []
     for head in lab.heads:
@@ -29,12 +30,12 @@ def relevance(lab: Lab) -> Matrix:
         rows = []
         for edit in edits:
             out, _ = lab.predictions(edit)
-            rise = (out - truth).square().mean(1) - (base - truth).square().mean(1)
-            rows.append([lab.by_function(rise), lab.by_function((out - base).square().mean(1) / variance)])
+            parts = ((out - truth).square().mean(1) - intact, (out - base).square().mean(1) / variance, intact)
+            rows.append([lab.by_function(part) for part in parts])
         values.append(rows)
     axes = {
-        "head": labels(lab), "intervention": ("uniform", "mean ablation"), "statistic": ("rise", "movement"),
-        "function": tuple(range(lab.n_functions)),
+        "head": labels(lab), "intervention": ("uniform", "mean ablation"),
+        "statistic": ("rise", "movement", "intact"), "function": tuple(range(lab.n_functions)),
     }  # fmt: skip
     return Matrix(values, axes, note=f"{len(lab.few)} prompts, all scored points")
 
@@ -42,14 +43,18 @@ def relevance(lab: Lab) -> Matrix:
 def relevant(results: Results, facts: Facts) -> list[str]:
     """The heads that matter: the error rises, with an interval above 0, when the head is made uniform or its mean.
 
-    Intervals hold for all heads at once. Where the model has not learned its task an error means nothing, and a head
-    matters if it moves the prediction by more than 1 % of its standard deviation.
+    Intervals hold for all heads at once, and on the logarithm of the error: the rises of a few functions can be a
+    hundred times those of the rest, and a symmetric interval around such a mean reaches below 0. Where the model has
+    not learned its task an error means nothing, and a head matters if it moves the prediction by more than 1 % of its
+    standard deviation.
     """
     result = results["heads/relevance"]
     names = np.array(result.axes["head"])
     if facts["r2"] > LEARNED_R2:
-        rise = result.at(statistic="rise")  # (head, intervention, function)
-        _, low, _ = simultaneous(rise.reshape(-1, rise.shape[-1]).T)
+        rise, intact = (result.at(statistic=s) for s in ("rise", "intact"))  # (head, intervention, function)
+        n_functions = rise.shape[-1]
+        swapped, before = ((rise + intact).reshape(-1, n_functions).T, intact.reshape(-1, n_functions).T)
+        _, low, _ = simultaneous(lambda after, before: np.log(after / before), swapped, before)
         return list(names[(low.reshape(rise.shape[:2]) > 0).any(1)])
     moved = result.at(statistic="movement").mean(-1)
     return list(names[(moved > 1e-4).any(1)])

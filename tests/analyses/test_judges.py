@@ -303,7 +303,11 @@ def check_signs(judge):
         (2.0, 1.5, "contradicted"), (0.5, 2.0, "inconclusive"), (2.0, 0.5, "inconclusive"), (1.0, 2.0, "inconclusive"),
         (1 - 1e-13, None, "inconclusive"), (1 + 1e-13, None, "inconclusive"),
     ):  # fmt: skip
-        results = {"far/norm arms": arms(frozen=frozen), "far/counterpart": other(without)}
+        results = {
+            "far/norm arms": arms(frozen=frozen),
+            "twin/far/norm arms": arms(),
+            "far/counterpart": other(without),
+        }
         assert judge(results).verdict == expected, (frozen, without)
 
 

@@ -34,7 +34,7 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
-from icl_interp.resampling import slope
+from icl_interp.resampling import simultaneous, slope
 from icl_interp.results import Curve, Matrix
 from icl_interp.theory.limits import entropy_deficit_bound
 
@@ -590,18 +590,37 @@ def test_a_head_that_is_not_read_is_not_relevant():
     assert "1.2" not in relevant(results, {"r2": 0.99})
 
 
+def _rises(rise):
+    """Rises of an error of 5, as the measurement stores them."""
+    return np.stack([rise, np.zeros_like(rise), np.full_like(rise, 5.0)], 2)
+
+
+def test_a_head_that_matters_a_lot_to_a_few_functions_is_relevant():
+    """A symmetric interval around the mean of heavy tails reaches below 0; the one on the logarithm does not."""
+    rise = np.random.default_rng(1).normal(size=(12, 2, 40)) * 0.01
+    rise[4] = 5.0
+    rise[4, :, :4] = 1e4
+    axes = {
+        "head": tuple(f"0.{h}" for h in range(12)), "intervention": ("uniform", "mean ablation"),
+        "statistic": ("rise", "movement", "intact"), "function": tuple(range(40)),
+    }  # fmt: skip
+    assert "0.4" in relevant({"heads/relevance": Matrix(_rises(rise), axes)}, {"r2": 0.99})
+    _, low, _ = simultaneous(lambda mean: mean, rise.reshape(24, 40).T)
+    assert low[8] < 0  # what the symmetric interval says
+
+
 def test_relevance_needs_an_interval_above_zero():
     """Of 12 heads that only add noise of either sign, all together pass in 5 % of data sets, not each in 5 %."""
     rng, hits = np.random.default_rng(0), 0
     axes = {
         "head": tuple(f"0.{h}" for h in range(12)), "intervention": ("uniform", "mean ablation"),
-        "statistic": ("rise", "movement"), "function": tuple(range(40)),
+        "statistic": ("rise", "movement", "intact"), "function": tuple(range(40)),
     }  # fmt: skip
     for _ in range(60):
-        noise = Matrix(rng.normal(size=(12, 2, 2, 40)), axes)
+        noise = Matrix(_rises(rng.normal(size=(12, 2, 40))), axes)
         hits += bool(relevant({"heads/relevance": noise}, {"r2": 0.99}))
     assert hits <= 60 * (0.05 + 4 * math.sqrt(0.05 * 0.95 / 60))
-    sure = Matrix(rng.normal(size=(12, 2, 2, 40)) + 3 * (np.arange(12) == 4)[:, None, None, None], axes)
+    sure = Matrix(_rises(rng.normal(size=(12, 2, 40)) + 3 * (np.arange(12) == 4)[:, None, None]), axes)
     assert relevant({"heads/relevance": sure}, {"r2": 0.99}) == ["0.4"]
 
 
@@ -642,7 +661,7 @@ def test_freezing_arms_are_what_they_say():
     at_query = lab.frozen.at_query()
     for arm, prompts, edits in (
         ("intact", lab.prompts, {}), ("frozen", lab.prompts, {"query": [at_query]}),
-        ("sham", lab.few, {"context": [lab.frozen]}), ("ln_final", lab.few, {"query": [at_query.only("ln_final")]}),
+        ("sham", lab.prompts, {"context": [lab.frozen]}), ("ln_final", lab.few, {"query": [at_query.only("ln_final")]}),
     ):  # fmt: skip
         f = lab.sweep(far.GROWTH, prompts=prompts, **edits)
         assert np.allclose(arms.at(arm=arm, statistic="mean square"), lab.by_function(f.square()), rtol=1e-9)
