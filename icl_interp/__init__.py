@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         theory,
     )
     from icl_interp.checkpoints.store import Checkpoint, load
+    from icl_interp.errors import InputError
     from icl_interp.evaluation import evaluate
     from icl_interp.interventions import intervene
     from icl_interp.models.config import HookedTransformerConfig

@@ -27,7 +27,7 @@ app = typer.Typer(
 )
 Out = Annotated[Path | None, typer.Option(help="Where to write; by default a fresh folder under ./icl-interp-out.")]
 # BadParameter -> UsageError -> ClickException. Newer versions of typer carry a copy of click, older ones import it.
-CLICK_ERROR = typer.BadParameter.__mro__[2]
+CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 MARKS = {"supported": "green", "contradicted": "red", "inconclusive": "yellow", "not_applicable": "bright_black"}
 
 
