@@ -39,7 +39,9 @@ def analyze(
     claims: Annotated[str | None, typer.Option(help="Ids of claims, with commas; all by default.")] = None,
     n_prompts: Annotated[int, typer.Option(help="Sample size: functions x 16 contexts.")] = 1024,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
-    counterpart: Annotated[str | None, typer.Option(help="The same model trained without normalisation.")] = None,
+    companion: Annotated[
+        list[str] | None, typer.Option(help="A model that differs in one respect; repeatable.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="Where to run; it must know float64.")] = None,
 ) -> None:
     """Put published claims to the test on a model, and write a report."""
@@ -50,7 +52,7 @@ def analyze(
     from icl_interp import pipeline
 
     report = pipeline.analyze(
-        checkpoint, claims=_listed(claims), n_prompts=n_prompts, seed=seed, counterpart=counterpart, device=device
+        checkpoint, claims=_listed(claims), n_prompts=n_prompts, seed=seed, companions=companion or (), device=device
     )
     _print_report(report)
     report.save(folder, formats)

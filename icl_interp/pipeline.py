@@ -11,7 +11,8 @@ from tqdm.auto import tqdm
 from icl_interp import evaluation
 from icl_interp.analyses import published, verdicts  # noqa: F401  (importing the published claims registers them)
 from icl_interp.analyses.lab import Lab, facts
-from icl_interp.checkpoints import bundled, foreign, store
+from icl_interp.checkpoints import companions as companions_of
+from icl_interp.checkpoints import foreign, store
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
@@ -33,7 +34,7 @@ def analyze(
     n_prompts: int = 1024,
     seed: int = 0,
     encoding: Encoding | str | None = None,
-    counterpart: Any = None,
+    companions: Sequence[Any] = (),
     device: str | None = None,
     progress: bool = True,
 ) -> Report:
@@ -47,8 +48,8 @@ def analyze(
         n_prompts: size of the sample: functions x 16 contexts. Fewer than 256 leave every verdict inconclusive.
         seed: of the sample.
         encoding: "interleaved" or "stacked", where a bare model's width does not tell.
-        counterpart: the same model trained without normalisation, for `limits.layernorm_causes_failure`; a bundled one
-            is found by itself.
+        companions: further checkpoints that differ from this one in a single respect (no normalisation, no attention,
+            another degree, ...), for claims about what that changes; bundled ones are found by themselves.
         device: where to run; it must know float64.
         progress: a progress bar (none where there is no terminal).
 
@@ -69,10 +70,12 @@ def analyze(
     error = evaluation.in_distribution(loaded, loaded.task)
     known = facts(loaded.model, loaded.task, tokens.name_of(loaded.encoding), error)
     known["n_functions"] = n_functions
-    other = _counterpart(counterpart, loaded)
+    beside = _companions(companions, loaded)
+    known["companions"] = {role: other.name for role, other in beside.items()}
+    without_norm = beside.get("no norm")
     lab = Lab(
         loaded.model, loaded.task, loaded.encoding, n_functions=n_functions, n_contexts=N_CONTEXTS, seed=seed,
-        counterpart=other.model if other else None, device=device,
+        counterpart=without_norm.model if without_norm else None, companions=beside, device=device,
     )  # fmt: skip
     results = _measure(lab, [claim for claim in selected if not claim.excluded(known)], progress)
     findings = [claim.judge_results(results, known) for claim in selected]
@@ -81,7 +84,6 @@ def analyze(
         "seconds": time.perf_counter() - started,
         "n_prompts": n_functions * N_CONTEXTS,
         "seed": seed,
-        "counterpart": other.name if other else None,
         "environment": environment(),
     }
     origin = {**loaded.provenance, "name": loaded.name, "step": loaded.step, "run_id": run_id(loaded.config)}
@@ -121,16 +123,18 @@ def _loaded(checkpoint: Any, task: Task | None, encoding: Encoding | str | None)
     return Checkpoint(model, task, encoding, config, provenance={"name": "bare model"})
 
 
-def _counterpart(given: Any, loaded: Checkpoint) -> Checkpoint | None:
-    """The model trained without normalisation: the one given, else a bundled one of the same architecture and task."""
-    if given is not None:
-        other = _loaded(given, loaded.task, loaded.encoding)
-        if other.model.cfg.normalization_type is not None:
+def _companions(given: Sequence[Any], loaded: Checkpoint) -> dict[str, Checkpoint]:
+    """Companions by role: bundled ones, and in front of them those that were given."""
+    run = encode(loaded.config)
+    found = {role: store.load(name) for role, name in companions_of.of(run).items()}
+    for source in [given] if isinstance(given, (str, Path, Checkpoint)) else given:
+        stored = isinstance(source, (str, Path, Checkpoint))
+        other = store.load(source) if stored else _loaded(source, loaded.task, loaded.encoding)
+        role = companions_of.relation(run, encode(other.config))
+        if role is None:
             raise InputError(
-                f"the counterpart must have no normalisation, but it has {other.model.cfg.normalization_type}"
+                f"a companion differs from the model in one respect, but {other.name} and {loaded.name} differ in none "
+                f"or in several; roles are: {', '.join(companions_of.ROLES)}"
             )
-        return other
-    if loaded.model.cfg.normalization_type is None:
-        return None
-    name = bundled.without_norm(encode(loaded.config))
-    return store.load(name) if name else None
+        found[role] = other
+    return found

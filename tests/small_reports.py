@@ -20,7 +20,7 @@ def _analyzed(norm: bool) -> Report:
     if not norm:
         return pipeline.analyze(bare, n_prompts=256, progress=False)
     return pipeline.analyze(
-        checkpoint(model=SIZES, task={"degrees": [1]}), n_prompts=256, counterpart=bare, progress=False
+        checkpoint(model=SIZES, task={"degrees": [1]}), n_prompts=256, companions=[bare], progress=False
     )
 
 

@@ -133,8 +133,8 @@ def test_bad_input():
         icl_interp.analyze(model, task=TASK, n_prompts=8)
     with pytest.raises(InputError, match="n_ctx=16 tokens is too short"):
         icl_interp.analyze(model, task=TASK.with_points(20))
-    with pytest.raises(InputError, match="must have no normalisation"):
-        icl_interp.analyze(model, task=TASK, counterpart=model)
+    with pytest.raises(InputError, match="differs from the model in one respect"):
+        icl_interp.analyze(model, task=TASK, companions=[model])
     with pytest.raises(InputError, match="analyze takes"):
         icl_interp.analyze(3.0)
 
@@ -142,7 +142,7 @@ def test_bad_input():
 def test_counterpart_is_measured():
     model, bare = HookedTransformer(config()).eval(), HookedTransformer(config(normalization_type=None)).eval()
     claims = ("limits.layernorm_causes_failure",)
-    report = icl_interp.analyze(model, task=TASK, claims=claims, counterpart=bare, **QUICK)
+    report = icl_interp.analyze(model, task=TASK, claims=claims, companions=[bare], **QUICK)
     assert "trained without" in report.findings[0].causal["far error / zero predictor"]
     alone = icl_interp.analyze(model, task=TASK, claims=claims, **QUICK)
     assert "trained without" not in alone.findings[0].causal["far error / zero predictor"]

@@ -6,7 +6,7 @@ position so that no label follows the far x. Contexts are as long as in training
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.analyses.verdicts import Measurement
+from icl_interp.checkpoints import store
+from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.interventions import AblateHeads, At, FreezeNorms, Intervention, intervene
 from icl_interp.models.tokens import Encoding
@@ -44,6 +46,7 @@ class Lab:
         n_contexts: contexts of each function.
         seed: of the sample, of fresh twins and of every random draw.
         counterpart: a model trained like this one but without normalisation, where there is one.
+        companions: checkpoints that differ from this model in one respect, by role (`checkpoints.companions`).
         device: where models run; it must know float64. Results come back to the CPU.
     """
 
@@ -57,6 +60,7 @@ class Lab:
         n_contexts: int = 16,
         seed: int = 0,
         counterpart: HookedTransformer | None = None,
+        companions: Mapping[str, Checkpoint] | None = None,
         device: str | None = None,
     ):
         if n_functions < 2 or n_contexts < 2:
@@ -71,7 +75,7 @@ class Lab:
         self.prompts: Prompts = task.sample(
             n_functions, generator(seed, "lab/prompts"), n_contexts=n_contexts, dtype=torch.float64
         )
-        self.counterpart_model = counterpart
+        self.counterpart_model, self.companions = counterpart, dict(companions or {})
         self._results: dict[str, Result] = {}
         self._contexts: dict[int | None, Any] = {}
         self._key: int | None = None
@@ -114,6 +118,10 @@ class Lab:
             "device": self.device,
         }
         return Lab(self.counterpart_model, self.task, self.encoding, **sizes)
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """The model's prediction of every point, in its own float32: what `evaluation` asks of any predictor."""
+        return store.predict(self.single, self.encoding, prompts)
 
     @cached_property
     def few(self) -> Prompts:

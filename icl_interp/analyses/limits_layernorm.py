@@ -216,7 +216,7 @@ def judge_causes_failure(results: Results, facts: Facts) -> Judgement:
         if _sign(second) != _sign(ratio):
             verdict, reason = "inconclusive", reason + ": the two ways of removing the norm do not agree"
     else:
-        reason += "; no model trained without normalisation was at hand (pass counterpart=)"
+        reason += "; no model trained without normalisation was at hand (pass companions=)"
     causal = {
         "intervention": "freeze every norm's scale at the query position; train without normalisation",
         "effect": ratio.value, "far error / zero predictor": relative,

@@ -41,21 +41,3 @@ def config(name: str) -> dict[str, Any]:
 def provenance(name: str) -> dict[str, Any]:
     """Where a bundled model came from, and its in-distribution error."""
     return json.loads((folder(name) / "provenance.json").read_text())
-
-
-def without_norm(run: dict[str, Any]) -> str | None:
-    """The bundled model that differs from this config in having no normalisation, if there is one.
-
-    Both must be trained on the same task with the same architecture otherwise; training settings may differ.
-    """
-    ignored = ("normalization_type", "norm_position", "init_std")
-
-    def key(data: dict[str, Any]) -> tuple[Any, ...]:
-        model = {name: value for name, value in data["model"].items() if name not in ignored}
-        return model, data["task"], data["encoding"]
-
-    for name in names():
-        other = config(name)
-        if other["model"]["normalization_type"] is None and key(other) == key(run):
-            return name
-    return None

@@ -1,0 +1,69 @@
+"""Companions: what two configs differ in, and which bundled models stand beside which."""
+
+import copy
+
+import pytest
+from helpers import must_fail
+
+from icl_interp.checkpoints import bundled, companions
+from icl_interp.checkpoints.companions import relation
+
+RUN = bundled.config("affine")
+
+
+def changed(**changes):
+    run = copy.deepcopy(RUN)
+    for key, value in changes.items():
+        part, name = key.split("__")
+        run[part][name] = value
+    return run
+
+
+def law(a, low=None):
+    return {"kind": "Uniform", "low": -a if low is None else low, "high": a}
+
+
+@pytest.mark.parametrize(
+    ("changes", "role"),
+    [
+        ({"model__normalization_type": None}, "no norm"),
+        ({"model__normalization_type": None, "model__init_std": 0.1}, "no norm"),
+        ({"model__norm_position": "post"}, "post-norm"),
+        ({"model__normalization_type": "RMS"}, None),
+        ({"model__attn_only": True}, "attention only"),
+        ({"model__mlp_only": True}, "MLP only"),
+        ({"model__d_model": 128, "model__d_head": 32, "model__d_mlp": 512}, "wider"),
+        ({"model__d_model": 32, "model__d_head": 8, "model__d_mlp": 128}, "narrower"),
+        ({"model__n_layers": 2}, None),
+        ({"task__degrees": [1, 3]}, "degrees 1,3"),
+        ({"task__inputs": law(5), "task__coefficients": law(5)}, "interval 5"),
+        ({"task__inputs": law(5), "task__coefficients": law(10)}, None),
+        ({"task__inputs": law(5, 0), "task__coefficients": law(5, 0)}, None),
+        ({"training__seed": 7}, "another seed"),
+        ({"training__steps": 7}, None),
+        ({"model__attn_only": True, "task__degrees": [3]}, None),
+        ({"task__n_points": 10}, None),
+    ],
+)
+def test_the_role_says_what_differs(changes, role):
+    assert relation(RUN, changed(**changes)) == role
+
+
+def check_both_ways(relation):
+    bare = changed(model__normalization_type=None)
+    assert (relation(RUN, bare), relation(bare, RUN)) == ("no norm", "with norm")
+    attention = changed(model__attn_only=True)
+    assert (relation(RUN, attention), relation(attention, RUN)) == ("attention only", "with MLP")
+
+
+def test_roles_have_a_direction():
+    check_both_ways(relation)
+    must_fail(check_both_ways, lambda a, b: relation(b, a))
+
+
+def test_bundled_companions_are_what_they_are_called():
+    found = companions.of(RUN)
+    assert "affine" not in found.values()
+    assert bundled.config(found["no norm"])["model"]["normalization_type"] is None
+    assert bundled.config(found["attention only"])["model"]["attn_only"]
+    assert companions.of(changed(model__n_layers=7)) == {}
