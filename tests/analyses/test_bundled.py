@@ -96,8 +96,8 @@ FOUND = {
 }  # fmt: skip
 
 
-def test_every_bundled_model_is_expected():
-    assert set(FOUND) == set(bundled.names())
+def test_the_models_of_the_readme_are_bundled():
+    assert set(FOUND) <= set(bundled.names())
 
 
 @pytest.mark.slow
