@@ -76,7 +76,7 @@ class FreezeNorms(Intervention):
                 raise unknown("norm", name, model.norms)
         wanted = list(norms or model.norms)
         if not wanted:
-            raise InputError("this model has no normalisation to freeze")
+            raise InputError(f"{model.cfg.no_scale} to freeze")
         with torch.no_grad():
             _, cache = model.run_with_cache(tokens, names_filter=[f"{name}.hook_scale" for name in wanted])
         return cls({name: cache[f"{name}.hook_scale"].mean(0) for name in wanted})

@@ -133,7 +133,8 @@ def cost(lab: Lab) -> Matrix:
 def certificate(lab: Lab) -> Table:
     """What the weights alone say: outputs lie in [c - r, c + r], and the plateaus of a pre-norm model.
 
-    NaN where a formula does not apply: no final norm, a read-in that centring removes, more than one block post-norm.
+    NaN where a formula does not apply: no final norm, a read-in that centring removes or `embed_bound` bounds, more
+    than one block post-norm.
     """
     model, cfg = lab.model, lab.model.cfg
     c = r = above = below = onset = float("nan")
@@ -145,7 +146,8 @@ def certificate(lab: Lab) -> Table:
         read_out = (model.unembed.W_U[:, 0], gain, bias, model.unembed.b_U[0])
         c, r = map(float, theory.output_certificate(*read_out))
         read_in = model.embed.W_E[0]
-        if cfg.norm_position == "pre" and _centred_size(read_in) > 1e-9 * float(read_in.norm()):
+        grows = cfg.norm_position == "pre" and cfg.embed_bound is None
+        if grows and _centred_size(read_in) > 1e-9 * float(read_in.norm()):
             above, below = map(float, theory.plateau(read_in, *read_out))
             onset = predicted_onset(lab)
     return Table({"c": [c], "r": [r], "plateau +": [above], "plateau -": [below], "onset": [onset]})

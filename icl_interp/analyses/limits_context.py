@@ -229,6 +229,8 @@ def judge_linear(results: Results, facts: Facts) -> Judgement:
 def _without_norm(facts: Facts) -> str | None:
     if facts["config"]["normalization_type"] is not None:
         return "the model normalises; the claim is about models without"
+    if facts["config"].get("embed_bound") is not None:
+        return "tokens are read in as bounded vectors (embed_bound): nothing grows along a line"
     return None
 
 

@@ -19,7 +19,16 @@ def needs_norm(facts: Facts) -> str | None:
         return "the model has no normalisation"
     if kind == "RMS":
         return "the model normalises by the root mean square, which does not centre; the claim is about LayerNorm"
+    if kind == "Tanh":
+        return "the model squashes by tanh and divides by no scale; the claim is about LayerNorm"
     return None
+
+
+def needs_growth(facts: Facts) -> str | None:
+    """Why LayerNorm cannot be what a far query meets first."""
+    if facts["config"].get("embed_bound") is None:
+        return needs_norm(facts)
+    return needs_norm(facts) or "tokens are read in as bounded vectors (embed_bound): no LayerNorm sees the query grow"
 
 
 # ---- saturation -----------------------------------------------------------------------------------------------------
@@ -245,7 +254,7 @@ register(
         measurements=(far.certificate, far.ends, far.intact, far.contexts, far.norm_scales),
         twin=(far.ends, far.certificate),
         judge=judge_saturation,
-        excluded=needs_norm,
+        excluded=needs_growth,
         figures=("far_query",),
     )
 )  # fmt: skip

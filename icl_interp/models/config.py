@@ -7,7 +7,9 @@ from typing import Literal, get_args
 from icl_interp.errors import InputError, unknown
 
 ActivationName = Literal["gelu", "gelu_new", "relu"]
-ScoreName = Literal["softmax", "hardmax", "linear"]
+ScoreName = Literal["softmax", "scaled_softmax", "sigmoid", "relu", "entmax", "hardmax", "linear"]
+# Score functions whose weights over the keys a query sees add up to 1.
+DISTRIBUTIONS = ("softmax", "scaled_softmax", "entmax", "hardmax")
 
 
 @dataclass(frozen=True)
@@ -24,15 +26,20 @@ class HookedTransformerConfig:
         d_in: numbers in a token.
         d_out: numbers predicted at a token.
         act_fn: "gelu" (erf), "gelu_new" (tanh) or "relu".
-        normalization_type: "LN", "LNPre" (no affine part), "RMS" (gain only) or None.
+        normalization_type: "LN", "LNPre" (no affine part), "RMS" (gain only), "Tanh" (no statistics: tanh(alpha x) with
+            a learned alpha a norm, gain and bias) or None.
         norm_position: "pre" (x += f(norm(x)), a final norm) or "post" (x = norm(x + f(x)), no final norm).
         attn_only: no MLP. mlp_only: no attention.
         positional_embedding_type: "standard" (learned) or "none".
         use_attn_scale: divide scores by sqrt(d_head).
         attention_dir: "causal" or "bidirectional".
-        score_fn: what turns scores into a pattern: "softmax", "hardmax" (one-hot at the arg max) or "linear".
+        score_fn: what turns scores into a pattern: "softmax", "scaled_softmax" (of scores times log n, with n visible
+            keys), "entmax" (of order 1.5: exact zeros), "sigmoid" (of scores minus log n), "relu" (divided by n),
+            "hardmax" (one-hot at the arg max) or "linear"; see `models.scores`.
         score_norm: what linear scores are divided by: "visible" keys, "labelled" examples (the visible keys but the
             query's own column; for stacked prompts), or None.
+        embed_bound: tokens are read in as v b / sqrt(b^2 + |v|^2) with v = token W_E + b_E and this b, so that no
+            vector is longer than b; None reads v itself.
         eps: added to the variance under the norm's root.
         init_std: standard deviation of fresh weight matrices; biases start at 0.
     """
@@ -46,7 +53,7 @@ class HookedTransformerConfig:
     d_in: int = 1
     d_out: int = 1
     act_fn: ActivationName = "gelu"
-    normalization_type: Literal["LN", "LNPre", "RMS"] | None = "LN"
+    normalization_type: Literal["LN", "LNPre", "RMS", "Tanh"] | None = "LN"
     norm_position: Literal["pre", "post"] = "pre"
     attn_only: bool = False
     mlp_only: bool = False
@@ -55,6 +62,7 @@ class HookedTransformerConfig:
     attention_dir: Literal["causal", "bidirectional"] = "causal"
     score_fn: ScoreName = "softmax"
     score_norm: Literal["visible", "labelled"] | None = None
+    embed_bound: float | None = None
     eps: float = 1e-5
     init_std: float = 0.02
 
@@ -82,9 +90,18 @@ class HookedTransformerConfig:
                 raise InputError(f"{field.name} must be a number from 0 up (1.0e-5 in YAML), but got {value!r}")
         if self.attn_only and self.mlp_only:
             raise InputError("attn_only and mlp_only exclude each other: a block would have nothing left")
+        if self.mlp_only and self.score_fn not in ("softmax", "hardmax", "linear"):
+            raise InputError(f"score_fn={self.score_fn!r} needs attention, but mlp_only leaves none")
         if self.score_norm and self.score_fn != "linear":
+            why = "weights add up to 1" if self.weights_add_up else "brings its own"
+            raise InputError(f"score_norm={self.score_norm!r} is for score_fn='linear'; {self.score_fn} {why}")
+        bound = self.embed_bound
+        if bound is not None and (
+            not isinstance(bound, (int, float)) or isinstance(bound, bool) or not 0 < bound < math.inf
+        ):
             raise InputError(
-                f"score_norm={self.score_norm!r} is for score_fn='linear'; {self.score_fn} weights add up to 1"
+                f"embed_bound must be a positive number, or null for none, but got {bound!r}: give the longest vector "
+                "that a token may be read in as"
             )
         if self.norm_position == "post" and self.normalization_type is None:
             raise InputError("norm_position='post' needs a normalization_type; without a norm use 'pre'")
@@ -93,6 +110,18 @@ class HookedTransformerConfig:
         value = getattr(self, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise InputError(f"{name} must be a whole number from 1 up, but got {value!r}")
+
+    @property
+    def weights_add_up(self) -> bool:
+        """Whether a query's attention weights are a distribution over the keys it sees."""
+        return self.score_fn in DISTRIBUTIONS
+
+    @property
+    def no_scale(self) -> str | None:
+        """Why this model divides by no scale; None where it does."""
+        if self.normalization_type == "Tanh":
+            return "this model's Tanh norms squash each coordinate by itself and divide by no scale"
+        return None if self.normalization_type else "this model has no normalisation"
 
     @property
     def device(self) -> str:

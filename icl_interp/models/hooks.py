@@ -54,6 +54,11 @@ class NumericCache(ActivationCache):
                 f"{name} needs a residual stream that is the sum of its components, but this model normalises after "
                 "each sublayer (norm_position='post'); read hook_resid_mid and hook_resid_post instead"
             )
+        if name == "apply_ln_to_stack" and object.__getattribute__(self, "model").cfg.normalization_type == "Tanh":
+            raise InputError(
+                "apply_ln_to_stack divides components by the norm's scale, but this model's Tanh norms have none and "
+                "do not act on each component by itself; read the components without apply_ln"
+            )
         if name in _OF_HEADS and object.__getattribute__(self, "model").cfg.mlp_only:
             raise InputError(f"{name} needs attention heads, but this model has none (mlp_only)")
         return super().__getattribute__(name)

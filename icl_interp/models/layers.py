@@ -46,6 +46,32 @@ class Norm(nn.Module):
         return self.hook_out(out)
 
 
+class TanhNorm(nn.Module):
+    """gain * tanh(alpha x) + bias with one learned alpha: bounds the stream as a norm does, without any statistics.
+
+    There is no scale that a token's vector is divided by, hence no `hook_scale`, and nothing for an analysis of scales
+    to read or freeze. `hook_normalized` is tanh(alpha x), `hook_out` follows the gain and bias. Source: Zhu, Chen, He,
+    LeCun & Liu (2025), *Transformers without normalization* (their DyT), alpha starting at 0.5.
+    """
+
+    def __init__(self, cfg: HookedTransformerConfig):
+        super().__init__()
+        self.alpha = nn.Parameter(torch.tensor(0.5))
+        self.w = nn.Parameter(torch.ones(cfg.d_model))
+        self.b = nn.Parameter(torch.zeros(cfg.d_model))
+        self.hook_normalized = HookPoint()
+        self.hook_out = HookPoint()
+
+    def forward(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_model"]:
+        """Squash each coordinate."""
+        return self.hook_out(self.hook_normalized((self.alpha * x).tanh()) * self.w + self.b)
+
+
+def make_norm(cfg: HookedTransformerConfig) -> nn.Module:
+    """The norm that the config asks for."""
+    return TanhNorm(cfg) if cfg.normalization_type == "Tanh" else Norm(cfg)
+
+
 class MLP(nn.Module):
     """One hidden layer: act(x W_in + b_in) W_out + b_out."""
 

@@ -15,7 +15,7 @@ from icl_interp.models import weights
 from icl_interp.models.attention import Attention, KeysValues
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.hooks import FactoredMatrix, HookedRootModule, HookPoint, NumericCache, at, check_names, listened
-from icl_interp.models.layers import MLP, Norm
+from icl_interp.models.layers import MLP, Norm, make_norm
 from icl_interp.provenance import build, generator, read_json
 
 Tokens = Float[Tensor, "batch token d_in"]
@@ -24,16 +24,26 @@ Kept = Float[Tensor, "batch query d_model"]  # the stream at the tokens somebody
 
 
 class Embed(nn.Module):
-    """Read-in: tokens W_E + b_E."""
+    """Read-in: v = tokens W_E + b_E, or v b / sqrt(b^2 + |v|^2) where `embed_bound` b is set.
+
+    Of the ways to keep |v| below b this one has a derivative everywhere and maps no two vectors to one (a clip at b
+    would give every far query of a direction the same vector, so that nothing after it could be measured). For |v| well
+    below b it is the identity up to a factor 1 - |v|^2 / (2 b^2).
+    """
 
     def __init__(self, cfg: HookedTransformerConfig):
         super().__init__()
+        self.bound = cfg.embed_bound
         self.W_E = nn.Parameter(torch.empty(cfg.d_in, cfg.d_model))
         self.b_E = nn.Parameter(torch.zeros(cfg.d_model))
 
     def forward(self, tokens: Tokens) -> Stream:
         """Each token's vector."""
-        return F.linear(tokens, self.W_E.T, self.b_E)
+        v = F.linear(tokens, self.W_E.T, self.b_E)
+        if self.bound is None:
+            return v
+        # As 1 / sqrt(1 + |v / b|^2), whose square does not overflow before |v| itself is out of all proportion.
+        return v * (1 + (v / self.bound).square().sum(-1, keepdim=True)).rsqrt()
 
 
 class PosEmbed(nn.Module):
@@ -70,9 +80,9 @@ class Block(nn.Module):
             self.mlp = MLP(cfg)
             self.hook_mlp_out = HookPoint()
         if cfg.normalization_type and not cfg.mlp_only:
-            self.ln1 = Norm(cfg)
+            self.ln1 = make_norm(cfg)
         if cfg.normalization_type and not cfg.attn_only:
-            self.ln2 = Norm(cfg)
+            self.ln2 = make_norm(cfg)
         self.hook_resid_pre, self.hook_resid_mid, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
 
     def forward(self, stream: Stream, rows: slice | None = None, memory: list[KeysValues] | None = None) -> Kept:
@@ -128,7 +138,7 @@ class HookedTransformer(HookedRootModule):
             self.hook_pos_embed = HookPoint()
         self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.n_layers))
         if cfg.normalization_type and cfg.norm_position == "pre":
-            self.ln_final = Norm(cfg)
+            self.ln_final = make_norm(cfg)
         self.unembed = Unembed(cfg)
         with torch.no_grad():
             for name, parameter in self.named_parameters():
@@ -273,7 +283,7 @@ class HookedTransformer(HookedRootModule):
 
     @property
     def norms(self) -> dict[str, Norm]:
-        """Every norm by its name, in the order the stream meets them."""
+        """Every norm that divides by a scale (so no Tanh norm) by its name, in the order the stream meets them."""
         return {name: module for name, module in self.named_modules() if isinstance(module, Norm)}
 
     @classmethod

@@ -81,6 +81,8 @@ class AttentionEntropy(Probe):
             return "this model has no attention"
         if model.cfg.score_fn == "linear":
             return "linear scores are no distribution over keys (they can be negative), so they have no entropy"
+        if not model.cfg.weights_add_up:
+            return f"{model.cfg.score_fn} weights need not add up to 1, so they are no distribution and have no entropy"
         return None
 
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:

@@ -19,7 +19,6 @@ from icl_interp.prompts import Prompts
 from icl_interp.reductions import Extremes, Moments
 from icl_interp.results import Curve, Matrix, Result
 
-_NO_NORM = "this model has no normalisation"
 SIGNS = (-1, 1)
 # Of log |x|: small enough that a central difference is exact to 1e-7, large enough for float64 not to round it away.
 LOG_STEP = 1e-4
@@ -38,8 +37,8 @@ class LayerNormScale(Probe):
     name: ClassVar[str] = "layernorm_scale"
 
     def refusal(self, model: HookedTransformer) -> str | None:
-        """Models without a norm."""
-        return None if model.norms else _NO_NORM
+        """Models without a norm that divides by a scale."""
+        return model.cfg.no_scale
 
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
         """One at every norm's scale."""
@@ -96,8 +95,8 @@ def layernorm_scale_by_magnitude(
             with several coordinates (it has no direction).
     """
     model, encoding = resolve(model, encoding)
-    if not model.norms:
-        raise InputError(_NO_NORM)
+    if model.cfg.no_scale:
+        raise InputError(model.cfg.no_scale)
     sizes = torch.tensor(list(magnitudes), dtype=torch.float64)
     if not len(sizes) or not (sizes.isfinite() & (sizes > 0)).all():
         raise InputError(f"magnitudes must be positive numbers, but got {list(magnitudes)}")
