@@ -31,15 +31,16 @@ def scaled_softmax(scores: Scores) -> Scores:
     """softmax(s log n) with n visible keys: the sharpness grows with n, so that weights need not disperse.
 
     Plain softmax of scores within a range R gives no key more than e^R / n. Here the same scores give up to n^R / n.
-    Source: Chiang & Cholak (2022), section 5.3, a factor log n; Nakanishi (2025), *Scalable-Softmax*, makes it s log n
-    with a learned s for each head. No s here: a head's W_Q can take any multiple of itself, so s would add nothing to
-    what the model can compute, and the state dict stays that of softmax.
+    Source: Chiang & Cholak (2022), *Overcoming a theoretical limitation of self-attention*, a factor log n; Nakanishi
+    (2025), *Scalable-Softmax is superior for attention*, makes it s log n with a learned s for each head. No s here: a
+    head's W_Q and b_Q can take any multiple of themselves, so s would add nothing to what the model can compute, and
+    the state dict stays that of softmax.
 
     >>> scaled_softmax(torch.tensor([[1.0, 0.0, 0.0, -math.inf]]))  # e^(log 3) = 3
     tensor([[0.6000, 0.2000, 0.2000, 0.0000]])
     """
     # A single key weighs 1 whatever its factor; log 1 = 0 would make NaN of a hidden key's -inf.
-    return (scores * visible_keys(scores).clamp(min=2).log().to(scores)).softmax(-1)
+    return (scores * visible_keys(scores).clamp(min=2).to(scores).log()).softmax(-1)
 
 
 def sigmoid(scores: Scores) -> Scores:
@@ -51,7 +52,7 @@ def sigmoid(scores: Scores) -> Scores:
     >>> sigmoid(torch.tensor([[0.0, 0.0, 0.0, -math.inf]]))
     tensor([[0.2500, 0.2500, 0.2500, 0.0000]])
     """
-    return (scores - visible_keys(scores).clamp(min=1).log().to(scores)).sigmoid()
+    return (scores - visible_keys(scores).clamp(min=1).to(scores).log()).sigmoid()
 
 
 def relu(scores: Scores) -> Scores:
