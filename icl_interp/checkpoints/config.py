@@ -9,7 +9,7 @@ from icl_interp.errors import InputError, unknown
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.provenance import build, decode
-from icl_interp.tasks import functions
+from icl_interp.tasks import functions, regression
 from icl_interp.tasks.base import Task
 
 SCHEMA = "icl_interp.config/1"
@@ -111,7 +111,7 @@ class RunConfig:
             self.task.with_degrees(stage)  # refuses what are no degrees
 
 
-_KINDS: dict[str, type] = {**functions.KINDS}
+_KINDS: dict[str, type] = {**functions.KINDS, **regression.KINDS}
 _TASKS = [name for name, cls in _KINDS.items() if issubclass(cls, Task)]
 _SECTIONS: dict[str, type] = {"model": HookedTransformerConfig, "training": TrainingConfig, "curriculum": Curriculum}
 

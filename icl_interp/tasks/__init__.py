@@ -3,5 +3,16 @@
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform
 from icl_interp.tasks.functions import Continuous, Polynomial
+from icl_interp.tasks.regression import Exponential, LinearRegression, LogNormal
 
-__all__ = ["Continuous", "Distribution", "Normal", "Polynomial", "Task", "Uniform"]
+__all__ = [
+    "Continuous",
+    "Distribution",
+    "Exponential",
+    "LinearRegression",
+    "LogNormal",
+    "Normal",
+    "Polynomial",
+    "Task",
+    "Uniform",
+]

@@ -1,0 +1,290 @@
+"""Linear regression in context: y = <w, x>, with every shift that the study `linear_attention` asks about."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from icl_interp.errors import InputError
+from icl_interp.prompts import Prompts
+from icl_interp.tasks.base import Task
+from icl_interp.tasks.distributions import Distribution, Normal, Uniform
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """The exponential law with this mean.
+
+    >>> moment(Exponential(), 3)
+    6.0
+    """
+
+    mean: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.mean < math.inf:
+            raise InputError(f"Exponential needs a positive, finite mean, but got {self.mean}")
+
+    def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
+        """Independent draws of the given shape."""
+        return torch.empty(shape, dtype=dtype).exponential_(generator=generator) * self.mean
+
+
+@dataclass(frozen=True)
+class LogNormal:
+    """median * e^(std z) with z ~ N(0, 1).
+
+    >>> moment(LogNormal(std=1.0), 2) == math.exp(2)
+    True
+    """
+
+    std: float
+    median: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (0 < self.std < math.inf and 0 < self.median < math.inf):
+            raise InputError(
+                f"LogNormal needs a positive, finite std and median, but got std={self.std}, median={self.median}"
+            )
+
+    def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
+        """Independent draws of the given shape."""
+        return torch.exp(torch.randn(shape, generator=generator, dtype=dtype) * self.std) * self.median
+
+
+PositiveLaw = Exponential | LogNormal | Uniform
+STANDARD = Normal(1.0)
+Vector = tuple[float, ...]
+Rows = tuple[tuple[float, ...], ...]
+
+
+def moment(law: PositiveLaw, order: int) -> float:
+    """E[v^order] of a draw v: what the theory of random covariances needs of its law."""
+    match law:
+        case Exponential(mean):
+            return math.factorial(order) * mean**order
+        case LogNormal(std, median):
+            return median**order * math.exp((order * std) ** 2 / 2)
+        case Uniform(low, high):
+            return (high ** (order + 1) - low ** (order + 1)) / ((order + 1) * (high - low))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearRegression(Task):
+    """y = <w, x> + noise with x ~ N(0, Lambda) and w ~ N(0, I): w is new in each function, x and noise in each prompt.
+
+    Source: Zhang, Frei & Bartlett (2023), sections 3 and 4; the orthant, Garg et al. (2022), as Wu's slides cite it. A
+    prompt of n_points points has the paper's N (in training) or M (at test) = n_points - 1 labelled examples.
+
+    Attributes:
+        n_dims: d, coordinates of x and of w.
+        covariance: Lambda. None is the identity; d numbers are its diagonal, d rows the whole matrix; a positive law,
+            for example Exponential(1), draws a fresh diagonal for every prompt.
+        covariance_scale: c, Lambda is multiplied by it: c = 1, 4, 9 in the paper's figure.
+        inputs: the law of each coordinate of Lambda^(-1/2) x; the theory is about Normal(1).
+        weights: the law of each coordinate of w, or d numbers: then every function is that one.
+        noise_std: standard deviation of the noise of every label, the query's too.
+        query: what the last x is, where that differs from the others: a law of each of its coordinates (Lambda then
+            has no part in it), or d numbers.
+        single_orthant: each prompt has its own random signs, which every x but the query takes on.
+
+    >>> from icl_interp.provenance import generator
+    >>> task = LinearRegression(n_dims=3, covariance=Exponential(1), n_points=11)
+    >>> prompts = task.sample(4, generator(0, "doc"), n_contexts=2)
+    >>> prompts.xs.shape, prompts.parameters.shape
+    (torch.Size([8, 11, 3]), torch.Size([8, 3]))
+    """
+
+    n_dims: int
+    inputs: Distribution = STANDARD
+    covariance: Vector | Rows | PositiveLaw | None = None
+    covariance_scale: float = 1.0
+    weights: Distribution | Vector = STANDARD
+    noise_std: float = 0.0
+    query: Distribution | Vector | None = None
+    single_orthant: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.n_dims, int) or self.n_dims < 1:
+            raise InputError(f"n_dims must be a whole number from 1 up, but got {self.n_dims!r}")
+        if not (isinstance(self.covariance_scale, (int, float)) and 0 < self.covariance_scale < math.inf):
+            raise InputError(f"covariance_scale must be a positive number, but got {self.covariance_scale!r}")
+        if not (isinstance(self.noise_std, (int, float)) and 0 <= self.noise_std < math.inf):
+            raise InputError(f"noise_std must be a number from 0 up, but got {self.noise_std!r}")
+        for name in ("weights", "query"):
+            self._check_law_or_vector(name, optional=name == "query")
+        self._check_covariance()
+
+    def _check_law_or_vector(self, name: str, optional: bool) -> None:
+        value = getattr(self, name)
+        if isinstance(value, Distribution) or (value is None and optional):
+            return
+        if not _are_numbers(value) or len(value) != self.n_dims:
+            raise InputError(
+                f"{name} must be a law, for example Normal(1), or {self.n_dims} numbers (n_dims), but got {value!r}"
+            )
+        object.__setattr__(self, name, tuple(value))
+
+    def _check_covariance(self) -> None:
+        value = self.covariance
+        if value is None or isinstance(value, (Exponential, LogNormal)):
+            return
+        if isinstance(value, (Uniform, Normal)):
+            if isinstance(value, Normal) or value.low < 0:
+                raise InputError(f"a covariance is drawn from a positive law, for example Exponential(1), not {value}")
+            return
+        d = self.n_dims
+        if _are_numbers(value) and len(value) == d and min(value) > 0:
+            object.__setattr__(self, "covariance", tuple(value))
+            return
+        rows = isinstance(value, (tuple, list)) and all(_are_numbers(row) and len(row) == d for row in value)
+        if not (rows and len(value) == d and _is_covariance(torch.tensor(value, dtype=torch.float64))):
+            raise InputError(
+                f"covariance must be {d} positive numbers, {d} rows of a symmetric positive definite matrix, a "
+                f"positive law such as Exponential(1), or nothing for the identity, but got {value!r}"
+            )
+        object.__setattr__(self, "covariance", tuple(map(tuple, value)))
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of an input."""
+        return self.n_dims
+
+    @property
+    def n_determining(self) -> int:
+        """d points determine w; of a shorter prompt the query alone is scored."""
+        return min(self.n_dims, self.n_points - 1)
+
+    @property
+    def random_covariance(self) -> bool:
+        """Whether every prompt draws its own Lambda."""
+        return isinstance(self.covariance, PositiveLaw)
+
+    @property
+    def covariance_matrix(self) -> Float[Tensor, "dim dim"]:
+        """Cov(x) in float64, the scale and the law of `inputs` included: Lambda of the theory.
+
+        Raises:
+            InputError: it is drawn for every prompt, or inputs are not Gaussian with mean 0.
+        """
+        if self.random_covariance:
+            raise InputError(f"Lambda is drawn from {self.covariance} for every prompt: use spectrum_moments()")
+        root = self._root(torch.float64)
+        root = torch.diag(root) if root.ndim == 1 else root
+        return self._input_variance() * root @ root
+
+    def spectrum_moments(self) -> Float[Tensor, "3 dim"]:
+        """E[v], E[v^2], E[v^3] of each diagonal entry v of a Lambda that is diagonal, in float64.
+
+        Raises:
+            InputError: Lambda is not diagonal, or inputs are not Gaussian with mean 0.
+        """
+        if not isinstance(self.covariance, PositiveLaw):
+            matrix = self.covariance_matrix
+            if not torch.equal(matrix, torch.diag(matrix.diagonal())):
+                raise InputError("Lambda is not diagonal: use covariance_matrix")
+            return torch.stack([matrix.diagonal() ** order for order in (1, 2, 3)])
+        scale = self._input_variance() * self.covariance_scale
+        moments = [moment(self.covariance, order) * scale**order for order in (1, 2, 3)]
+        return torch.tensor(moments, dtype=torch.float64)[:, None].repeat(1, self.n_dims)
+
+    def _input_variance(self) -> float:
+        if not isinstance(self.inputs, Normal) or self.inputs.mean != 0:
+            raise InputError(f"the theory is about inputs of a centred normal law, but this task has {self.inputs}")
+        return self.inputs.std**2
+
+    def sample_parameters(
+        self, n_functions: int, generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "function parameter"]:
+        """w of each function."""
+        if isinstance(self.weights, tuple):
+            return torch.tensor(self.weights, dtype=dtype).repeat(n_functions, 1)
+        return self.weights.sample((n_functions, self.n_dims), generator, dtype)
+
+    def value(
+        self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point"]:
+        """<w, x>, without noise."""
+        return (xs @ parameters[:, :, None])[..., 0]
+
+    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+        """x itself: there is no intercept."""
+        return xs
+
+    def sample(
+        self,
+        n_functions: int,
+        generator: torch.Generator,
+        *,
+        n_contexts: int = 1,
+        n_points: int | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Prompts:
+        """Fresh prompts: `n_functions` functions, each with `n_contexts` independent contexts, function-major."""
+        function: Int[Tensor, " batch"] = torch.arange(n_functions).repeat_interleave(n_contexts)
+        parameters = self.sample_parameters(n_functions, generator, dtype)[function]
+        xs = self._sample_inputs(len(function), n_points or self.n_points, generator, dtype)
+        ys = self.value(parameters, xs)
+        if self.noise_std:
+            ys = ys + self.noise_std * torch.randn(ys.shape, generator=generator, dtype=dtype)
+        return Prompts(xs, ys, parameters, function)
+
+    def _sample_inputs(
+        self, batch: int, n_points: int, generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "batch point dim"]:
+        xs = self.inputs.sample((batch, n_points, self.n_dims), generator, dtype)
+        if isinstance(self.covariance, PositiveLaw):
+            diagonal = self.covariance_scale * self.covariance.sample((batch, 1, self.n_dims), generator, dtype)
+            xs = xs * diagonal.sqrt()
+        else:
+            root = self._root(dtype)
+            xs = xs * root if root.ndim == 1 else xs @ root
+        if self.single_orthant:
+            signs = torch.randint(0, 2, (batch, 1, self.n_dims), generator=generator).mul(2).sub(1)
+            xs[:, :-1] = xs[:, :-1].abs() * signs
+        if isinstance(self.query, tuple):
+            xs[:, -1] = torch.tensor(self.query, dtype=dtype)
+        elif self.query is not None:
+            xs[:, -1] = self.query.sample((batch, self.n_dims), generator, dtype)
+        return xs
+
+    def _root(self, dtype: torch.dtype) -> Float[Tensor, " dim"] | Float[Tensor, "dim dim"]:
+        """The symmetric root of a fixed Lambda: its diagonal where that is all."""
+        value = [1.0] * self.n_dims if self.covariance is None else self.covariance
+        matrix = torch.tensor(value, dtype=torch.float64) * self.covariance_scale
+        if matrix.ndim == 1:
+            return matrix.sqrt().to(dtype)
+        variances, basis = torch.linalg.eigh(matrix)
+        return (basis * variances.sqrt() @ basis.T).to(dtype)
+
+    def scaled(self, sigma: float) -> Self:
+        """Task shift: the same task with weights scaled by `sigma`."""
+        if isinstance(self.weights, tuple):
+            return replace(self, weights=tuple(sigma * w for w in self.weights))
+        return replace(self, weights=self.weights.scaled(sigma))
+
+    def with_inputs_scaled(self, c: float) -> Self:
+        """Covariate shift: the same task with every x scaled by `c`, so Lambda by c^2 (a query of its own stays)."""
+        return replace(self, covariance_scale=self.covariance_scale * c**2)
+
+    def with_query(self, query: Distribution | Vector | None) -> Self:
+        """Query shift: the same task with another last x."""
+        return replace(self, query=query)
+
+
+def _are_numbers(value: object) -> bool:
+    """Whether it is a list of finite numbers."""
+    if not isinstance(value, (tuple, list)) or not value:
+        return False
+    return all(isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in value)
+
+
+def _is_covariance(matrix: Tensor) -> bool:
+    return torch.equal(matrix, matrix.T) and bool(torch.linalg.eigvalsh(matrix)[0] > 0)
+
+
+KINDS: dict[str, type] = {cls.__name__: cls for cls in (LinearRegression, Exponential, LogNormal)}
