@@ -119,6 +119,8 @@ def describe(model: Mapping[str, Any]) -> str:
         words.append("attention only" if config.get("attn_only") else mlp)
     kind = config.get("normalization_type")
     words.append(f"{config.get('norm_position', '')}-{kind}".lstrip("-") if kind else "no normalisation")
+    bound = config.get("embed_bound")
+    words.append(f"read-in bounded by {bound:g}" if bound is not None else "")
     words.append("no positions" if config.get("positional_embedding_type") == "none" else "")
     words.append(f"{model['n_parameters']:,} parameters" if "n_parameters" in model else "")
     words.append(f"{model['encoding']} prompts" if "encoding" in model else "")

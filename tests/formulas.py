@@ -15,12 +15,42 @@ def norm(cfg, weights, name, x):
     """LayerNorm with gain and bias, without, or root mean square with a gain; the identity where there is no norm."""
     if cfg.normalization_type is None:
         return x
+    if cfg.normalization_type == "Tanh":
+        e = (2 * weights[f"{name}.alpha"] * x).exp()
+        return weights[f"{name}.w"] * (e - 1) / (e + 1) + weights[f"{name}.b"]
     if cfg.normalization_type != "RMS":
         x = x - x.mean(-1, keepdim=True)
     x = x / ((x * x).mean(-1, keepdim=True) + cfg.eps).sqrt()
     if cfg.normalization_type != "LNPre":
         x = x * weights[f"{name}.w"]
     return x + weights[f"{name}.b"] if cfg.normalization_type == "LN" else x
+
+
+def entmax(row):
+    """Entmax of order 1.5 of a list of scores: the threshold by bisection, to the last bit."""
+    low, high = max(row) / 2 - 1, max(row) / 2
+    for _ in range(60):
+        tau = (low + high) / 2
+        if sum(max(s / 2 - tau, 0) ** 2 for s in row) > 1:
+            low = tau
+        else:
+            high = tau
+    return [max(s / 2 - tau, 0) ** 2 for s in row]
+
+
+def scaled_softmax(row):
+    """n^s / sum n^s."""
+    powers = [len(row) ** (s - max(row)) for s in row]
+    return [p / sum(powers) for p in powers]
+
+
+# Weights of one query's list of scores, for the score functions that read n off it.
+WEIGHTS = {
+    "scaled_softmax": scaled_softmax,
+    "entmax": entmax,
+    "sigmoid": lambda row: [1 / (1 + len(row) * math.exp(-s)) for s in row],
+    "relu": lambda row: [max(s, 0) / len(row) for s in row],
+}
 
 
 def pattern(cfg, scores):
@@ -34,6 +64,9 @@ def pattern(cfg, scores):
             out[..., i, :seen] = exp / exp.sum(-1, keepdim=True)
         elif cfg.score_fn == "hardmax":
             out[..., i, :seen] = torch.nn.functional.one_hot(row.argmax(-1), seen).to(row)
+        elif cfg.score_fn in WEIGHTS:
+            rows = [WEIGHTS[cfg.score_fn](r) for r in row.reshape(-1, seen).tolist()]
+            out[..., i, :seen] = torch.tensor(rows, dtype=row.dtype).view(row.shape)
         else:
             divisor = {None: 1, "visible": seen, "labelled": max(seen - 1, 1)}[cfg.score_norm]
             out[..., i, :seen] = row / divisor
@@ -59,6 +92,9 @@ def mlp(cfg, weights, name, x):
 def forward(cfg, weights, tokens):
     """Tokens (batch, token, d_in) to predictions (batch, token, d_out)."""
     stream = tokens @ weights["embed.W_E"] + weights["embed.b_E"]
+    if cfg.embed_bound is not None:
+        b = cfg.embed_bound
+        stream = stream * b / (b * b + stream.norm(dim=-1, keepdim=True) ** 2).sqrt()
     if cfg.positional_embedding_type == "standard":
         stream = stream + weights["pos_embed.W_pos"][: tokens.shape[1]]
     for i in range(cfg.n_layers):
@@ -91,5 +127,7 @@ def shapes(cfg):
             norms.append(f"blocks.{i}.ln2")
             found |= {f"blocks.{i}.mlp.W_in": (d, m), f"blocks.{i}.mlp.b_in": (m,)}
             found |= {f"blocks.{i}.mlp.W_out": (m, d), f"blocks.{i}.mlp.b_out": (d,)}
-    letters = {"LN": "wb", "RMS": "w", "LNPre": "", None: ""}[cfg.normalization_type]
+    letters = {"LN": "wb", "RMS": "w", "LNPre": "", None: "", "Tanh": "wb"}[cfg.normalization_type]
+    if cfg.normalization_type == "Tanh":
+        found |= {f"{name}.alpha": () for name in norms}
     return found | {f"{name}.{letter}": (d,) for name in norms for letter in letters}

@@ -6,8 +6,9 @@ carries the plain name and the printed one stands beside it (`paper_...`), so th
 
 * `limits`: Naim & Asher (2025), what LayerNorm and softmax do far from the training data.
 * `softmax`: the softmax half of `limits`, which re-exports it.
+* `scores`, `bounded`: the remedies, other score functions and other bounds on the stream, far out and for many keys.
 """
 
-from icl_interp.theory import limits, softmax
+from icl_interp.theory import bounded, limits, scores, softmax
 
-__all__ = ["limits", "softmax"]
+__all__ = ["bounded", "limits", "scores", "softmax"]
