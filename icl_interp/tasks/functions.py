@@ -75,9 +75,14 @@ class Polynomial(Task):
         """The same task on other degrees."""
         return replace(self, degrees=degrees)
 
-    def scaled(self, sigma: float) -> Self:
-        """The task with its coefficients scaled: the test distribution U(-sigma, sigma) of Tables 1 to 3."""
-        return replace(self, coefficients=self.coefficients.scaled(sigma))
+    def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
+        """The task with coefficients and inputs scaled, each by its own factor.
+
+        From U(-1, 1) `scaled(sigma)` gives the test distribution U(-sigma, sigma) of Tables 1 to 3. A seed's draws are
+        scaled too, so that tasks that differ in these factors only have the same functions, times a number.
+        """
+        laws = {"coefficients": self.coefficients.scaled(functions), "inputs": self.inputs.scaled(inputs)}
+        return replace(self, **laws)
 
 
 CONTINUOUS = {"exp": torch.exp, "sin": torch.sin, "log1p": torch.log1p, "abs": torch.abs}
