@@ -104,6 +104,40 @@ def evaluate(
 
 
 @app.command()
+def reproduce(
+    ids: Annotated[list[str] | None, typer.Argument(help="Experiments, such as limits.table1; all by default.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the experiments and stop.")] = False,
+    scale: Annotated[str, typer.Option(help="smoke (seconds), small (a CPU) or paper (a GPU).")] = "small",
+    out: Out = None,
+    models: Annotated[
+        list[Path] | None, typer.Option(help="A folder of run folders to take finished models from; repeatable.")
+    ] = None,
+    no_train: Annotated[bool, typer.Option(help="Do with the models that are there, and say what is missing.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
+    device: Annotated[str | None, typer.Option(help="Where to train.")] = None,
+) -> None:
+    """Do the tables and figures of a paper again. What was cut off goes on when asked for again with the same --out."""
+    from icl_interp.experiments import base, catalogue  # noqa: F401  (the catalogue registers)
+
+    if list_:
+        for name in base.names():
+            print(f"{name:18} {base.get(name).title}")
+        return
+    for name in ids or ():  # before anything is trained or written
+        base.get(name)
+    folder = _output(out, "reproduce")
+    from icl_interp.reproduction import run
+
+    for done in run.reproduce(
+        ids or (), folder, scale=scale, models=models or (), train=not no_train, seed=seed, device=device
+    ):
+        print(f"\n{done.experiment.id}: {done.experiment.title}")
+        for line in done.says:
+            print(f"  {line}")
+    print(f"\nreproductions: {(folder / 'index.html').resolve()}")
+
+
+@app.command()
 def zoo() -> None:
     """List the bundled models."""
     from icl_interp.results import Table

@@ -24,7 +24,7 @@ LAYERS = {
     2: ("checkpoints", "training", "probes", "interventions", "evaluation"),
     3: ("analyses",),
     4: ("experiments", "figures"),
-    5: ("page", "report", "pipeline"),
+    5: ("page", "report", "pipeline", "reproduction"),
     6: ("cli",),
     7: ("__main__",),
 }
@@ -39,6 +39,7 @@ SIDEWAYS = {
     "evaluation": {"checkpoints"},
     "report": {"page"},
     "pipeline": {"report"},
+    "reproduction": {"page"},
 }
 # What is compared with the rest shares nothing with it.
 ALONE = {"theory"}

@@ -1,5 +1,11 @@
-"""Experiments: whole procedures with a result that is known or published."""
+"""Experiments: whole procedures with a result that is known or published.
+
+`icl-interp reproduce` runs them; `results` reads what they gave on the bundled models, without running anything.
+"""
 
 from icl_interp.experiments import calibration
+from icl_interp.experiments.base import Experiment, Model, get, names, register
+from icl_interp.experiments.catalogue import STUDIES
+from icl_interp.experiments.kept import record, results
 
-__all__ = ["calibration"]
+__all__ = ["STUDIES", "Experiment", "Model", "calibration", "get", "names", "record", "register", "results"]

@@ -1,0 +1,101 @@
+"""What an experiment is: the models it needs and three pure steps. A registry finds them by id."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from icl_interp.errors import InputError, unknown
+from icl_interp.experiments import scales
+from icl_interp.results import Result, Table
+
+if TYPE_CHECKING:
+    from icl_interp.experiments.bench import Bench
+
+Results = Mapping[str, Result]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that an experiment needs: a recipe, a seed, and the scales at which it is asked for."""
+
+    recipe: str
+    seed: int = 0
+    scales: tuple[str, ...] = tuple(scales.SCALES)
+
+    @property
+    def name(self) -> str:
+        """Its name in results.
+
+        >>> Model("affine").name, Model("affine", 2).name
+        ('affine', 'affine seed 2')
+        """
+        return self.recipe if self.seed == 0 else f"{self.recipe} seed {self.seed}"
+
+    @property
+    def folder(self) -> str:
+        """The name of its run folder.
+
+        >>> Model("affine", 2).folder
+        'affine__2'
+        """
+        return self.recipe if self.seed == 0 else f"{self.recipe}__{self.seed}"
+
+
+def no_comparison(results: Results) -> Table | None:
+    """There are no published numbers."""
+    return None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of a work, done again.
+
+    Attributes:
+        id: such as "limits.table1".
+        title: what is shown, in a line.
+        source: where it stands.
+        models: what has to be trained for it.
+        run: measures. Whatever costs time goes through the bench, which keeps it.
+        compare: the published numbers beside ours; a pure function of the results.
+        says: what came out, a sentence each, and where it is not what the source says; a pure function of the results.
+    """
+
+    id: str
+    title: str
+    source: str
+    models: tuple[Model, ...]
+    run: Callable[["Bench"], dict[str, Result]]
+    says: Callable[[Results], tuple[str, ...]]
+    compare: Callable[[Results], Table | None] = no_comparison
+
+    @property
+    def study(self) -> str:
+        """The study it belongs to."""
+        return self.id.partition(".")[0]
+
+    def models_at(self, scale: str) -> tuple[Model, ...]:
+        """The models that this scale asks for."""
+        return tuple(model for model in self.models if scale in model.scales)
+
+
+_REGISTRY: dict[str, Experiment] = {}
+
+
+def register(experiment: Experiment) -> Experiment:
+    """Add an experiment; its id must be new."""
+    if experiment.id in _REGISTRY:
+        raise InputError(f"there is an experiment {experiment.id!r} already: give yours another id")
+    _REGISTRY[experiment.id] = experiment
+    return experiment
+
+
+def names() -> list[str]:
+    """Ids in the order of registration."""
+    return list(_REGISTRY)
+
+
+def get(name: str) -> Experiment:
+    """The experiment of that id."""
+    if name not in _REGISTRY:
+        raise unknown("experiment", name, _REGISTRY)
+    return _REGISTRY[name]

@@ -1,0 +1,145 @@
+"""The bench that experiments measure on: their models, one sample for all of them, and what was measured before."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from icl_interp import evaluation
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.errors import InputError
+from icl_interp.experiments.scales import Scale
+from icl_interp.provenance import canonical, encode, read_json, run_id, write_json
+from icl_interp.results import Matrix, Result, from_dict
+from icl_interp.tasks.base import Task
+
+REFERENCES = ("least squares", "zero")
+
+
+class Bench:
+    """Models by name and the protocol of a scale.
+
+    What takes long is kept on disk as soon as it is measured, under a name made of everything that it depends on: an
+    experiment that was cut off goes on there, and two experiments that need the same numbers share them.
+
+    Attributes:
+        models: checkpoints by name; those that were not to be had are missing.
+        missing: names of these.
+        scale: sizes of the sample.
+        seed: of every sample.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Checkpoint],
+        scale: Scale,
+        *,
+        missing: Sequence[str] = (),
+        seed: int = 0,
+        cache: Path | None = None,
+        progress: bool = False,
+        title: str = "",
+    ):
+        self.models, self.missing, self.scale, self.seed = dict(models), tuple(missing), scale, seed
+        self._cache = cache
+        self._digests: dict[str, str] = {}
+        self._bar = tqdm(desc=title, unit="measurement", disable=None if progress else True)
+
+    def __enter__(self) -> "Bench":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def has(self, *names: str) -> bool:
+        """Whether all of these models are here."""
+        return all(name in self.models for name in names)
+
+    def among(self, names: Sequence[str]) -> list[str]:
+        """Those of these models that are here, in their order."""
+        return [name for name in names if name in self.models]
+
+    def digest(self, name: str) -> str:
+        """What a model is, to the bit: its config and its weights."""
+        if name not in self._digests:
+            model = self.models[name]
+            hashed = hashlib.sha256(run_id(model.config).encode())
+            for key, tensor in sorted(model.model.state_dict().items()):
+                hashed.update(key.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+            self._digests[name] = hashed.hexdigest()[:16]
+        return self._digests[name]
+
+    def keep(self, what: str, names: Sequence[str], compute: Callable[[], Result], **settings: Any) -> Result:
+        """A result from the cache, or computed and kept.
+
+        Args:
+            what: says what is measured and how; change it when the measurement changes.
+            names: the models it depends on.
+            settings: and everything else.
+        """
+        path = self._path(what, names, settings)
+        kept = _read(path)
+        if kept is None:
+            kept = compute()
+            self._write(path, kept)
+        return kept
+
+    def errors(
+        self,
+        names: Sequence[str],
+        task: Task,
+        sigmas: Sequence[float],
+        arm: Literal["functions", "inputs", "both"] = "functions",
+    ) -> Matrix:
+        """Squared error by predictor, sigma and function, on the same prompts for all (section 3.3).
+
+        Args:
+            names: models; those that are missing are left out. Least squares and zero come last.
+            arm: what sigma scales.
+        """
+        settings = {"task": encode(task), "sigmas": [float(sigma) for sigma in sigmas], "arm": arm}
+        shown = (*self.among(names), *REFERENCES)
+        paths = {name: self._path(f"errors of {name}" if name in REFERENCES else "errors", [name], settings)
+                 for name in shown}  # fmt: skip
+        rows = {name: _read(path) for name, path in paths.items()}
+        if any(row is None for row in rows.values()):
+            # Each model draws the same prompts, so only those that are not kept yet have to be asked.
+            result = evaluation.shifted(
+                {name: self.models[name] for name in shown if name in self.models and rows[name] is None},
+                task, sigmas, arm=arm, n_functions=self.scale.n_functions, n_contexts=self.scale.n_contexts,
+                seed=self.seed,
+            )  # fmt: skip
+            for name in shown:
+                if rows[name] is None:
+                    axes = {**result.axes, "predictor": (name,)}
+                    rows[name] = Matrix(result.at(predictor=name)[None], axes, result.unit, result.note)
+                    self._write(paths[name], rows[name])
+        whole = list(rows.values())
+        return Matrix(
+            np.concatenate([row.values for row in whole]), {**whole[0].axes, "predictor": shown},
+            whole[0].unit, whole[0].note,
+        )  # fmt: skip
+
+    def _path(self, what: str, names: Sequence[str], settings: Mapping[str, Any]) -> Path | None:
+        if self._cache is None:
+            return None
+        models = [self.digest(name) for name in names if name in self.models]
+        key = {"what": what, "models": models, "seed": self.seed, "scale": encode(self.scale), "settings": settings}
+        return self._cache / f"{hashlib.sha256(canonical(key).encode()).hexdigest()[:20]}.json"
+
+    def _write(self, path: Path | None, result: Result) -> None:
+        if path is not None:
+            write_json(path, result.to_dict())
+        self._bar.update()
+
+
+def _read(path: Path | None) -> Result | None:
+    if path is None or not path.is_file():
+        return None
+    try:
+        return from_dict(read_json(path))
+    except (InputError, KeyError, TypeError, ValueError):
+        return None  # what was edited or cut off is measured again

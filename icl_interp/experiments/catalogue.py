@@ -1,0 +1,5 @@
+"""Every published experiment: importing this registers them, study by study."""
+
+from icl_interp.experiments import limits_curves, limits_functions, limits_softmax_examples, limits_tables
+
+STUDIES = {"limits": (limits_tables, limits_softmax_examples, limits_functions, limits_curves)}

@@ -1,0 +1,114 @@
+"""Tables of errors: by sigma with intervals, paired over functions, beside what a paper prints."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from icl_interp import evaluation
+from icl_interp.experiments.bench import Bench
+from icl_interp.results import Matrix, Result, Table
+
+SIGMAS = tuple(range(1, 11))
+AGREES, DIFFERS, OPEN = "As in the paper: ", "Not as in the paper: ", "Undecided: "
+
+
+def pooled(matrix: Matrix, groups: Mapping[str, Sequence[str]]) -> Matrix:
+    """The errors with new predictors in front: means over several of them, function by function."""
+    known = {name: [m for m in members if m in matrix.axes["predictor"]] for name, members in groups.items()}
+    known = {name: members for name, members in known.items() if members}
+    means = [np.mean([matrix.at(predictor=m) for m in members], 0) for members in known.values()]
+    axes = {**matrix.axes, "predictor": (*known, *matrix.axes["predictor"])}
+    return Matrix(np.concatenate([*(m[None] for m in means), matrix.values]), axes, matrix.unit, matrix.note)
+
+
+def table(matrix: Matrix, **key: Any) -> Table:
+    """Errors with intervals by predictor and sigma; `key` becomes columns of its own in front."""
+    return keyed(evaluation.error_table(matrix), **key)
+
+
+def keyed(table: Table, **key: Any) -> Table:
+    """The table with constant columns in front."""
+    return Table(
+        {**{name: [value] * len(table) for name, value in key.items()}, **table.columns}, table.units, table.note
+    )
+
+
+def joined(tables: Iterable[Table]) -> Table:
+    """Tables of the same columns, one below the other."""
+    parts = list(tables)
+    columns = {name: [value for part in parts for value in part[name]] for name in parts[0].columns} if parts else {}
+    return Table(columns, parts[0].units if parts else {}, parts[0].note if parts else "")
+
+
+def ratios(matrix: Matrix, pairs: Iterable[tuple[str, str]], **key: Any) -> Table:
+    """log10 of error a / error b for each pair and sigma, paired by function, with its interval."""
+    rows = []
+    for a, b in pairs:
+        for sigma in matrix.axes["sigma"]:
+            i = evaluation.paired_ratio(matrix, a, b, sigma)
+            rows.append({**key, "a": a, "b": b, "sigma": sigma, "log10 ratio": i.value, "low": i.low, "high": i.high})
+    names = rows[0] if rows else (*key, "a", "b", "sigma", "log10 ratio", "low", "high")
+    note = "log10 of mean error a / mean error b; 95 % cluster bootstrap over functions, both on the same prompts"
+    return Table({name: [row[name] for row in rows] for name in names}, note=note)
+
+
+def all_pairs(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Every pair of models, in order."""
+    return list(combinations(names, 2))
+
+
+def beside(paper: Mapping[float, float], ours: Sequence[Mapping[str, Any]], **key: Any) -> list[dict[str, Any]]:
+    """Rows paper | ours | ratio by sigma; sigmas that only one of them has are left out.
+
+    The paper prints two decimals: where it prints 0.0 there is no ratio.
+    """
+    rows = []
+    for row in ours:
+        if row["sigma"] in paper:
+            printed = paper[row["sigma"]]
+            numbers = {
+                "sigma": row["sigma"],
+                "paper": printed,
+                "ours": row["error"],
+                "low": row["low"],
+                "high": row["high"],
+            }
+            rows.append({**key, **numbers, "ours / paper": row["error"] / printed if printed else float("nan")})
+    return rows
+
+
+def as_table(rows: Sequence[Mapping[str, Any]], note: str) -> Table | None:
+    """Rows as a table; None where there are none."""
+    return Table({name: [row[name] for row in rows] for name in rows[0]}, note=note) if rows else None
+
+
+def rows_of(results: Mapping[str, Result], name: str, **key: Any) -> list[dict[str, Any]]:
+    """The rows of a stored table with these values; none where it is not stored."""
+    stored = results.get(name)
+    if not isinstance(stored, Table):
+        return []
+    return [row for row in stored.rows() if all(row[column] == value for column, value in key.items())]
+
+
+def sigmas_text(sigmas: Iterable[float]) -> str:
+    """Sigmas in words: runs as ranges.
+
+    >>> sigmas_text([1, 2, 3, 7.0, 9, 10])
+    '1–3, 7, 9–10'
+    """
+    runs: list[list[float]] = []
+    for sigma in sorted(sigmas):
+        if runs and sigma == runs[-1][-1] + 1:
+            runs[-1].append(sigma)
+        else:
+            runs.append([sigma])
+    return ", ".join(f"{run[0]:g}" if len(run) == 1 else f"{run[0]:g}–{run[-1]:g}" for run in runs)
+
+
+def scale_note(bench: Bench, more: str = "") -> str:
+    """What stands under every table: the scale, and what is missing."""
+    note = f"scale {bench.scale.name}: {bench.scale.words}; seed {bench.seed}"
+    note += f"; missing: {', '.join(bench.missing)}" if bench.missing else ""
+    return f"{note}; {more}" if more else note

@@ -1,0 +1,45 @@
+"""Results that come with the package: what `icl-interp reproduce` gave, read without training or measuring."""
+
+from pathlib import Path
+from typing import Any
+
+from icl_interp.errors import InputError, unknown
+from icl_interp.experiments import base
+from icl_interp.provenance import read_json
+from icl_interp.results import Result, from_dict
+
+SCHEMA = "icl_interp.experiment/1"
+FOLDER = Path(__file__).parent / "results"
+
+
+def path(name: str) -> Path:
+    """Where the results of an experiment lie in the package."""
+    study, _, rest = name.partition(".")
+    return FOLDER / study / f"{rest}.json"
+
+
+def record(name: str) -> dict[str, Any]:
+    """All that was written about a run of an experiment: scale, models, results, comparison, what it says, provenance.
+
+    Raises:
+        InputError: an unknown id, or one without results in the package.
+    """
+    if name not in base.names():
+        raise unknown("experiment", name, base.names())
+    if not path(name).is_file():
+        have = ", ".join(n for n in base.names() if path(n).is_file()) or "none"
+        raise InputError(f"no results of {name} come with the package (there are: {have}): icl-interp reproduce {name}")
+    return checked(read_json(path(name)), str(path(name)))
+
+
+def results(name: str) -> dict[str, Result]:
+    """The results of an experiment by name, as they come with the package."""
+    return {key: from_dict(value) for key, value in record(name)["results"].items()}
+
+
+def checked(data: Any, where: str) -> dict[str, Any]:
+    """The data, where its schema is one that this version reads."""
+    found = data.get("schema") if isinstance(data, dict) else None
+    if found != SCHEMA:
+        raise InputError(f"{where} has schema {found!r}, but this version reads {SCHEMA!r}")
+    return data

@@ -1,0 +1,292 @@
+"""Figures 1, 4, 6 and 8 of Naim & Asher (2025): single functions, and a query that moves."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.experiments import errors, queries
+from icl_interp.experiments.base import Experiment, Model, Results, register
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
+from icl_interp.experiments.limits_tables import PAPER
+from icl_interp.provenance import generator
+from icl_interp.resampling import bootstrap
+from icl_interp.results import Result, Table
+from icl_interp.tasks.distributions import Distribution, Normal, Uniform
+from icl_interp.theory import limits as theory
+
+CUBIC = "degree_3"
+FOLLOWED, MISSED = 0.9, 0.5  # R2 from which a function counts as followed, and below which it does not
+FAR = queries.far_grid()
+LEVEL = 0.01  # change of f over the last decade, in units of the certificate's half-width, that counts as a plateau
+
+
+# ---- Figures 1 and 6: continuous functions --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A function, where its inputs lie, and where it is asked."""
+
+    f: Callable[[Tensor], Tensor]
+    inputs: Distribution
+    low: float
+    high: float
+
+    @property
+    def xs(self) -> np.ndarray:
+        """Queries: the interval, evenly."""
+        return np.round(np.linspace(self.low, self.high, 61), 10)
+
+
+SMOOTH = {
+    "exp(x)": Shown(torch.exp, Uniform(0, 1), 0, 1),
+    "sin(x)": Shown(torch.sin, Uniform(0, 1), 0, 1),
+    "ln(1+x)": Shown(torch.log1p, Uniform(0, 1), 0, 1),
+}
+KINK = {"|x|": Shown(torch.abs, Uniform(-1, 1), -1, 1)}
+
+
+def run_figure1(bench: Bench) -> dict[str, Result]:
+    """exp, sin and ln(1 + x) on [0, 1], asked of a model that was trained on polynomials of degree 3."""
+    return _follow(bench, SMOOTH)
+
+
+def run_figure6(bench: Bench) -> dict[str, Result]:
+    """|x| on [-1, 1], asked of the same model."""
+    return _follow(bench, KINK)
+
+
+def _follow(bench: Bench, functions: Mapping[str, Shown]) -> dict[str, Result]:
+    if not bench.has(CUBIC):
+        return {}
+    model, n = bench.models[CUBIC], bench.scale.n_functions
+    results: dict[str, Result] = {}
+    tables = []
+    for name, shown in functions.items():
+        prompts = queries.contexts(shown.f, shown.inputs, bench.scale.n_points, n, bench.seed)
+        truth = shown.f(torch.from_numpy(shown.xs))
+        found = {
+            CUBIC: queries.sweep(model, prompts, shown.xs),
+            "least squares, degree 3": queries.polynomial_fit(prompts, shown.xs, 3),
+            "zero": torch.zeros(n, len(shown.xs), dtype=torch.float64),
+        }
+        note = f"{n} contexts of {bench.scale.n_points - 1} pairs, inputs {shown.inputs}"
+        results[name] = queries.summary(found[CUBIC], {}, shown.xs, note)
+        tables.append(_follow_table(name, found, truth, note))
+    return {"errors": errors.joined(tables), **results}
+
+
+def _follow_table(function: str, found: Mapping[str, Tensor], truth: Tensor, note: str) -> Table:
+    """Squared error over the interval with intervals over contexts, and R2 against the function's own variance."""
+    variance = float(truth.var(unbiased=False))
+    intervals = {name: bootstrap(lambda m: m, (f - truth).square().mean(-1).numpy()) for name, f in found.items()}
+    return Table(
+        {
+            "function": [function] * len(intervals), "predictor": list(intervals),
+            "error": [i.value for i in intervals.values()], "low": [i.low for i in intervals.values()],
+            "high": [i.high for i in intervals.values()],
+            "r2": [1 - i.value / variance for i in intervals.values()],
+            "r2 low": [1 - i.high / variance for i in intervals.values()],
+            "r2 high": [1 - i.low / variance for i in intervals.values()],
+        },
+        note=f"mean over the interval; {note}; 95 % bootstrap over contexts",
+    )  # fmt: skip
+
+
+def says_followed(results: Results) -> tuple[str, ...]:
+    """Is each function followed, and how far from the best that its contexts allow?"""
+    lines = []
+    for row in errors.rows_of(results, "errors", predictor=CUBIC):
+        word = AGREES if row["r2 low"] >= FOLLOWED else DIFFERS if row["r2 high"] < MISSED else OPEN
+        (best,) = errors.rows_of(results, "errors", function=row["function"], predictor="least squares, degree 3")
+        lines.append(
+            f"{word}{row['function']} is followed with R² {row['r2']:.3f} [{row['r2 low']:.3f}, {row['r2 high']:.3f}] "
+            f"(followed: at least {FOLLOWED}), error {row['error']:.2g}; a cubic fitted to the same contexts has {best['error']:.2g}."
+        )
+    return tuple(lines) or (f"The model {CUBIC} is missing.",)
+
+
+# ---- Figure 4: boundary values ----------------------------------------------------------------------------------------------
+
+BOUNDARY: dict[str, tuple[str, Callable[[Tensor], Tensor], Distribution]] = {
+    "x²": ("degree_2_gaussian", torch.square, Normal(1)),
+    "x³": ("degree_3_gaussian", lambda x: x**3, Normal(1)),
+    "12x": ("two_layers_32_heads", lambda x: 12 * x, Uniform(-1, 1)),
+    "12x, small": ("two_layers_attn_only", lambda x: 12 * x, Uniform(-1, 1)),
+}
+
+
+def run_figure4(bench: Bench) -> dict[str, Result]:
+    """The prediction for x², x³ and 12x as the query goes far, and what the weights say about it."""
+    results: dict[str, Result] = {}
+    rows = []
+    for name, (model, f, law) in BOUNDARY.items():
+        if not bench.has(model):
+            continue
+        prompts = queries.contexts(f, law, bench.scale.n_points, bench.scale.n_contexts, bench.seed)
+        found = queries.sweep(bench.models[model], prompts, FAR)
+        note = (
+            f"{model}; {bench.scale.n_contexts} contexts of {bench.scale.n_points - 1} pairs, inputs {law}; query arm"
+        )
+        results[name] = queries.summary(found, {}, FAR, note)
+        rows.append(
+            {"function": name, "model": model, **boundary(bench.models[model], found, f(torch.from_numpy(FAR)))}
+        )
+    columns = {key: [row[key] for row in rows] for key in rows[0]} if rows else {}
+    return {"boundary": Table(columns, note="query arm; far: |x| = 1e4"), **results} if rows else {}
+
+
+def boundary(checkpoint: Checkpoint, found: Tensor, truth: Tensor) -> dict[str, float]:
+    """Zone, onset, plateau and what the weights predict, from predictions `(context, query)` on the grid `FAR`.
+
+    The zone is the largest |x| up to which the mean prediction is within a tenth of the truth's size there (and of 1
+    near 0); the onset the smallest |x| from which on the mean stays within 5 % of the half-width (of its own size,
+    where there is no certificate) of its value at 1e4; both directions count.
+    """
+    mean = found.mean(0).numpy()
+    c, r, above, below = certificate(checkpoint)
+    size = r if np.isfinite(r) else float(np.abs(mean[[0, -1]]).max())
+    exact = np.abs(mean - truth.numpy()) <= 0.1 * np.maximum(1.0, np.abs(truth.numpy()))
+    end = np.where(FAR < 0, mean[0], mean[-1])
+    level = np.abs(mean - end) <= 0.05 * size
+    decade = [int(np.argmin(np.abs(FAR - x))) for x in (-1e3, 1e3)]
+    return {
+        "zone": _reach(exact), "largest |f|": float(np.abs(mean).max()), "onset": _onset(level),
+        "level +": float(mean[-1]), "level -": float(mean[0]), "std over contexts +": float(found[:, -1].std()),
+        "std over contexts -": float(found[:, 0].std()),
+        "change over the last decade": float(max(abs(mean[-1] - mean[decade[1]]), abs(mean[0] - mean[decade[0]])) / size),
+        "c": c, "r": r, "plateau +": above, "plateau -": below,
+    }  # fmt: skip
+
+
+def _reach(fits: np.ndarray) -> float:
+    """The largest |x| up to which it holds without a break, in both directions."""
+    sizes = np.sort(np.unique(np.abs(FAR)))
+    held = [size for size in sizes if not fits[np.abs(FAR) == size].all()]
+    return float(sizes[sizes < (held[0] if held else np.inf)].max(initial=0.0))
+
+
+def _onset(level: np.ndarray) -> float:
+    """The smallest |x| from which on it holds, in both directions."""
+    sizes = np.sort(np.unique(np.abs(FAR)))
+    broken = [size for size in sizes if not level[np.abs(FAR) == size].all()]
+    return float(sizes[sizes > (broken[-1] if broken else -1)].min(initial=np.inf))
+
+
+def certificate(checkpoint: Checkpoint) -> tuple[float, float, float, float]:
+    """(c, r, plateau at +inf, plateau at -inf) of a pre-LN model; NaN where a formula does not apply."""
+    model, cfg = checkpoint.model, checkpoint.model.cfg
+    nan = float("nan")
+    if cfg.normalization_type != "LN" or cfg.norm_position != "pre" or cfg.d_out != 1:
+        return nan, nan, nan, nan
+    read_out = (model.unembed.W_U[:, 0], model.ln_final.w, model.ln_final.b, model.unembed.b_U[0])
+    read_out = tuple(part.detach() for part in read_out)
+    c, r = map(float, theory.output_certificate(*read_out))
+    if cfg.embed_bound is not None:
+        return c, r, nan, nan
+    return (c, r, *map(float, theory.plateau(model.embed.W_E[0].detach(), *read_out)))
+
+
+def says_figure4(results: Results) -> tuple[str, ...]:
+    """Is there a boundary value, and do the weights alone predict it?"""
+    lines = []
+    for row in errors.rows_of(results, "boundary"):
+        change = row["change over the last decade"]
+        word = AGREES if change <= LEVEL else DIFFERS if change > 0.05 else OPEN
+        lines.append(
+            f"{word}for {row['function']} ({row['model']}) the prediction ends in {row['level -']:.3g} and {row['level +']:.3g} "
+            f"(change over the last decade {change:.2g} of the half-width; a plateau: at most {LEVEL:g}), follows the "
+            f"function up to |x| = {row['zone']:.2g} and is level from {row['onset']:.3g} on; the weights alone predict "
+            f"{row['plateau -']:.3g} and {row['plateau +']:.3g}."
+        )
+    return tuple(lines) or ("None of the models is at hand.",)
+
+
+# ---- Figure 8: predictions over layers ----------------------------------------------------------------------------------
+
+
+LINE = ("f(x) = x", lambda x: x)
+FORMED, UNFORMED = 0.9, 0.5  # R2 of the lens that counts as a formed prediction, and as none
+
+
+def run_figure8(bench: Bench) -> dict[str, Result]:
+    """The logit lens after each block: over x for one function, and its R2 over many."""
+    if not bench.has("affine"):
+        return {}
+    model, xs = bench.models["affine"], np.round(np.linspace(-1, 1, 41), 10)
+    one = queries.contexts(LINE[1], Uniform(-1, 1), bench.scale.n_points, bench.scale.n_contexts, bench.seed)
+    read = queries.lens(model, one, xs)
+    layers = ("read-in", *(f"block {i}" for i in range(len(read) - 1)))
+    curve = queries.summary(read, {"layer": layers}, xs, f"{LINE[0]}; logit lens at the query; affine")
+    return {"lens": curve, "r2": _lens_r2(model, layers, bench)}
+
+
+def _lens_r2(model: Checkpoint, layers: tuple[str, ...], bench: Bench) -> Table:
+    """R2 of the lens by layer, and what is left when its scale and shift are set right (squared correlation)."""
+    n_functions, n_contexts = bench.scale.n_functions, min(8, bench.scale.n_contexts)
+    prompts = model.task.sample(
+        n_functions, generator(bench.seed, "experiments/lens"), n_contexts=n_contexts, dtype=torch.float64
+    )
+    read, truth = queries.lens(model, prompts)[..., 0], prompts.ys[:, -1]
+    columns: dict[str, list] = {"layer": list(layers), "r2": [], "low": [], "high": [], "correlation squared": []}
+    for values in read:
+        per_function = torch.stack(
+            [(values - truth).square(), truth, truth.square(), values, values * truth, values**2], -1
+        )
+        means = per_function.view(n_functions, n_contexts, -1).mean(1).numpy()
+        r2 = bootstrap(lambda m: 1 - m[:, 0] / (m[:, 2] - m[:, 1] ** 2), means)
+        m = means.mean(0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            square = (m[4] - m[1] * m[3]) ** 2 / ((m[2] - m[1] ** 2) * (m[5] - m[3] ** 2))
+        for key, value in (
+            ("r2", r2.value),
+            ("low", r2.low),
+            ("high", r2.high),
+            ("correlation squared", float(square)),
+        ):
+            columns[key].append(value)
+    note = f"logit lens at the query, {n_functions} functions x {n_contexts} contexts in distribution; 95 % bootstrap"
+    return Table(columns, note=f"{note} over functions")
+
+
+def says_figure8(results: Results) -> tuple[str, ...]:
+    """Is the prediction there before the last block?"""
+    rows = errors.rows_of(results, "r2")
+    if not rows:
+        return ("The model affine is missing.",)
+    before, after = rows[-2], rows[-1]
+    if after["low"] < FORMED:
+        return (f"{OPEN}the model itself has R² {after['r2']:.3f} only: there is no prediction to locate.",)
+    word = AGREES if before["high"] < UNFORMED else DIFFERS if before["low"] >= FORMED else OPEN
+    return (
+        f"{word}the lens reads R² {before['r2']:.3f} [{before['low']:.3f}, {before['high']:.3f}] before the last block and "
+        f"{after['r2']:.3f} after it (formed in the last: below {UNFORMED} before it).",
+        f"With the scale and shift set right it is {before['correlation squared']:.3f} before the last block: the lens reads "
+        "one direction, so what stands in others before it is not seen here.",
+    )
+
+
+register(Experiment(
+    "limits.figure1", "Continuous functions: exp, sin and ln(1+x) by a model trained on polynomials of degree 3",
+    f"{PAPER}, section 4.2, Figure 1", (Model(CUBIC),), run_figure1, says_followed,
+))  # fmt: skip
+register(Experiment(
+    "limits.figure4", "Boundary values: x², x³ and 12x as the query goes far",
+    f"{PAPER}, section 5, Figure 4",
+    (Model("degree_2_gaussian"), Model("degree_3_gaussian"), Model("two_layers_32_heads", scales=("paper",)),
+     Model("two_layers_attn_only", scales=("smoke", "small"))),
+    run_figure4, says_figure4,
+))  # fmt: skip
+register(Experiment(
+    "limits.figure6", "A continuous function with a kink: |x| by a model trained on polynomials of degree 3",
+    f"{PAPER}, appendix D, Figure 6", (Model(CUBIC),), run_figure6, says_followed,
+))  # fmt: skip
+register(Experiment(
+    "limits.figure8", "Predictions over layers, by the logit lens",
+    f"{PAPER}, appendix F, Figure 8", (Model("affine"),), run_figure8, says_figure8,
+))  # fmt: skip

@@ -1,0 +1,83 @@
+"""Where the models of an experiment come from: bundled, trained before, or trained now."""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from icl_interp.checkpoints import bundled, store
+from icl_interp.checkpoints.config import RunConfig, parse
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.errors import InputError
+from icl_interp.experiments import scales
+from icl_interp.experiments.base import Model
+from icl_interp.provenance import read_json
+from icl_interp.training import trainer
+
+log = logging.getLogger(__name__)
+
+
+def config_of(model: Model, scale: str) -> RunConfig:
+    """The whole run of a model at a scale."""
+    return scales.config(model.recipe, scale, [f"training.seed={model.seed}"])
+
+
+class Shelf:
+    """Finished runs, found by their configs: a run with another number of steps is another model.
+
+    Args:
+        folders: each holds run folders; one that does not exist is refused.
+    """
+
+    def __init__(self, folders: Iterable[Path] = ()):
+        self._runs: list[tuple[RunConfig, Path]] = []
+        for folder in folders:
+            if not Path(folder).is_dir():
+                raise InputError(f"{folder} is no folder of run folders: give one that holds finished runs")
+            self._runs += _finished(sorted(Path(folder).iterdir()))
+        self._runs += _finished(bundled.folder(name) for name in bundled.names())
+
+    def find(self, wanted: RunConfig) -> Path | None:
+        """The folder of a finished run of exactly this config."""
+        return next((path for found, path in self._runs if found == wanted), None)
+
+
+def _finished(folders: Iterable[Path]) -> Iterator[tuple[RunConfig, Path]]:
+    for folder in folders:
+        paths = [folder / name for name in ("config.json", "provenance.json", "model.safetensors")]
+        if not all(path.is_file() for path in paths):
+            continue
+        origin = read_json(paths[1])
+        if isinstance(origin, dict) and origin.get("finished"):
+            try:
+                yield parse(read_json(paths[0]), str(paths[0])), folder
+            except InputError as error:
+                log.info("%s is passed over: %s", folder, error)
+
+
+def obtain(
+    models: Sequence[Model],
+    scale: str,
+    out: Path,
+    shelf: Shelf,
+    *,
+    train: bool = True,
+    progress: bool = True,
+    device: str | None = None,
+) -> dict[str, Checkpoint]:
+    """Checkpoints by name; those that are nowhere are trained into `out`, or left out where `train` is false.
+
+    A training that is cut off goes on where it was when it is asked for again.
+    """
+    found = {}
+    for model in models:
+        wanted = config_of(model, scale)
+        folder, own = shelf.find(wanted), out / model.folder
+        if folder is None and train:
+            if progress:
+                log.warning("training %s (%s steps) into %s", model.name, wanted.training.steps, own)
+            trainer.train(wanted, own, progress=progress, device=device)
+        if folder is None and own.is_dir():
+            folder = next((path for run, path in _finished([own]) if run == wanted), None)
+        if folder is not None:
+            found[model.name] = store.load(folder)
+    return found

@@ -1,0 +1,115 @@
+"""Three scales of one experiment: seconds, what a CPU trains in minutes, and the paper's own for a GPU."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from icl_interp.checkpoints.config import Curriculum, RunConfig, TrainingConfig
+from icl_interp.errors import InputError, unknown
+from icl_interp.tasks.distributions import Distribution, Normal, Uniform
+from icl_interp.tasks.functions import Polynomial
+from icl_interp.training import recipes
+
+PAPER_ONLY = ("affine_wide", "two_layers_32_heads")  # recipes whose size is their point: they stand at full size
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large the models are, and how many prompts they are measured on.
+
+    Attributes:
+        n_points: points of a prompt, the query included.
+        n_functions: test functions. n_contexts: prompts of each.
+        says: the models and their training in words.
+    """
+
+    name: str
+    n_points: int
+    n_functions: int
+    n_contexts: int
+    says: str
+
+    @property
+    def words(self) -> str:
+        """Models and sample in a line."""
+        return f"{self.says}; {self.n_functions} functions x {self.n_contexts} contexts of {self.n_points} points"
+
+
+SCALES = {
+    scale.name: scale
+    for scale in (
+        Scale("smoke", 10, 16, 4, "2 layers, width 32, 150 steps: shows that it runs, and nothing else"),
+        Scale("small", 20, 100, 64, "3 layers, width 64, 4 heads, up to 16,000 steps"),
+        Scale("paper", 41, 100, 64, "12 layers, width 256, 8 heads, 500,000 steps"),
+    )
+}
+PAPER = SCALES["paper"].words  # section 3.3: the sample is the paper's at both larger scales
+
+
+def named(name: str) -> Scale:
+    """The scale of that name."""
+    if name not in SCALES:
+        raise unknown("scale", name, SCALES)
+    return SCALES[name]
+
+
+def at_scale(config: RunConfig, scale: str) -> RunConfig:
+    """The run of a recipe at another scale; "small" is the recipe as it stands.
+
+    The paper's (section 3 and appendix A): 12 layers, 8 heads, width 256, 41 points, 500,000 steps of Adam at 1e-4 with
+    batches of 64. What it leaves open stays the recipe's: warm-up, clipping, the share of the run that the curriculum
+    takes.
+
+    >>> at_scale(recipes.resolve("affine"), "smoke").model.d_model
+    32
+    """
+    named(scale)
+    if config.training is None:
+        raise InputError("the config has no training section, so there is nothing to scale")
+    if scale == "small":
+        return config
+    if scale == "smoke":
+        shape = {"n_layers": min(2, config.model.n_layers), "d_model": 32, "d_head": 8, "n_heads": 4, "d_mlp": 128}
+        changes = {"steps": 150, "warmup_steps": 15, "checkpoint_every": 150, "learning_rate": 3e-3}
+    else:
+        shape = {"n_layers": 12, "d_model": 256, "d_head": 32, "n_heads": 8, "d_mlp": 1024}
+        changes = {"steps": 500_000, "decay": "constant", "learning_rate": 1e-4, "batch_size": 64}
+        changes |= {"checkpoint_every": 10_000, "log_every": 1000}
+    n_points = SCALES[scale].n_points
+    return replace(
+        config,
+        model=replace(config.model, **shape, n_ctx=2 * n_points),
+        task=config.task.with_points(n_points),
+        training=_training(config.training, changes),
+    )
+
+
+def _training(training: TrainingConfig, changes: dict) -> TrainingConfig:
+    """The training section with these changes, and the curriculum in proportion to the steps."""
+    factor = changes["steps"] / training.steps
+    curriculum = Curriculum(
+        training.curriculum.first_points,
+        round(training.curriculum.until * factor),
+        tuple((round(start * factor), degrees) for start, degrees in training.curriculum.degrees),
+    )
+    return replace(training, **changes, curriculum=curriculum)
+
+
+def config(recipe: str, scale: str, overrides: Iterable[str] = ()) -> RunConfig:
+    """The run of a recipe at a scale, with `key=value` changes made last.
+
+    Raises:
+        InputError: an unknown recipe or scale, or a recipe that exists at the paper's scale only.
+    """
+    named(scale)
+    if recipe in PAPER_ONLY:
+        if scale != "paper":
+            raise InputError(f"{recipe} exists at scale paper only, where its size is the point; got scale {scale}")
+        return recipes.resolve(recipe, overrides)
+    return recipes.resolve(at_scale(recipes.resolve(recipe), scale), overrides)
+
+
+def polynomials(scale: str, degree: int, law: str = "uniform") -> Polynomial:
+    """The test task of section 3.3 in distribution: one degree, inputs and coefficients on U(-1, 1) or N(0, 1)."""
+    laws: dict[str, Distribution] = {"uniform": Uniform(-1, 1), "normal": Normal(1)}
+    n_points = named(scale).n_points
+    return Polynomial(degrees=(degree,), inputs=laws[law], coefficients=laws[law], n_points=n_points)

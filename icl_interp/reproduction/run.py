@@ -1,0 +1,175 @@
+"""`reproduce`: experiments from models to files. Each gets a folder with its results, comparison and figures."""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.experiments import catalogue, errors, kept, obtain, scales  # noqa: F401  (the catalogue registers)
+from icl_interp.experiments.base import Experiment, get, names
+from icl_interp.experiments.bench import Bench
+from icl_interp.figures import files, reproductions
+from icl_interp.figures.style import Figure
+from icl_interp.provenance import environment, read_json, run_id, write_atomically, write_json
+from icl_interp.reproduction.page import index, index_markdown, page
+from icl_interp.results import Result, Table, from_dict
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """One experiment, run.
+
+    Attributes:
+        record: everything about it as JSON data; `kept.SCHEMA` names its form.
+    """
+
+    experiment: Experiment
+    record: Mapping[str, Any]
+
+    @property
+    def results(self) -> dict[str, Result]:
+        """Results by name."""
+        return {name: from_dict(data) for name, data in self.record["results"].items()}
+
+    @property
+    def comparison(self) -> Table | None:
+        """The published numbers beside ours, where there are any."""
+        return self.experiment.compare(self.results)
+
+    @property
+    def says(self) -> tuple[str, ...]:
+        """What came out, a sentence each."""
+        return tuple(self.record["says"])
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """Its figures by name."""
+        return reproductions.draw(self.experiment.id, self.results)
+
+
+def reproduce(
+    ids: Sequence[str] = (),
+    out: str | Path = "icl-interp-out",
+    *,
+    scale: str = "small",
+    models: Sequence[str | Path] = (),
+    train: bool = True,
+    seed: int = 0,
+    formats: Sequence[str] = ("png",),
+    device: str | None = None,
+    progress: bool = True,
+) -> list[Reproduction]:
+    """Run experiments and write them down, one folder each, and a page that leads to all.
+
+    Models that are bundled, or finished in one of the folders `models` or in `out/models`, are taken from there; others
+    are trained into `out/models`. Trainings and measurements that were cut off go on when the same is asked for again.
+
+    Args:
+        ids: experiments; all by default.
+        out: folder of everything that is written.
+        scale: "smoke", "small" or "paper".
+        models: folders of run folders to take finished models from.
+        train: train what is missing; otherwise experiments do with what is there and say what is not.
+        seed: of every sample.
+        formats: static formats of the figures, beside HTML, where a browser is there.
+        device: where to train.
+    """
+    chosen = [get(name) for name in dict.fromkeys(ids)] or [get(name) for name in names()]
+    size, out = scales.named(scale), Path(out)
+    shelf, done = obtain.Shelf(Path(folder) for folder in models), []
+    for experiment in chosen:
+        started = time.perf_counter()
+        wanted = experiment.models_at(scale)
+        found = obtain.obtain(wanted, scale, out / "models", shelf, train=train, progress=progress, device=device)
+        missing = [model.name for model in wanted if model.name not in found]
+        bench = Bench(
+            found, size, missing=missing, seed=seed, cache=out / "measurements", progress=progress, title=experiment.id
+        )
+        with bench:
+            results = experiment.run(bench)
+        seconds = time.perf_counter() - started
+        result = Reproduction(experiment, _record(experiment, bench, results, seconds))
+        note = save(result, out, formats)
+        formats = () if note else formats
+        if note:
+            log.warning("%s", note)
+        done.append(result)
+        _write_index(out)
+    return done
+
+
+def save(result: Reproduction, out: Path, formats: Sequence[str] = ()) -> str | None:
+    """Write one experiment's folder; a line that says what is missing where static figures cannot be made."""
+    folder, figures, comparison = out / result.experiment.id, result.figures, result.comparison
+    write_json(folder / "results.json", result.record)
+    if comparison is not None:
+        write_json(folder / "comparison.json", comparison.to_dict())
+        write_atomically(folder / "comparison.md", _markdown(result, comparison))
+    write_atomically(folder / "figure.html", page(result.record, figures, comparison))
+    return files.export(figures, folder, formats) if figures and formats else None
+
+
+def _record(experiment: Experiment, bench: Bench, results: Mapping[str, Result], seconds: float) -> dict[str, Any]:
+    comparison = experiment.compare(results)
+    return {
+        "schema": kept.SCHEMA,
+        "id": experiment.id,
+        "title": experiment.title,
+        "source": experiment.source,
+        "scale": {"name": bench.scale.name, "words": bench.scale.words, "published": scales.PAPER},
+        "models": {name: _model(checkpoint) for name, checkpoint in bench.models.items()},
+        "missing": list(bench.missing),
+        "says": list(_hedged(experiment.says(results), bench.scale.name)),
+        "comparison": comparison.to_dict() if comparison is not None else None,
+        "results": {name: result.to_dict() for name, result in results.items()},
+        "provenance": {
+            "command": f"icl-interp reproduce {experiment.id} --scale {bench.scale.name}"
+            + (f" --seed {bench.seed}" if bench.seed else ""),
+            "seed": bench.seed, "seconds": round(seconds, 1), "written": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
+            "environment": environment(),
+        },
+    }  # fmt: skip
+
+
+def _hedged(lines: Sequence[str], scale: str) -> tuple[str, ...]:
+    """At scale smoke nothing has been learned, so nothing agrees with a paper or differs from it."""
+    if scale != "smoke":
+        return tuple(lines)
+    bare = (line.removeprefix(errors.AGREES).removeprefix(errors.DIFFERS).removeprefix(errors.OPEN) for line in lines)
+    return ("Scale smoke shows that the experiment runs: its models have learned next to nothing.",
+            *(errors.OPEN + line for line in bare))  # fmt: skip
+
+
+def _model(checkpoint: Checkpoint) -> dict[str, Any]:
+    origin = checkpoint.provenance
+    kept_keys = ("training_seconds", "in_distribution")
+    facts = {"run_id": run_id(checkpoint.config), "steps": checkpoint.step, **{k: origin.get(k) for k in kept_keys}}
+    return facts
+
+
+def _markdown(result: Reproduction, comparison: Table) -> str:
+    record = result.record
+    rows = [list(comparison.columns), ["---"] * len(comparison.columns)]
+    rows += [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in comparison.rows()]
+    says = "\n".join(f"* {line}" for line in record["says"])
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return (
+        f"# {record['id']}: {record['title']}\n\n{record['source']}\n\nOurs: {record['scale']['words']}.  \n"
+        f"The source's: {record['scale']['published']}.\n\n{says}\n\n{comparison.note}\n\n{table}\n"
+    )
+
+
+def _write_index(out: Path) -> None:
+    """The page and README of all that stands in the folder, from earlier calls too."""
+    records = []
+    for name in names():
+        path = out / name / "results.json"
+        if path.is_file():
+            records.append(kept.checked(read_json(path), str(path)))
+    write_atomically(out / "index.html", index(records))
+    write_atomically(out / "README.md", index_markdown(records))
