@@ -1,7 +1,8 @@
 """What LayerNorm does far out: closed forms after Naim & Asher (2025), *Analyzing limits for in-context learning*.
 
 The output certificate, the plateau (the paper's boundary values), its first correction, its onset and the profile of
-saturation. The other half of the study is in `softmax` and re-exported here, so that `limits` finds both.
+saturation. The rest of the study is re-exported here, so that `limits` finds all of it: one attention layer on scalar
+tokens (`scalar_attention` as the paper has it, `scalar_layer` with biases and positions), and `softmax`.
 
 Everything is computed and returned in float64. LayerNorm is torch's, with the biased variance and eps inside the root:
 gamma * center(h) / sqrt(mean(center(h)^2) + eps) + beta. The paper's Proposition 6 has no eps in its root; its rho is
@@ -15,38 +16,61 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icl_interp.theory.scalar_attention import (
+    AttentionSums,
+    AttentionTerms,
+    Heads,
+    Line,
+    attention_asymptote,
+    attention_sums,
+    attention_terms,
+    context_mixture,
+    hardmax_onset,
+    paper_attention_asymptote,
+    paper_attention_sums,
+    scalar_heads,
+)
+from icl_interp.theory.scalar_layer import LayerTerms, ScalarLayer
 from icl_interp.theory.softmax import (
     Scalar,
     Vector,
     as_float64,
-    attention_asymptote,
     check_direction,
-    context_mixture,
     entropy_deficit_bound,
     hardmax_margin,
-    hardmax_onset,
     max_weight_bound,
     necessary_margin,
-    paper_attention_asymptote,
 )
 
 __all__ = [
+    "AttentionSums",
+    "AttentionTerms",
+    "FarNorm",
+    "Heads",
+    "LayerTerms",
+    "Line",
     "SaturationProfile",
+    "ScalarLayer",
     "attention_asymptote",
+    "attention_sums",
+    "attention_terms",
     "context_mixture",
     "entropy_deficit_bound",
     "hardmax_margin",
     "hardmax_onset",
     "layernorm_correction",
+    "layernorm_far",
     "layernorm_onset",
     "layernorm_plateau",
     "max_weight_bound",
     "necessary_margin",
     "output_certificate",
     "paper_attention_asymptote",
+    "paper_attention_sums",
     "plateau",
     "saturation_onset",
     "saturation_profile",
+    "scalar_heads",
 ]
 
 
@@ -184,6 +208,53 @@ def layernorm_correction(slope: Vector, intercept: Vector, gamma: Vector) -> Vec
     return as_float64(gamma) * _perpendicular(_center(as_float64(intercept)), centered) / rms
 
 
+class FarNorm(NamedTuple):
+    """What `layernorm_far` returns: LayerNorm is limit + correction / |x| + O(1 / x^2)."""
+
+    limit: Vector
+    correction: Vector
+
+
+def layernorm_far(
+    slope: Vector, intercept: Vector, gamma: Vector, beta: Vector, eps: float = 1e-5, direction: int = 1
+) -> FarNorm:
+    """LayerNorm(x slope + intercept) far out, whatever the slope: its limit, and what is left of the intercept.
+
+    Where the centred slope is not 0: `layernorm_plateau`, the same for every intercept and so in every context, and
+    `layernorm_correction`. Where it is 0 centring removes x, the output is LayerNorm(intercept) at every x, and the
+    context, which an intercept knows, stays in full.
+
+    Source: completes Naim & Asher (2025), Appendix G.1, Proposition 6, which is silent on a slope that is constant over
+    the width. slope and intercept are as `attention_asymptote` returns them, gamma their rho, beta their epsilon.
+
+    Args:
+        slope: of the LayerNorm's input in x.
+        intercept: of the LayerNorm's input; attention may give it another value in each direction.
+        gamma: scale of the LayerNorm.
+        beta: shift of the LayerNorm.
+        eps: of the LayerNorm; it matters only where the slope is constant.
+        direction: +1 or -1, the sign of x.
+
+    Returns:
+        (limit, correction).
+
+    Raises:
+        ValueError: direction is not +1 or -1.
+
+    Example:
+        >>> import torch
+        >>> gamma, beta, intercept = torch.arange(15.).reshape(3, 5).sin().double()
+        >>> far = torch.nn.functional.layer_norm(3. + intercept, (5,), gamma, beta)
+        >>> torch.allclose(layernorm_far(torch.ones(5), intercept, gamma, beta).limit, far)
+        True
+    """
+    check_direction(direction)
+    if _is_constant(slope):
+        gamma, centered = as_float64(gamma), _center(as_float64(intercept))
+        return FarNorm(gamma * centered / (centered.square().mean() + eps).sqrt() + as_float64(beta), 0 * gamma)
+    return FarNorm(layernorm_plateau(slope, gamma, beta, direction), layernorm_correction(slope, intercept, gamma))
+
+
 def layernorm_onset(slope: Vector, eps: float, intercept: Vector | None = None) -> Float[Tensor, ""]:
     """The scale x0 at which LayerNorm(x slope + intercept) turns from growing like x to saturating.
 
@@ -294,11 +365,16 @@ def _centered_slope(slope: Tensor, name: str) -> tuple[Tensor, Tensor]:
     """The centred slope and its root mean square: all that LayerNorm keeps of `x * slope` far out."""
     slope = as_float64(slope)
     centered = _center(slope)
-    # Relative to the slope's own size: subtracting the mean of a constant vector may leave rounding errors, not zeros.
-    if centered.norm() <= 1e-12 * slope.norm():
+    if _is_constant(slope):
         raise ValueError(
             f"{name} is constant over its {slope.numel()} coordinates: LayerNorm's centring removes x, so the limit "
             f"depends on the context and has no closed form. Expected a {name} that varies over d_model; "
             "measure the limit instead."
         )
     return centered, centered.square().mean().sqrt()
+
+
+def _is_constant(vector: Tensor) -> bool:
+    vector = as_float64(vector)
+    # Relative to the vector's own size: subtracting the mean of a constant one may leave rounding errors, not zeros.
+    return bool(_center(vector).norm() <= 1e-12 * vector.norm())

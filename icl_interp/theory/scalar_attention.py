@@ -1,0 +1,391 @@
+"""One attention layer on scalar tokens, as Naim & Asher (2025), Appendix G.1, have it, and its limits for a far query.
+
+Tokens x_1 .. x_p and the query x are read in as x_i W, without biases, positions or a norm before attention. A head is
+then two things: alpha_h, the coefficient of x x_j in its scores, and zeta_h, what it writes for a token of value 1. The
+layer is Attn(x) = sum_h (sum_j mu_j^h(x) + beta^h(x)) zeta_h, and far out one line in each direction. The sums S1, S2,
+S3 that the line is made of stand beside those that the paper prints. Layers with biases and positions: `scalar_layer`.
+
+Everything is computed and returned in float64, x is in the units of the prompt.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.theory.softmax import Scalar, Vector, as_float64, check_direction, hardmax_margin
+
+__all__ = [
+    "AttentionSums",
+    "AttentionTerms",
+    "Heads",
+    "Line",
+    "attention_asymptote",
+    "attention_sums",
+    "attention_terms",
+    "context_mixture",
+    "hardmax_onset",
+    "paper_attention_asymptote",
+    "paper_attention_sums",
+    "scalar_heads",
+]
+
+# A bilinear form smaller than this part of the sizes of its two vectors is the rounding of a zero.
+ROUNDING = 1e-13
+ReadMap = Float[Tensor, "head d_model d_head"]
+WriteMap = Float[Tensor, "head d_head d_model"]
+
+
+class Heads(NamedTuple):
+    """What `scalar_heads` returns: all that Appendix G.1 needs to know of the heads of a layer."""
+
+    alphas: Float[Tensor, " head"]
+    zetas: Float[Tensor, "head d_model"]
+
+
+class AttentionTerms(NamedTuple):
+    """What `attention_terms` returns: a head's share of each token of the context, and of the query."""
+
+    mu: Float[Tensor, "*query token"]
+    beta: Float[Tensor, "*query"]
+
+
+class Line(NamedTuple):
+    """x slope + intercept, a vector for each x."""
+
+    slope: Vector
+    intercept: Vector
+
+
+class AttentionSums(NamedTuple):
+    """What the heads of alpha > 0 (S1), of alpha < 0 (S2) and of alpha = 0 (S3) write together, far out."""
+
+    positive: Line
+    negative: Line
+    zero: Line
+
+
+def scalar_heads(
+    embed: Vector, queries: ReadMap, keys: ReadMap, values: ReadMap, outputs: WriteMap, scale: float = 1.0
+) -> Heads:
+    """alpha_h = scale W Q_h K_h^T W^T and zeta_h = W V_h gamma_h of every head of a layer.
+
+    The layer sees its weights through these only: heads that share them cannot be told apart on scalar tokens.
+
+    Source: Naim & Asher (2025), Appendix G.1, before equation 6. embed is W, queries Q_h, keys K_h, values V_h; outputs
+    is gamma_h, the block of the output matrix that belongs to the head. The paper divides scores by nothing.
+
+    Args:
+        embed: read-in of the scalar token.
+        queries: W_Q.
+        keys: W_K.
+        values: W_V.
+        outputs: W_O.
+        scale: what scores are multiplied by, 1 / sqrt(d_head) for most models.
+
+    Returns:
+        (alphas, zetas). An alpha that is the rounding of 0 is 0: only then is the head in the sum S3.
+
+    Example:
+        >>> import torch
+        >>> embed, maps = torch.arange(4.).cos().double(), torch.arange(96.).sin().double().reshape(4, 2, 4, 3)
+        >>> alphas, zetas = scalar_heads(embed, *maps[:3], maps[3].mT)
+        >>> tokens = torch.tensor([[.5], [-1.], [2.]]).double() * embed
+        >>> q, k, v = tokens @ maps[0], tokens @ maps[1], tokens @ maps[2]
+        >>> attention = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=1.) @ maps[3].mT
+        >>> mixtures = torch.stack([context_mixture(2., tokens[:2] @ embed / embed.dot(embed), a) for a in alphas])
+        >>> torch.allclose(attention[:, -1].sum(0), mixtures @ zetas)
+        True
+    """
+    embed = as_float64(embed)
+    read = embed @ as_float64(queries), embed @ as_float64(keys)
+    values_of_one = embed @ as_float64(values)
+    return Heads(scale * product(*read), torch.einsum("he,hed->hd", values_of_one, as_float64(outputs)))
+
+
+def product(a: Float[Tensor, "*#batch d_head"], b: Float[Tensor, "*#batch d_head"]) -> Tensor:
+    """The scalar product over the last axis, 0 where it is no more than the rounding of one."""
+    exact = (a * b).sum(-1)
+    return torch.where(exact.abs() <= ROUNDING * a.norm(dim=-1) * b.norm(dim=-1), 0.0, exact)
+
+
+def attention_terms(
+    x: Float[Tensor, "*query"] | float | int, context: Float[Tensor, " token"], alpha: Scalar
+) -> AttentionTerms:
+    """mu_j(x), the weight of token j times x_j, and beta(x), the weight of the query times x, for one head.
+
+    mu_j = x_j e^(alpha x x_j) / Z and beta = x e^(alpha x^2) / Z, Z = e^(alpha x^2) + sum_k e^(alpha x x_k).
+
+    Source: Naim & Asher (2025), Appendix G.1, equations 6 and 7 (where the exponent of one sum lacks its end). Symbols
+    as `context_mixture`.
+
+    Args:
+        x: queries, any shape.
+        context: the tokens before the query.
+        alpha: score coefficient of the head.
+
+    Returns:
+        (mu, beta), in the units of the tokens.
+
+    Example:
+        >>> import torch
+        >>> context = torch.tensor([.5, -1., 2.]).double()
+        >>> mu, beta = attention_terms(3., context, alpha=-.7)
+        >>> weights = torch.softmax(-.7 * 3. * torch.tensor([.5, -1., 2., 3.]).double(), dim=0)
+        >>> torch.allclose(mu, weights[:3] * context), torch.allclose(beta, weights[3] * 3)
+        (True, True)
+    """
+    x, context = as_float64(x), as_float64(context)
+    tokens = torch.cat([context.expand(*x.shape, -1), x[..., None]], dim=-1)
+    shares = torch.softmax(as_float64(alpha) * x[..., None] * tokens, dim=-1) * tokens
+    return AttentionTerms(shares[..., :-1], shares[..., -1])
+
+
+def context_mixture(
+    x: Float[Tensor, "*query"] | float | int, context: Float[Tensor, " token"], alpha: Scalar
+) -> Float[Tensor, "*query"]:
+    """What one head reads on scalar tokens: the mixture m(x) of x_1 .. x_p and x by softmax of alpha x x_j, alpha x^2.
+
+    An attention layer without biases or normalisation is sum_h m_h(x) zeta_h.
+
+    Source: Naim & Asher (2025), Appendix G.1, equations 6 and 7. m is their sum_j mu_j + beta, context their x_1 ..
+    x_p, alpha their alpha_h = W Q_h K_h^T W^T; divide it by sqrt(d_head) for a model that does.
+
+    Args:
+        x: queries, any shape.
+        context: the tokens before the query.
+        alpha: score coefficient of the head.
+
+    Returns:
+        m, in the units of the tokens.
+
+    Example:
+        >>> import torch
+        >>> context, x = torch.tensor([.5, -1., 2.]).double(), torch.tensor([[3.], [-.2]]).double()
+        >>> tokens = torch.cat([context.expand(2, 3), x], dim=1)[..., None]
+        >>> attention = torch.nn.functional.scaled_dot_product_attention(x[..., None], tokens, tokens, scale=-.7)
+        >>> torch.allclose(context_mixture(x, context, alpha=-.7), attention[..., 0])
+        True
+    """
+    mu, beta = attention_terms(x, context, alpha)
+    return mu.sum(-1) + beta
+
+
+def attention_sums(
+    alphas: Float[Tensor, " head"],
+    zetas: Float[Tensor, "head d_model"],
+    context: Float[Tensor, " token"],
+    direction: int = 1,
+) -> AttentionSums:
+    """The lines that the heads of alpha > 0, < 0 and = 0 tend to as x goes to +infinity or to -infinity.
+
+    Per head: m = x for alpha > 0 (attends to itself), m = (x + sum_j x_j) / (p + 1) for alpha = 0 (uniform), and for
+    alpha < 0 the extreme token (hardmax): m = min_j x_j at +infinity, max_j x_j at -infinity. Exact for alpha = 0,
+    exponentially close otherwise. The slope ignores the context, the intercept knows its extreme token and sum only.
+
+    Source: Naim & Asher (2025), Appendix G.1, S1 to S3 in the proof of Proposition 5, S2 and S3 corrected; see
+    `paper_attention_sums`. alphas is alpha_h, zetas zeta_h = W V_h gamma_h, context x_1 .. x_p.
+
+    Args:
+        alphas: score coefficients of the heads.
+        zetas: what each head writes for a token of value 1.
+        context: the tokens before the query.
+        direction: +1 or -1, the sign of x.
+
+    Returns:
+        (S1, S2, S3), each (slope, intercept).
+
+    Raises:
+        ValueError: context is empty, or direction is not +1 or -1.
+
+    Example:
+        >>> import torch
+        >>> alphas, one, context = torch.tensor([.5, -.5, 0.]), torch.ones(3, 1), torch.tensor([.5, -1., 2.])
+        >>> [(float(line.slope), float(line.intercept)) for line in attention_sums(alphas, one, context)]
+        [(1.0, 0.0), (0.0, -1.0), (0.25, 0.375)]
+    """
+    context = _check_context(context, direction)
+    n_tokens = context.numel() + 1
+    extreme = context.min() if direction > 0 else context.max()
+    return _sums(alphas, zetas, (1.0, 0.0), (0.0, extreme), (1 / n_tokens, context.sum() / n_tokens))
+
+
+def paper_attention_sums(
+    alphas: Float[Tensor, " head"],
+    zetas: Float[Tensor, "head d_model"],
+    context: Float[Tensor, " token"],
+    direction: int = 1,
+) -> AttentionSums:
+    """The lines of `attention_sums` as the paper prints them: wrong for alpha < 0 and alpha = 0, kept for comparison.
+
+    As printed, per head at +infinity: m = x for alpha > 0 (S1, correct); m = sum_{x_j<0} x_j / p + x #{j: x_j = 0} for
+    alpha < 0 (S2; its second sum has no summand, read as 1); m = (sum_j x_j + p x) / (p + 1) for alpha = 0 (S3).
+    Correct for S2 is the extreme token, without x: softmax picks the largest score, it does not average the negative
+    tokens. Correct in S3 is x / (p + 1): the printed term counts the query's weight once for every context token.
+
+    Source: Naim & Asher (2025), Appendix G.1, S1 to S3 in the proof of Proposition 5. For -infinity they say "the same
+    reasoning", taken here as the mirror image x -> -x, x_j -> -x_j. Symbols as `attention_sums`.
+
+    Args:
+        alphas: score coefficients of the heads.
+        zetas: what each head writes for a token of value 1.
+        context: the tokens before the query.
+        direction: +1 or -1, the sign of x.
+
+    Returns:
+        (S1, S2, S3), each (slope, intercept).
+
+    Raises:
+        ValueError: context is empty, or direction is not +1 or -1.
+
+    Example:
+        >>> import torch
+        >>> alphas, one, context = torch.tensor([.5, -.5, 0.]), torch.ones(3, 1), torch.tensor([.5, -1.5, 2.])
+        >>> [(float(line.slope), float(line.intercept)) for line in paper_attention_sums(alphas, one, context)]
+        [(1.0, 0.0), (0.0, -0.5), (0.75, 0.25)]
+    """
+    context = _check_context(context, direction)
+    p = context.numel()
+    negative = ((context == 0).double().sum(), context[direction * context < 0].sum() / p)
+    return _sums(alphas, zetas, (1.0, 0.0), negative, (p / (p + 1), context.sum() / (p + 1)))
+
+
+def attention_asymptote(
+    embed: Vector,
+    alphas: Float[Tensor, " head"],
+    zetas: Float[Tensor, "head d_model"],
+    context: Float[Tensor, " token"],
+    direction: int = 1,
+) -> Line:
+    """The line x slope + intercept that x W + sum_h m_h(x) zeta_h tends to: x W and the three `attention_sums`.
+
+    Source: Naim & Asher (2025), Appendix G.1, Proposition 5: the asymptote is linear as they say, but their sums S2
+    (alpha < 0) and S3 (alpha = 0) are corrected here, see `paper_attention_asymptote`. embed is W, alphas alpha_h,
+    zetas zeta_h = W V_h gamma_h, context x_1 .. x_p.
+
+    Args:
+        embed: read-in of the scalar token, for the skip connection; zeros give the attention alone.
+        alphas: score coefficients of the heads.
+        zetas: what each head writes for a token of value 1.
+        context: the tokens before the query.
+        direction: +1 or -1, the sign of x.
+
+    Returns:
+        (slope, intercept).
+
+    Raises:
+        ValueError: context is empty, or direction is not +1 or -1.
+
+    Example:
+        >>> import torch
+        >>> embed, context = torch.tensor([1., -2.]).double(), torch.tensor([.5, -1., 2.]).double()
+        >>> alphas, zetas = torch.tensor([.5, -.5, 0.]), torch.tensor([[.2, .1], [1., 0.], [3., 5.]])
+        >>> slope, intercept = attention_asymptote(embed, alphas, zetas, context, direction=-1)
+        >>> heads = [context_mixture(-100., context, alpha) * zeta for alpha, zeta in zip(alphas, zetas)]
+        >>> torch.allclose(-100 * slope + intercept, -100 * embed + sum(heads))
+        True
+    """
+    return _with_skip(embed, attention_sums(alphas, zetas, context, direction))
+
+
+def paper_attention_asymptote(
+    embed: Vector,
+    alphas: Float[Tensor, " head"],
+    zetas: Float[Tensor, "head d_model"],
+    context: Float[Tensor, " token"],
+    direction: int = 1,
+) -> Line:
+    """The line of `attention_asymptote` with the sums as the paper prints them (`paper_attention_sums`).
+
+    Source: Naim & Asher (2025), Appendix G.1, proof of Proposition 5, plus x W. Symbols as `attention_asymptote`.
+
+    Args:
+        embed: read-in of the scalar token, for the skip connection; zeros give the attention alone.
+        alphas: score coefficients of the heads.
+        zetas: what each head writes for a token of value 1.
+        context: the tokens before the query.
+        direction: +1 or -1, the sign of x.
+
+    Returns:
+        (slope, intercept).
+
+    Raises:
+        ValueError: context is empty, or direction is not +1 or -1.
+
+    Example:
+        >>> import torch
+        >>> one, context = torch.ones(1), torch.tensor([.9, -.4, 0., 1.7])
+        >>> printed, _ = paper_attention_asymptote(0 * one, 0 * one, one[None], context)
+        >>> correct, _ = attention_asymptote(0 * one, 0 * one, one[None], context)
+        >>> torch.allclose(printed, len(context) * correct)
+        True
+    """
+    return _with_skip(embed, paper_attention_sums(alphas, zetas, context, direction))
+
+
+def hardmax_onset(
+    context: Float[Tensor, " token"], alpha: Scalar, direction: int = 1, delta: float = 0.05
+) -> Float[Tensor, ""]:
+    """An |x| from which a head on scalar tokens keeps at least 1 - delta of its attention on its arg-max set.
+
+    With M = `hardmax_margin`(p + 1, delta) and t_j = direction x_j. For alpha > 0 the target is the query itself, and
+    alpha |x| (|x| - max t_j) >= M suffices. For alpha < 0 it is the extreme token, min t_j, and it takes both
+    |alpha| |x| gap >= M, gap from it to the next distinct token, and |alpha| |x| (|x| - min t_j) >= M, as the query is
+    a rival too. The smallest such |x| when p = 1.
+
+    Source: makes quantitative Naim & Asher (2025), Appendix G.1, Proposition 5, and G.2. Symbols as `context_mixture`.
+
+    Args:
+        context: the tokens before the query.
+        alpha: score coefficient of the head.
+        direction: +1 or -1, the sign of x.
+        delta: the attention mass that may be off the arg-max set.
+
+    Returns:
+        |x|, in the units of the tokens; infinity for alpha = 0, which attends uniformly.
+
+    Raises:
+        ValueError: context is empty, direction is not +1 or -1, or delta is not between 0 and 1.
+
+    Example:
+        >>> import torch
+        >>> token = torch.tensor([.8]).double()
+        >>> x = hardmax_onset(token, alpha=2.)
+        >>> torch.allclose(context_mixture(x, token, alpha=2.), .95 * x + .05 * token[0])
+        True
+    """
+    context, alpha = _check_context(context, direction), as_float64(alpha)
+    needed = hardmax_margin(context.numel() + 1, delta) / alpha.abs()
+    if alpha == 0:
+        return needed  # infinite
+    signed = direction * context
+    token = signed.max() if alpha > 0 else signed.min()
+    against_query = (token + (token.square() + 4 * needed).sqrt()) / 2
+    # Equal tokens share the arg-max set, and above the largest token there is none: then the query is the only rival.
+    gaps = signed[signed > token] - token
+    return torch.maximum(against_query, needed / gaps.min()) if gaps.numel() else against_query
+
+
+def _sums(
+    alphas: Tensor, zetas: Tensor, positive: tuple[Scalar, Scalar], negative: tuple[Scalar, Scalar],
+    zero: tuple[Scalar, Scalar],
+) -> AttentionSums:  # fmt: skip
+    """From the line (slope, intercept) that one head of each sign reads to those that all of them write."""
+    alphas, zetas = as_float64(alphas), as_float64(zetas)
+    written = [of_sign.double() @ zetas for of_sign in (alphas > 0, alphas < 0, alphas == 0)]
+    reads = zip((positive, negative, zero), written, strict=True)
+    return AttentionSums(*(Line(slope * zeta, intercept * zeta) for (slope, intercept), zeta in reads))
+
+
+def _with_skip(embed: Tensor, sums: AttentionSums) -> Line:
+    slopes, intercepts = zip(*sums, strict=True)
+    return Line(as_float64(embed) + sum(slopes), sum(intercepts))
+
+
+def _check_context(context: Tensor, direction: int) -> Tensor:
+    """The context in float64."""
+    check_direction(direction)
+    if context.numel() == 0:
+        raise ValueError("context is empty: expected at least one token before the query (a query alone reads itself)")
+    return as_float64(context)
