@@ -1,0 +1,217 @@
+"""Single analysable units: a layer of linear self-attention, alone and inside a `HookedTransformer`.
+
+The layer is f(E) = E + W_PV E (E^T W_KQ E) / rho: E has a column (x_i; y_i) for each of the rho labelled examples and
+(x_q; 0) for the query, and the prediction is the bottom right entry of f(E). Source: Zhang, Frei & Bartlett (2023),
+equations (3.3) to (3.6). Here columns are tokens, as `tokens.Stacked` makes them: `(batch, token, d + 1)`.
+"""
+
+import math
+from typing import NamedTuple, Self
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl_interp.errors import InputError
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.hooks import HookedRootModule, HookPoint
+from icl_interp.models.tokens import Stacked
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
+
+Wide = Float[Tensor, "d_in d_in"]  # d_in = dim + 1
+Tokens = Float[Tensor, "batch token d_in"]
+
+
+class LinearSelfAttention(HookedRootModule):
+    """f(E) = E + W_PV E (E^T W_KQ E) / rho, with every step at a hook point.
+
+    Hooks, named as in a block of `HookedTransformer`: `hook_resid_pre` and `hook_resid_post` (batch, token, d_in),
+    `hook_v` (W_PV e of every token), `hook_attn_scores` and `hook_pattern` (batch, query, key; before and after the
+    division by rho), `hook_attn_out`.
+
+    Args:
+        w_pv: W_PV, (d + 1, d + 1).
+        w_kq: W_KQ, (d + 1, d + 1).
+
+    >>> unit = LinearSelfAttention.from_product(torch.eye(2))
+    >>> unit(torch.tensor([[[1., 0., 5.], [0., 1., 3.], [2., 4., 0.]]]))[0, -1]  # (5 * 2 + 3 * 4) / 2
+    tensor([ 2.,  4., 11.], grad_fn=<SelectBackward0>)
+    """
+
+    def __init__(self, w_pv: Wide, w_kq: Wide):
+        super().__init__()
+        if w_pv.ndim != 2 or w_pv.shape != w_kq.shape or w_pv.shape[0] != w_pv.shape[1] or w_pv.shape[0] < 2:
+            raise InputError(
+                "W_PV and W_KQ must both be (d + 1, d + 1) for inputs of d coordinates, but got "
+                f"{tuple(w_pv.shape)} and {tuple(w_kq.shape)}"
+            )
+        self.W_PV, self.W_KQ = nn.Parameter(w_pv.detach().clone()), nn.Parameter(w_kq.detach().clone())
+        for name in ("resid_pre", "v", "attn_scores", "pattern", "attn_out", "resid_post"):
+            setattr(self, f"hook_{name}", HookPoint())
+        self.setup()
+
+    @classmethod
+    def from_product(cls, product: Float[Tensor, "dim dim"], scale: float = 1.0) -> Self:
+        """The unit that predicts h^T P x_q, h = (1/rho) sum y_i x_i: W11^KQ = P / scale and w22^PV = scale."""
+        w_pv, w_kq = product.new_zeros(2, len(product) + 1, len(product) + 1)
+        w_pv[-1, -1], w_kq[:-1, :-1] = scale, product / scale
+        return cls(w_pv, w_kq)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        """f(E), all of it; its last entry is the prediction."""
+        d_in = len(self.W_PV)
+        if tokens.ndim != 3 or tokens.shape[-1] != d_in or tokens.shape[1] < 2:
+            raise InputError(
+                f"tokens must be (batch, token, d_in={d_in}): labelled examples, then the query; "
+                f"but got {tuple(tokens.shape)}"
+            )
+        stream = self.hook_resid_pre(tokens)
+        values = self.hook_v(stream @ self.W_PV.T)
+        scores = self.hook_attn_scores(stream @ self.W_KQ.T @ stream.transpose(1, 2))  # row q, column k: e_k^T W_KQ e_q
+        pattern = self.hook_pattern(scores / (tokens.shape[1] - 1))
+        return self.hook_resid_post(stream + self.hook_attn_out(pattern @ values))
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """The prediction of the query, in float64; NaN for the other points, whose labels are shown."""
+        tokens = Stacked().encode(prompts.double())
+        with torch.no_grad():
+            out = torch.full_like(prompts.ys, torch.nan, dtype=torch.float64)
+            out[:, -1] = self(tokens.to(self.W_PV)).double()[:, -1, -1]
+        return out
+
+    def to_transformer(self, n_ctx: int, n_heads: int = 1, d_head: int | None = None) -> HookedTransformer:
+        """A `HookedTransformer` with linear scores that makes the same predictions, and so brings every tool.
+
+        Several heads share W_KQ: each takes some coordinates of the query. Where one head is wide enough for W_PV
+        (d_head >= d + 1) its stream is f(E), else only the last coordinate of it, the prediction.
+
+        Raises:
+            InputError: n_heads * d_head is less than d + 1.
+        """
+        width = len(self.W_PV)
+        d_head = d_head or math.ceil(width / n_heads)
+        if n_heads * d_head < width:
+            raise InputError(
+                f"n_heads * d_head must be at least d + 1 = {width} to hold W_KQ, but got {n_heads} * {d_head}"
+            )
+        cfg = HookedTransformerConfig(
+            n_layers=1, d_model=width, n_heads=n_heads, d_head=d_head, n_ctx=n_ctx, d_in=width, attn_only=True,
+            normalization_type=None, positional_embedding_type="none", use_attn_scale=False,
+            attention_dir="bidirectional", score_fn="linear", score_norm="labelled",
+        )  # fmt: skip
+        model = HookedTransformer(cfg).to(self.W_PV)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+            attention, identity = model.blocks[0].attn, torch.eye(width).to(self.W_PV)
+            model.embed.W_E.copy_(identity)
+            model.unembed.W_U[-1] = 1
+            for head in range(n_heads):
+                taken = slice(head * d_head, min((head + 1) * d_head, width))
+                n_taken = max(0, taken.stop - taken.start)
+                attention.W_Q[head, :, :n_taken] = identity[:, taken]
+                attention.W_K[head, :, :n_taken] = self.W_KQ[:, taken]
+                if n_heads == 1:
+                    attention.W_V[head, :, :width], attention.W_O[head, :width] = self.W_PV.T, identity
+                else:
+                    attention.W_V[head, :, 0], attention.W_O[head, 0] = self.W_PV[-1], identity[-1]
+        return model.eval()
+
+
+class LayerForm(NamedTuple):
+    """What a `HookedTransformer` of one linear-attention layer computes at the query, in terms of tokens.
+
+    yhat = direct . t_q + sum_h v_h^T (sum_k t_k t_k^T / rho) F_h t_q with t = (x, y, 1): the last coordinate carries
+    every bias. A layer without biases that reads nothing off the query directly is an LSA layer of several heads.
+
+    Attributes:
+        values: v_h, (head, d + 2).
+        forms: F_h, (head, d + 2, d + 2).
+        direct: what skips attention, (d + 2,).
+    """
+
+    values: Float[Tensor, "head wide"]
+    forms: Float[Tensor, "head wide wide"]
+    direct: Float[Tensor, " wide"]
+
+    @property
+    def product(self) -> Float[Tensor, "dim dim"]:
+        """P = sum_h v_h[y] F_h[x, x] + v_h[x] F_h[y, x]^T: what multiplies h = (1/rho) sum y_i x_i and x_q."""
+        d = len(self.direct) - 2
+        own = torch.einsum("h,hij->ij", self.values[:, d], self.forms[:, :d, :d])
+        return own + torch.einsum("hi,hj->ij", self.values[:, :d], self.forms[:, d, :d])
+
+    @property
+    def outside(self) -> float:
+        """The largest entry that an LSA layer does not have: of biases and of what skips attention (without y)."""
+        d = len(self.direct) - 2
+        biases = (self.values[:, -1], self.forms[:, -1, :], self.forms[:, :, -1], self.direct[:d], self.direct[-1])
+        return max(float(part.abs().max()) for part in biases)
+
+
+def read_layer(model: HookedTransformer) -> LayerForm:
+    """The form of a transformer that is one layer of linear attention, exactly and in float64.
+
+    Raises:
+        InputError: naming what else the model has: layers, norms, an MLP, positions, another score function.
+    """
+    cfg = model.cfg
+    others = {
+        f"n_layers={cfg.n_layers}": cfg.n_layers != 1,
+        "an MLP": not cfg.attn_only,
+        f"score_fn={cfg.score_fn!r}": cfg.score_fn != "linear",
+        f"score_norm={cfg.score_norm!r}": cfg.score_norm != "labelled",
+        "a norm": cfg.normalization_type is not None,
+        "learned positions": cfg.positional_embedding_type != "none",
+        f"embed_bound={cfg.embed_bound}": cfg.embed_bound is not None,
+        f"d_out={cfg.d_out}": cfg.d_out != 1,
+    }
+    found = [name for name, present in others.items() if present]
+    if found:
+        raise InputError(
+            f"this model is no single layer of linear self-attention, it has {', '.join(found)}: expected n_layers=1, "
+            "attn_only, score_fn='linear', score_norm='labelled', no norm and no positions"
+        )
+    # With a constant 1 as last coordinate of every token each bias is one more row of a matrix.
+    weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
+    out = weights["unembed.W_U"][:, 0]
+    embed = torch.cat([weights["embed.W_E"], weights["embed.b_E"][None]])
+
+    def read(letter: str) -> Float[Tensor, "head wide d_head"]:
+        projected = embed @ weights[f"blocks.0.attn.W_{letter}"]
+        constant = F.pad(weights[f"blocks.0.attn.b_{letter}"][:, None], (0, 0, embed.shape[0] - 1, 0))
+        return projected + constant
+
+    values = read("V") @ weights["blocks.0.attn.W_O"] @ out
+    forms = read("K") @ read("Q").transpose(1, 2) * model.blocks[0].attn.scale
+    direct = embed @ out
+    direct[-1] += weights["blocks.0.attn.b_O"] @ out + weights["unembed.b_U"][0]
+    return LayerForm(values, forms, direct)
+
+
+def read_unit(model: HookedTransformer, tolerance: float = 0.0) -> LinearSelfAttention:
+    """The LSA unit that a transformer of one head is, in float64. `read_layer(model).product` is for several heads.
+
+    Of W_PV only the last row can be known, and of W_KQ all but the last column: what predictions read.
+
+    Args:
+        model: a transformer of one layer of linear attention.
+        tolerance: the largest bias, or weight past attention, that is taken for none.
+
+    Raises:
+        InputError: several heads, biases larger than the tolerance, or what `read_layer` refuses.
+    """
+    layer = read_layer(model)
+    if len(layer.values) > 1:
+        raise InputError(f"{len(layer.values)} heads make no single unit: use read_layer(model).product")
+    if layer.outside > tolerance:
+        raise InputError(
+            f"biases or weights past attention reach {layer.outside:.2g}, which an LSA unit does not have: raise "
+            "tolerance to ignore them, or use read_layer"
+        )
+    d_in = len(layer.direct) - 1
+    w_pv, w_kq = torch.zeros(2, d_in, d_in, dtype=torch.float64)
+    w_pv[-1], w_kq[:, :-1] = layer.values[0, :-1], layer.forms[0, :d_in, : d_in - 1]
+    return LinearSelfAttention(w_pv, w_kq)
