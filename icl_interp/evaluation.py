@@ -7,8 +7,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from icl_interp import baselines, resampling
-from icl_interp.baselines import Predictor
+from icl_interp import resampling
+from icl_interp.baselines.base import Predictor, Zero
+from icl_interp.baselines.regression import LeastSquares
 from icl_interp.errors import InputError
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval
@@ -85,7 +86,7 @@ def evaluate(
     task = task or getattr(predictor, "task", None)
     if task is None:
         raise InputError("this predictor brings no task: pass task=, for example icl_interp.tasks.Polynomial(...)")
-    references = {"least squares": baselines.LeastSquares(task), "zero": baselines.Zero()}
+    references = {"least squares": LeastSquares(task), "zero": Zero()}
     errors = function_errors(
         {"model": predictor, **references}, task, n_functions=n_functions, n_contexts=n_contexts, seed=seed
     )
@@ -184,7 +185,7 @@ def _errors(
     predictors: Mapping[str, Predictor], task: Task, n_functions: int, n_contexts: int, seed: int
 ) -> dict[str, np.ndarray]:
     """Errors of each function: the predictors', least squares' and zero's."""
-    references = {"least squares": baselines.LeastSquares(task), "zero": baselines.Zero()}
+    references = {"least squares": LeastSquares(task), "zero": Zero()}
     errors = function_errors(
         {**predictors, **references}, task, n_functions=n_functions, n_contexts=n_contexts, seed=seed
     )

@@ -38,6 +38,16 @@ class Uniform:
         """Where all draws lie: the band called *in distribution*."""
         return self.low, self.high
 
+    @property
+    def mean(self) -> float:
+        """The middle of the interval."""
+        return (self.low + self.high) / 2
+
+    @property
+    def std(self) -> float:
+        """Its length over the root of 12."""
+        return (self.high - self.low) / math.sqrt(12)
+
 
 @dataclass(frozen=True)
 class Normal:

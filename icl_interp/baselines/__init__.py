@@ -1,0 +1,29 @@
+"""Predictors that see the prompt only: what a model in context is compared with.
+
+Each has the interface of a checkpoint, `predict(prompts) -> (batch, point)`: the prediction of every point from the
+points before it, of all prefixes at once, in float64. Before the first point all guess 0, except for the Bayes
+predictor, which guesses the mean of its prior.
+"""
+
+from icl_interp.baselines.base import Features, Law, Powers, Predictor, Zero
+from icl_interp.baselines.bayes import BayesOverDegrees
+from icl_interp.baselines.local import Averaging, KNearest, NadarayaWatson
+from icl_interp.baselines.named import classical
+from icl_interp.baselines.regression import GradientDescent, LeastSquares, MaximumDegree, Ridge
+
+__all__ = [
+    "Averaging",
+    "BayesOverDegrees",
+    "Features",
+    "GradientDescent",
+    "KNearest",
+    "Law",
+    "LeastSquares",
+    "MaximumDegree",
+    "NadarayaWatson",
+    "Powers",
+    "Predictor",
+    "Ridge",
+    "Zero",
+    "classical",
+]

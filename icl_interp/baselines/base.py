@@ -1,0 +1,88 @@
+"""What a predictor and its parts are, and the predictor that knows nothing."""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.errors import InputError
+from icl_interp.prompts import Prompts
+
+
+@runtime_checkable
+class Features(Protocol):
+    """Anything that turns inputs into features, such as a task."""
+
+    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+        """Features in which the functions are linear."""
+        ...
+
+
+@runtime_checkable
+class Law(Protocol):
+    """A law of numbers with its first two moments, such as `tasks.Uniform(-1, 1)`."""
+
+    @property
+    def mean(self) -> float:
+        """E a."""
+        ...
+
+    @property
+    def std(self) -> float:
+        """The root of Var a."""
+        ...
+
+
+@runtime_checkable
+class Predictor(Protocol):
+    """Anything that predicts each point of a prompt from the points before it."""
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """Predictions; NaN where there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Zero:
+    """Predicts 0: the reference that knows nothing."""
+
+    name: str = "zero"
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """Zeros."""
+        return torch.zeros_like(prompts.ys, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Powers:
+    """The features 1, x, ..., x^degree of inputs of one coordinate.
+
+    >>> Powers(2).features(torch.tensor([[[3.0]]]))
+    tensor([[[1., 3., 9.]]])
+    """
+
+    degree: int
+
+    def __post_init__(self) -> None:
+        whole("degree", self.degree, 0)
+
+    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+        """Powers of x, lowest first."""
+        if xs.shape[-1] != 1:
+            raise InputError(f"powers of x need inputs of one coordinate, but these have {xs.shape[-1]}")
+        return xs ** torch.arange(self.degree + 1, dtype=xs.dtype)
+
+
+def positive(name: str, value: float, advice: str = "") -> None:
+    """Refuse anything but a positive, finite number."""
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(f"{name} must be a positive number, but got {value!r}{advice}")
+
+
+def whole(name: str, value: int, least: int) -> None:
+    """Refuse anything but a whole number from `least` up."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name} must be a whole number from {least} up, but got {value!r}")

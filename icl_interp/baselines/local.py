@@ -1,0 +1,86 @@
+"""Predictors that average labels: of all points, of the nearest, or weighed by a kernel."""
+
+import functools
+import operator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.baselines.base import positive, whole
+from icl_interp.prompts import Prompts
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """The mean of the labels seen."""
+
+    name: str = "averaging"
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """Running means; 0 before the first point."""
+        ys = prompts.ys.double()
+        counts = torch.arange(1, prompts.n_points, dtype=ys.dtype)
+        return torch.cat([torch.zeros_like(ys[:, :1]), ys[:, :-1].cumsum(1) / counts], 1)
+
+
+@dataclass(frozen=True)
+class KNearest:
+    """The mean label of the `k` nearest inputs seen, of all while there are fewer; of equally near ones the earlier."""
+
+    k: int = 3
+
+    def __post_init__(self) -> None:
+        whole("k", self.k, 1)
+
+    @property
+    def name(self) -> str:
+        """With its k."""
+        return f"{self.k} nearest"
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """Means of the nearest; 0 before the first point."""
+        rank = _unseen_at(_distances(prompts), torch.inf).argsort(dim=-1, stable=True).argsort(-1)
+        return _mean_of_labels(prompts, torch.where(rank < self.k, 0.0, -torch.inf).double())
+
+
+@dataclass(frozen=True)
+class NadarayaWatson:
+    """Kernel regression: the mean of the labels seen with weights exp(-beta |x - x_i|^2).
+
+    What a softmax attention head computes whose score is -beta |x - x_i|^2. The kernel's width is 1 / sqrt(2 beta).
+    """
+
+    beta: float
+
+    def __post_init__(self) -> None:
+        positive("beta", self.beta)
+
+    @property
+    def name(self) -> str:
+        """With its beta."""
+        return f"Nadaraya-Watson, beta {self.beta:.3g}"
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """Kernel means; 0 before the first point."""
+        return _mean_of_labels(prompts, -self.beta * _distances(prompts))
+
+
+def _distances(prompts: Prompts) -> Float[Tensor, "batch point point"]:
+    """Squared distances between inputs; differences first, so that near points far out keep theirs."""
+    xs = prompts.xs.double()
+    return functools.reduce(operator.add, ((x[:, :, None] - x[:, None]).square() for x in xs.unbind(-1)))
+
+
+def _unseen_at(values: Float[Tensor, "batch point point"], fill: float) -> Float[Tensor, "batch point point"]:
+    """The values with `fill` where the second point is not before the first."""
+    n = values.shape[-1]
+    return values.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(), fill)
+
+
+def _mean_of_labels(prompts: Prompts, scores: Float[Tensor, "batch point point"]) -> Float[Tensor, "batch point"]:
+    """Means of the labels before each point with weights exp(score); 0 before the first point."""
+    weights = _unseen_at(scores, -torch.inf).softmax(-1)
+    weights[:, 0] = 0
+    return (weights @ prompts.ys.double()[..., None])[..., 0]

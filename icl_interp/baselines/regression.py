@@ -1,0 +1,131 @@
+"""Linear regression on features, fitted to every prefix: least squares, ridge, gradient descent."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.baselines import prefixes
+from icl_interp.baselines.base import Features, Powers, positive, whole
+from icl_interp.errors import InputError
+from icl_interp.prompts import Prompts
+
+
+@dataclass(frozen=True)
+class LeastSquares:
+    """Least squares on the task's own features, fitted to each prefix; of least norm where the fit is not unique.
+
+    Without noise it is exact from `task.n_determining` points on. Prefixes of deficient rank, few points or repeated
+    ones, are left to LAPACK's gelsd.
+
+    >>> from icl_interp.provenance import generator
+    >>> from icl_interp.tasks.distributions import Uniform
+    >>> from icl_interp.tasks.functions import Polynomial
+    >>> task = Polynomial(degrees=(3,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=9)
+    >>> prompts = task.sample(5, generator(0, "doc"), dtype=torch.float64)
+    >>> bool((LeastSquares(task).predict(prompts) - prompts.ys)[:, 5:].abs().max() < 1e-9)
+    True
+    """
+
+    task: Features
+    name: str = "least squares"
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """The fit to each prefix at the next point; 0 before the first point."""
+        features, ys = self.task.features(prompts.xs.double()), prompts.ys.double()
+        n = features.shape[-1]
+        factors = prefixes.factors(features, ys, features.new_zeros(n + 1, n + 1))
+        deficient = prefixes.is_deficient(factors)
+        out = prefixes.at_next_point(features, prefixes.solve(factors))
+        for k in range(prompts.n_points):
+            rows = deficient[:, k]
+            if k == 0:
+                out[:, 0] = 0
+            elif rows.any():
+                fit = torch.linalg.lstsq(features[rows, :k], ys[rows, :k, None], driver="gelsd").solution
+                out[rows, k] = (features[rows, k] * fit[..., 0]).sum(-1)
+        return out
+
+
+@dataclass(frozen=True)
+class MaximumDegree:
+    """Least squares with all powers up to `degree`: for who does not know the degree of the function."""
+
+    degree: int
+
+    @property
+    def name(self) -> str:
+        """With its degree."""
+        return f"least squares, degree {self.degree}"
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """The fit to each prefix at the next point, of least norm where it is not unique; 0 before the first point."""
+        return LeastSquares(Powers(self.degree)).predict(prompts)
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """argmin_w |Phi w - y|^2 + penalty |w|^2 on the task's features, fitted to each prefix.
+
+    With noise of variance s^2 and coefficients from N(0, c^2) the posterior mean has penalty = s^2 / c^2.
+    """
+
+    task: Features
+    penalty: float
+
+    def __post_init__(self) -> None:
+        positive("penalty", self.penalty, "; without a penalty, use LeastSquares")
+
+    @property
+    def name(self) -> str:
+        """With its penalty."""
+        return f"ridge, penalty {self.penalty:g}"
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """The fit to each prefix at the next point; 0 before the first point."""
+        features, ys = self.task.features(prompts.xs.double()), prompts.ys.double()
+        prior = features.new_zeros(features.shape[-1])
+        return prefixes.at_next_point(
+            features,
+            prefixes.solve(prefixes.factors(features, ys, prefixes.prior_rows(prior, math.sqrt(self.penalty)))),
+        )
+
+
+@dataclass(frozen=True)
+class GradientDescent:
+    """`steps` of gradient descent on each prefix's squared loss |Phi w - y|^2 / 2 from w = 0, all points in every step.
+
+    The step size is `learning_rate` / largest eigenvalue of the prefix's Gram matrix Phi' Phi: 1 is the largest without
+    oscillation, from 2 on it diverges.
+    """
+
+    task: Features
+    steps: int
+    learning_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        whole("steps", self.steps, 0)
+        if not 0 < self.learning_rate < 2:
+            raise InputError(f"learning_rate must lie between 0 and 2, where it diverges, but got {self.learning_rate}")
+
+    @property
+    def name(self) -> str:
+        """With its number of steps."""
+        return f"gradient descent, {self.steps} step{'s' * (self.steps != 1)}"
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """The iterate of each prefix at the next point; 0 before the first point."""
+        features, ys = self.task.features(prompts.xs.double()), prompts.ys.double()
+        n, seen = features.shape[-1], features[:, :-1]
+        gram = (seen[..., None] * seen[..., None, :]).cumsum(1)
+        moment = (seen * ys[:, :-1, None]).cumsum(1)
+        largest = torch.linalg.eigvalsh(gram)[..., -1, None]
+        rate = torch.where(largest > 0, self.learning_rate / largest, 0.0)
+        # One step, w -> w - rate (gram w - moment), as a matrix on (w, 1): all steps are its power.
+        step = torch.eye(n + 1, dtype=features.dtype).repeat(*gram.shape[:2], 1, 1)
+        step[..., :n, :n] -= rate[..., None] * gram
+        step[..., :n, n] = rate * moment
+        w = torch.linalg.matrix_power(step, self.steps)[..., :n, n]
+        return prefixes.at_next_point(features, torch.cat([torch.zeros_like(w[:, :1]), w], 1))
