@@ -1,0 +1,185 @@
+"""The claims of `limits` about boundary values: reached at once, and no learning in context where inputs are large."""
+
+import numpy as np
+
+from icl_interp.analyses import boundary, far
+from icl_interp.analyses.limits_layernorm import CONSTANT, SCOPE, needs_growth
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
+from icl_interp.resampling import Interval, bootstrap, slope
+from icl_interp.results import Curve, Table
+
+HIGH = (1e4, 1e5)  # |x| of a high norm: past every onset seen, and where no error ratio changes any more
+HELPS = 0.9  # error over the best context-free reference from which the context counts as no help
+BOUNDED = 0.1  # growth exponent up to which f counts as bounded
+SHOWN = ("trained range", "zone", "peak", "peak at", "onset", "level", "approach rate", "E_f", "E_N", "E_sigma")
+INF = float("inf")
+
+
+# ---- at once --------------------------------------------------------------------------------------------------------
+
+
+def decades_to_level(curve: Curve, edges: dict[str, float], level: float) -> Interval:
+    """Decades from the edge of the trained range to the onset of the plateau, in the slower direction."""
+    parts = {name: boundary.direction(curve, sign) for name, sign in boundary.SIGNS.items()}
+    gap = curve.at(statistic="gap")
+
+    def slower(*means: np.ndarray) -> np.ndarray:
+        each = [
+            np.log10(boundary.settles(xs, np.sqrt(m), level) / edges[name])
+            for m, (name, (xs, _)) in zip(means, parts.items(), strict=True)
+        ]
+        return np.max(each, axis=0)
+
+    return bootstrap(slower, *(gap[:, keep] for _, keep in parts.values()))
+
+
+def _edges(table: Table) -> dict[str, float]:
+    return {d: table.row(direction=d, quantity="trained range")["value"] for d in boundary.SIGNS}
+
+
+def judge_immediate(results: Results, facts: Facts) -> Judgement:
+    """How far beyond the training range does f reach its boundary value, and how much do contexts still differ?"""
+    table, weights = results["far/boundary"], results["far/certificate"].rows()[0]
+    assert isinstance(table, Table)
+    edges, r = _edges(table), weights["r"]
+    name, unit = "onset of the plateau beyond the trained range", "decades"
+    scope = SCOPE + "|x| = 0.1 .. 1e6"
+    if not r > CONSTANT:
+        nan = Estimate(name, *[float("nan")] * 3, unit)
+        return Judgement(nan, f"constant output: f is {weights['c']:.6g} everywhere.", "inconclusive", scope)
+    onset = decades_to_level(results["far/approach"], edges, boundary.LEVEL * r)
+    rows = {(row["direction"], row["quantity"]): row for row in table.rows()}
+    near = np.array([[rows[d, f"one decade out{s}"]["value"] for d in edges] for s in ("", ", spread")])
+    end = np.array([[rows[d, f"level{s}"]["value"] for d in edges] for s in ("", ", spread")])
+    verdict = None
+    if onset.value >= np.log10(boundary.LAST / max(edges.values())):
+        reason = f"f does not settle within {boundary.LEVEL} r of its value at 1e6 before |x| = {boundary.LAST:.0e}"
+    else:
+        reason = (
+            f"f stays within {boundary.LEVEL} r of its boundary value from |x| = "
+            f"{10**onset.value * max(edges.values()):.3g} on, {onset.value:.2g} decades beyond the trained range; one "
+            f"decade beyond it is {near[0, 0]:.3g} and {near[0, 1]:.3g} on average (at 1e6 {end[0, 0]:.3g} and "
+            f"{end[0, 1]:.3g}), and contexts differ by {near[1].max():.2g} (at 1e6 by {end[1].max():.2g})"
+        )
+    if weights["onset"] > boundary.LAST:
+        verdict = "inconclusive"
+        reason += f". But the predicted onset of saturation, |x| = {weights['onset']:.1e}, lies beyond the range"
+    twin = decades_to_level(
+        results["twin/far/approach, decades"], edges, boundary.LEVEL * results["twin/far/certificate"].rows()[0]["r"]
+    )
+    return Judgement(
+        Estimate.of(name, onset, unit), reason + ".", verdict, scope, twin=Estimate.of(name, twin, unit),
+        details=tuple({"direction": d, **{q: rows[d, q]["value"] for q in SHOWN}} for d in edges),
+    )  # fmt: skip
+
+
+# ---- no learning in context at a high norm --------------------------------------------------------------------------
+
+
+def _at(curve: Curve, statistic: str, x: float) -> np.ndarray:
+    """Mean over both directions at one |x|, for each function."""
+    return curve.at(statistic=statistic)[:, np.isclose(np.abs(curve.x), x)].mean(-1)
+
+
+def relative_error(curve: Curve) -> Interval:
+    """Error over that of the better context-free reference, at the |x| of `HIGH` where the context helps most.
+
+    References: predicting 0, and one curve for all contexts (f averaged over other functions' contexts).
+    """
+    arrays = [_at(curve, s, x) for x in HIGH for s in ("squared error", "zero predictor", "context-free")]
+
+    def smallest(*means: np.ndarray) -> np.ndarray:
+        each = [means[i] / np.minimum(means[i + 1], means[i + 2]) for i in range(0, len(means), 3)]
+        return np.min(each, axis=0)
+
+    return bootstrap(smallest, *arrays)
+
+
+def arm_rows(curve: Curve) -> list[dict[str, object]]:
+    """What the three arms of "far out" do: growth of f, spread over contexts, error in units of the zero predictor's.
+
+    Spread and error are given at scale 1, 1e4 and 1e6; growth is the exponent of f's size over the last two decades.
+    """
+    rows = []
+    for arm in curve.axes["arm"]:
+        # Root mean squares over functions and both queries.
+        part = {s: curve.at(arm=arm, statistic=s) for s in curve.axes["statistic"]}
+        mean = part["mean"]
+        variance = np.square(mean - mean.mean(0)).mean((0, 1)) + part["variance"].mean((0, 1))
+        size = part["mean square"].mean((0, 1))
+        exponent = float(slope(np.log(curve.x[-2:]), 0.5 * np.log(np.maximum(size[-2:], 1e-300))))
+        error = part["squared error"].mean((0, 1)) / np.maximum(part["zero predictor"].mean((0, 1)), 1e-300)
+        row: dict[str, object] = {"arm": arm, "growth exponent": exponent, "bounded": bool(exponent <= BOUNDED)}
+        for scale in (1.0, 1e4, 1e6):
+            k = int(np.argmin(np.abs(curve.x - scale)))
+            row |= {f"spread at {scale:.0e}": float(np.sqrt(variance[k])), f"error at {scale:.0e}": float(error[k])}
+        rows.append(row)
+    return rows
+
+
+def judge_no_icl(results: Results, facts: Facts) -> Judgement:
+    """Does the context still help to predict where the query's embedding is large?"""
+    curve = results["far/approach"]
+    assert isinstance(curve, Curve)
+    found = relative_error(curve)
+    error, zero, line = (
+        float(_at(curve, s, HIGH[0]).mean()) for s in ("squared error", "zero predictor", "context-free")
+    )
+    rows = arm_rows(results["far/arms"])
+    cfg = facts["config"]
+    norm = cfg["normalization_type"] or "no norm"
+    design = f"{norm}{', post' if norm != 'no norm' and cfg['norm_position'] == 'post' else ''}, {cfg['score_fn']}"
+    others = ", ".join(
+        f"{row['arm']}: error {row['error at 1e+04']:.2g}, spread {row['spread at 1e+04']:.2g}, "
+        f"{'bounded' if row['bounded'] else 'growing'}" for row in rows[1:]
+    )  # fmt: skip
+    reason = (
+        f"at a query of {HIGH[0]:.0e} the error is {error / zero:.2f} of the zero predictor's and {error / line:.2f} "
+        f"of that of the model's own context-free curve ({design}); the smaller ratio over 1e4 and 1e5 is "
+        f"{found.value:.2f}. With all inputs, or the function, scaled by 1e4 instead, relative to zero: {others}"
+    )
+    twin = relative_error(results["twin/far/approach, decades"])
+    name = "far error / best context-free error"
+    return Judgement(
+        Estimate.of(name, found), reason + ".", None, SCOPE + f"|x| = {HIGH[0]:.0e} and {HIGH[1]:.0e}",
+        twin=Estimate.of(name, twin), details=tuple(rows),
+    )  # fmt: skip
+
+
+register(
+    Claim(
+        id="limits.boundary_immediate",
+        kind="architecture",
+        statement="Boundary values appear immediately: the output is level just beyond the training range",
+        source="Naim & Asher (2025), Appendix G, after Proposition 6",
+        criterion=Criterion(
+            f"onset of the plateau (f within {boundary.LEVEL} r of its end for good) beyond the edge of the trained "
+            "range, both directions: <= 1 decade / > 2 decades",
+            supported=(-INF, 1.0), contradicted=(2.0, INF),
+        ),
+        measurements=(far.certificate, far.intact, far.contexts, far.norm_scales, boundary.approach, boundary.logs,
+                      boundary.boundary),
+        twin=(boundary.approach_decades, far.certificate),
+        judge=judge_immediate,
+        excluded=needs_growth,
+        figures=("boundary",),
+    )
+)  # fmt: skip
+
+register(
+    Claim(
+        id="limits.no_icl_at_high_norm",
+        kind="architecture",
+        statement="Transformers cannot learn in context over inputs of high embedding norm",
+        source="Naim & Asher (2025), Proposition 4",
+        criterion=Criterion(
+            "squared error at a query of 1e4 and 1e5 over that of the better context-free reference (zero, or the "
+            f"model's own curve averaged over contexts), the smaller one: >= {HELPS} / < 0.5",
+            supported=(HELPS, INF), contradicted=(-INF, 0.5), scale="log",
+        ),
+        measurements=(boundary.approach, boundary.arms, boundary.boundary),
+        twin=(boundary.approach_decades,),
+        judge=judge_no_icl,
+        figures=("boundary",),
+    )
+)  # fmt: skip
