@@ -213,7 +213,7 @@ def population_loss(
 ) -> Float[Tensor, ""]:
     """L = E(yhat - y)^2 / 2 over tasks w ~ N(0, I) and prompts x ~ N(0, Lambda), exactly, for weights of any kind.
 
-    All moments are Gaussian, up to the eighth order, and each has a closed form: nothing is sampled. With (w, noise)
+    All moments that occur are Gaussian and have a closed form: nothing is sampled. With (w, noise)
     -> -(w, noise) the prediction splits in an odd part, h^T P x_q with P = `invariant_product`, which alone can fit the
     label, and an even part, whose square only adds to the loss.
 
