@@ -5,12 +5,13 @@ compared with, so that their agreement is evidence. Where a published formula is
 carries the plain name and the printed one stands beside it (`paper_...`), so that tools can report the difference.
 
 * `limits`: Naim & Asher (2025), what LayerNorm and softmax do far from the training data.
-* `softmax`: the softmax half of `limits`, which re-exports it.
+* `scalar_attention`, `scalar_layer`: one attention layer on scalar tokens, as the paper has it and with biases and
+  positions; `softmax`: when it is a hardmax, when uniform. Parts of `limits`, which re-exports them.
 * `scores`, `bounded`: the remedies, other score functions and other bounds on the stream, far out and for many keys.
 * `linear_attention`: Zhang, Frei & Bartlett (2023), what gradient flow makes of linear self-attention; `lsa_unit`,
   `lsa_landscape`, `lsa_flow`, `lsa_risk` are its parts.
 """
 
-from icl_interp.theory import bounded, limits, linear_attention, scores, softmax
+from icl_interp.theory import bounded, limits, linear_attention, scalar_attention, scalar_layer, scores, softmax
 
-__all__ = ["bounded", "limits", "linear_attention", "scores", "softmax"]
+__all__ = ["bounded", "limits", "linear_attention", "scalar_attention", "scalar_layer", "scores", "softmax"]
