@@ -104,24 +104,21 @@ class Bench:
         shown = (*self.among(names), *REFERENCES)
         paths = {name: self._path(f"errors of {name}" if name in REFERENCES else "errors", [name], settings)
                  for name in shown}  # fmt: skip
-        rows = {name: _read(path) for name, path in paths.items()}
-        if any(row is None for row in rows.values()):
-            # Each model draws the same prompts, so only those that are not kept yet have to be asked.
+        rows = {name: kept for name, path in paths.items() if isinstance(kept := _read(path), Matrix)}
+        todo = [name for name in shown if name not in rows]
+        if todo:
+            # Each model draws the same prompts, so only those whose row is not kept yet have to be asked.
             result = evaluation.shifted(
-                {name: self.models[name] for name in shown if name in self.models and rows[name] is None},
-                task, sigmas, arm=arm, n_functions=self.scale.n_functions, n_contexts=self.scale.n_contexts,
-                seed=self.seed,
+                {name: self.models[name] for name in todo if name in self.models}, task, sigmas, arm=arm,
+                n_functions=self.scale.n_functions, n_contexts=self.scale.n_contexts, seed=self.seed,
             )  # fmt: skip
-            for name in shown:
-                if rows[name] is None:
-                    axes = {**result.axes, "predictor": (name,)}
-                    rows[name] = Matrix(result.at(predictor=name)[None], axes, result.unit, result.note)
-                    self._write(paths[name], rows[name])
-        whole = list(rows.values())
-        return Matrix(
-            np.concatenate([row.values for row in whole]), {**whole[0].axes, "predictor": shown},
-            whole[0].unit, whole[0].note,
-        )  # fmt: skip
+            for name in todo:
+                axes = {**result.axes, "predictor": (name,)}
+                rows[name] = Matrix(result.at(predictor=name)[None], axes, result.unit, result.note)
+                self._write(paths[name], rows[name])
+        whole = [rows[name] for name in shown]
+        axes = {**whole[0].axes, "predictor": shown}
+        return Matrix(np.concatenate([np.asarray(row.values) for row in whole]), axes, whole[0].unit, whole[0].note)
 
     def _path(self, what: str, names: Sequence[str], settings: Mapping[str, Any]) -> Path | None:
         if self._cache is None:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from icl_interp import evaluation
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.bench import REFERENCES
+from icl_interp.resampling import bootstrap
 from icl_interp.results import Matrix, Result, Table
 
 SIGMAS = tuple(range(1, 11))
@@ -24,15 +25,26 @@ def pooled(matrix: Matrix, groups: Mapping[str, Sequence[str]]) -> Matrix:
 
 
 def table(matrix: Matrix, **key: Any) -> Table:
-    """Errors with intervals by predictor and sigma; `key` becomes columns of its own in front."""
-    return keyed(evaluation.error_table(matrix), **key)
+    """Errors with intervals by predictor and sigma; `key` becomes columns of its own in front.
+
+    The error rate's interval is its own: error and references are resampled together, and what they share cancels.
+    """
+    found = evaluation.error_table(matrix)
+    rates = [
+        bootstrap(
+            lambda error, best, zero: error / np.abs(best - zero),
+            *(matrix.at(predictor=name, sigma=row["sigma"]) for name in (row["predictor"], *REFERENCES)),
+        )
+        for row in found.rows()
+    ]
+    columns = {**found.columns, "rate low": [i.low for i in rates], "rate high": [i.high for i in rates]}
+    return keyed(Table(columns, found.units, found.note), **key)
 
 
-def keyed(table: Table, **key: Any) -> Table:
+def keyed(found: Table, **key: Any) -> Table:
     """The table with constant columns in front."""
-    return Table(
-        {**{name: [value] * len(table) for name, value in key.items()}, **table.columns}, table.units, table.note
-    )
+    front = {name: [value] * len(found) for name, value in key.items()}
+    return Table({**front, **found.columns}, found.units, found.note)
 
 
 def joined(tables: Iterable[Table]) -> Table:
@@ -105,10 +117,3 @@ def sigmas_text(sigmas: Iterable[float]) -> str:
         else:
             runs.append([sigma])
     return ", ".join(f"{run[0]:g}" if len(run) == 1 else f"{run[0]:g}–{run[-1]:g}" for run in runs)
-
-
-def scale_note(bench: Bench, more: str = "") -> str:
-    """What stands under every table: the scale, and what is missing."""
-    note = f"scale {bench.scale.name}: {bench.scale.words}; seed {bench.seed}"
-    note += f"; missing: {', '.join(bench.missing)}" if bench.missing else ""
-    return f"{note}; {more}" if more else note

@@ -20,7 +20,7 @@ ALIKE = 2.0  # error rates of degrees count as "roughly the same" up to this fac
 MAP_CONTEXTS = 16  # prompts of each function in a cell of the map, which has a hundred cells
 
 
-# ---- Figure 2: generalisation across degrees ----------------------------------------------------------------------------
+# ---- Figure 2: generalisation across degrees -----------------------------------------------------------------------
 
 
 def run_figure2(bench: Bench) -> dict[str, Result]:
@@ -29,7 +29,7 @@ def run_figure2(bench: Bench) -> dict[str, Result]:
 
 
 def compare_rates(results: Results) -> Table | None:
-    """Error rates of the paper's Table 2 (its curves are these numbers), with the zero predictor's error as the unit."""
+    """Error rates of the paper's Table 2, whose numbers its curves are: errors in units of the zero predictor's."""
     rows = []
     for degree in range(1, 6):
         zero = printed.errors("limits.table2", degree=str(degree), model="zero")
@@ -37,9 +37,8 @@ def compare_rates(results: Results) -> Table | None:
             paper = printed.errors("limits.table2", degree=str(degree), model=label)
             rates = {sigma: value / zero[sigma] for sigma, value in paper.items()}
             ours = [
-                {**row, "error": row["error_rate"], "low": row["low"] * scale, "high": row["high"] * scale}
+                {**row, "error": row["error_rate"], "low": row["rate low"], "high": row["rate high"]}
                 for row in errors.rows_of(results, "errors", degree=degree, predictor=name)
-                for scale in [row["error_rate"] / row["error"]]
             ]
             rows += errors.beside(rates, ours, degree=degree, model=label)
     return errors.as_table(rows, f"{printed.SOURCES['limits.table2']}, divided by its zero predictor's; ours: r_eps")
@@ -62,9 +61,9 @@ def says_figure2(results: Results) -> tuple[str, ...]:
         value, low, high = gaps
         word = AGREES if high < 1 else DIFFERS if low > 1 else OPEN
         lines.append(
-            f"{word}on degree 4, unseen by both, training with gaps (1, 3, 5) has {value:.2g} [{low:.2g}, {high:.2g}] times "
-            "the error of the curriculum (1, 2, 3). Degree 4 lies inside the family of degree 5 and outside that of degree "
-            "3: this is no evidence for gaps as such."
+            f"{word}on degree 4, unseen by both, training with gaps (1, 3, 5) has {value:.2g} [{low:.2g}, {high:.2g}] "
+            "times the error of the curriculum (1, 2, 3). Degree 4 lies inside the family of degree 5 and outside that "
+            "of degree 3: this is no evidence for gaps as such."
         )
     return tuple(lines) or ("The models that would be compared are missing.",)
 
@@ -78,7 +77,7 @@ def _ratio(results: Results, degree: int, a: str, b: str, sigma: float = 1) -> t
     return None
 
 
-# ---- Figures 3 and 5: error rate against sigma ---------------------------------------------------------------------------
+# ---- Figures 3 and 5: error rate against sigma ---------------------------------------------------------------------
 
 
 def run_figure3(bench: Bench) -> dict[str, Result]:
@@ -93,7 +92,7 @@ def run_figure5(bench: Bench) -> dict[str, Result]:
 
 def _own_degrees(bench: Bench, models: dict[int, str], law: str) -> Table:
     tables = [
-        errors.table(bench.errors([name], polynomials(bench.scale.name, degree, law), SIGMAS), degree=degree)
+        errors.table(bench.errors([name], polynomials(bench.scale, degree, law), SIGMAS), degree=degree)
         for degree, name in models.items() if bench.has(name)
     ]  # fmt: skip
     return errors.joined(tables)
@@ -127,12 +126,12 @@ def says_rates(results: Results) -> tuple[str, ...]:
     return tuple(lines)
 
 
-# ---- Figure 7: both sigmas ----------------------------------------------------------------------------------------------
+# ---- Figure 7: both sigmas -----------------------------------------------------------------------------------------
 
 
 def run_figure7(bench: Bench) -> dict[str, Result]:
-    """Mean squared error on degree 3 with inputs on U(-s, s) and coefficients on U(-t, t), for two training intervals."""
-    task, n = polynomials(bench.scale.name, 3), min(MAP_CONTEXTS, bench.scale.n_contexts)
+    """Squared error on degree 3 with inputs on U(-s, s) and coefficients on U(-t, t), for two training intervals."""
+    task, n = polynomials(bench.scale, 3), min(MAP_CONTEXTS, bench.scale.n_contexts)
     maps: dict[str, Result] = {}
     for interval, name in MAPPED.items():
         if bench.has(name):
@@ -158,10 +157,11 @@ def says_figure7(results: Results) -> tuple[str, ...]:
     for interval, result in maps.items():
         values = result.at(statistic="error")
         inputs, functions = np.log10(values[-1, 0] / values[0, 0]), np.log10(values[0, -1] / values[0, 0])
+        best = [SIGMAS[i] for i in np.unravel_index(values.argmin(), values.shape)]
         lines.append(
             f"Trained on {interval}: from sigma 1 to 10 the error rises by {inputs:.1f} decades with the inputs and by "
-            f"{functions:.1f} with the functions; least at inputs {SIGMAS[np.unravel_index(values.argmin(), values.shape)[0]]}, "
-            f"functions {SIGMAS[np.unravel_index(values.argmin(), values.shape)[1]]}."
+            f"{functions:.1f} with the functions; least at inputs {best[0]}, "
+            f"functions {best[1]}."
         )
     if len(maps) == 2:
         narrow, wide = (result.at(statistic="error") for result in maps.values())

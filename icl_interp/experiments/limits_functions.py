@@ -25,7 +25,7 @@ FAR = queries.far_grid()
 LEVEL = 0.01  # change of f over the last decade, in units of the certificate's half-width, that counts as a plateau
 
 
-# ---- Figures 1 and 6: continuous functions --------------------------------------------------------------------------------
+# ---- Figures 1 and 6: continuous functions -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _follow(bench: Bench, functions: Mapping[str, Shown]) -> dict[str, Result]:
             "zero": torch.zeros(n, len(shown.xs), dtype=torch.float64),
         }
         note = f"{n} contexts of {bench.scale.n_points - 1} pairs, inputs {shown.inputs}"
-        results[name] = queries.summary(found[CUBIC], {}, shown.xs, note)
+        results[name] = queries.summary(found[CUBIC], truth, shown.xs, note)
         tables.append(_follow_table(name, found, truth, note))
     return {"errors": errors.joined(tables), **results}
 
@@ -106,18 +106,19 @@ def says_followed(results: Results) -> tuple[str, ...]:
         (best,) = errors.rows_of(results, "errors", function=row["function"], predictor="least squares, degree 3")
         lines.append(
             f"{word}{row['function']} is followed with R² {row['r2']:.3f} [{row['r2 low']:.3f}, {row['r2 high']:.3f}] "
-            f"(followed: at least {FOLLOWED}), error {row['error']:.2g}; a cubic fitted to the same contexts has {best['error']:.2g}."
+            f"(followed: at least {FOLLOWED}), error {row['error']:.2g}; a cubic fitted to the same contexts has "
+            f"{best['error']:.2g}."
         )
     return tuple(lines) or (f"The model {CUBIC} is missing.",)
 
 
-# ---- Figure 4: boundary values ----------------------------------------------------------------------------------------------
+# ---- Figure 4: boundary values -------------------------------------------------------------------------------------
 
 BOUNDARY: dict[str, tuple[str, Callable[[Tensor], Tensor], Distribution]] = {
     "x²": ("degree_2_gaussian", torch.square, Normal(1)),
     "x³": ("degree_3_gaussian", lambda x: x**3, Normal(1)),
     "12x": ("two_layers_32_heads", lambda x: 12 * x, Uniform(-1, 1)),
-    "12x, small": ("two_layers_attn_only", lambda x: 12 * x, Uniform(-1, 1)),
+    "12x, by a smaller model": ("two_layers_attn_only", lambda x: 12 * x, Uniform(-1, 1)),
 }
 
 
@@ -129,14 +130,12 @@ def run_figure4(bench: Bench) -> dict[str, Result]:
         if not bench.has(model):
             continue
         prompts = queries.contexts(f, law, bench.scale.n_points, bench.scale.n_contexts, bench.seed)
-        found = queries.sweep(bench.models[model], prompts, FAR)
+        found, truth = queries.sweep(bench.models[model], prompts, FAR), f(torch.from_numpy(FAR))
         note = (
             f"{model}; {bench.scale.n_contexts} contexts of {bench.scale.n_points - 1} pairs, inputs {law}; query arm"
         )
-        results[name] = queries.summary(found, {}, FAR, note)
-        rows.append(
-            {"function": name, "model": model, **boundary(bench.models[model], found, f(torch.from_numpy(FAR)))}
-        )
+        results[name] = queries.summary(found, truth, FAR, note)
+        rows.append({"function": name, "model": model, **boundary(bench.models[model], found, truth)})
     columns = {key: [row[key] for row in rows] for key in rows[0]} if rows else {}
     return {"boundary": Table(columns, note="query arm; far: |x| = 1e4"), **results} if rows else {}
 
@@ -159,7 +158,7 @@ def boundary(checkpoint: Checkpoint, found: Tensor, truth: Tensor) -> dict[str, 
         "zone": _reach(exact), "largest |f|": float(np.abs(mean).max()), "onset": _onset(level),
         "level +": float(mean[-1]), "level -": float(mean[0]), "std over contexts +": float(found[:, -1].std()),
         "std over contexts -": float(found[:, 0].std()),
-        "change over the last decade": float(max(abs(mean[-1] - mean[decade[1]]), abs(mean[0] - mean[decade[0]])) / size),
+        "change over the last decade": float(np.abs(mean[[0, -1]] - mean[decade]).max() / size),
         "c": c, "r": r, "plateau +": above, "plateau -": below,
     }  # fmt: skip
 
@@ -186,10 +185,11 @@ def certificate(checkpoint: Checkpoint) -> tuple[float, float, float, float]:
         return nan, nan, nan, nan
     read_out = (model.unembed.W_U[:, 0], model.ln_final.w, model.ln_final.b, model.unembed.b_U[0])
     read_out = tuple(part.detach() for part in read_out)
-    c, r = map(float, theory.output_certificate(*read_out))
+    c, r = theory.output_certificate(*read_out)
     if cfg.embed_bound is not None:
-        return c, r, nan, nan
-    return (c, r, *map(float, theory.plateau(model.embed.W_E[0].detach(), *read_out)))
+        return float(c), float(r), nan, nan
+    above, below = theory.plateau(model.embed.W_E[0].detach(), *read_out)
+    return float(c), float(r), float(above), float(below)
 
 
 def says_figure4(results: Results) -> tuple[str, ...]:
@@ -199,15 +199,15 @@ def says_figure4(results: Results) -> tuple[str, ...]:
         change = row["change over the last decade"]
         word = AGREES if change <= LEVEL else DIFFERS if change > 0.05 else OPEN
         lines.append(
-            f"{word}for {row['function']} ({row['model']}) the prediction ends in {row['level -']:.3g} and {row['level +']:.3g} "
-            f"(change over the last decade {change:.2g} of the half-width; a plateau: at most {LEVEL:g}), follows the "
-            f"function up to |x| = {row['zone']:.2g} and is level from {row['onset']:.3g} on; the weights alone predict "
-            f"{row['plateau -']:.3g} and {row['plateau +']:.3g}."
+            f"{word}for {row['function']} ({row['model']}) the prediction ends in {row['level -']:.3g} and "
+            f"{row['level +']:.3g} (change over the last decade {change:.2g} of the half-width; a plateau: at most "
+            f"{LEVEL:g}), follows the function up to |x| = {row['zone']:.2g} and is level from {row['onset']:.3g} on; "
+            f"the weights alone predict {row['plateau -']:.3g} and {row['plateau +']:.3g}."
         )
     return tuple(lines) or ("None of the models is at hand.",)
 
 
-# ---- Figure 8: predictions over layers ----------------------------------------------------------------------------------
+# ---- Figure 8: predictions over layers -----------------------------------------------------------------------------
 
 
 LINE = ("f(x) = x", lambda x: x)
@@ -222,7 +222,8 @@ def run_figure8(bench: Bench) -> dict[str, Result]:
     one = queries.contexts(LINE[1], Uniform(-1, 1), bench.scale.n_points, bench.scale.n_contexts, bench.seed)
     read = queries.lens(model, one, xs)
     layers = ("read-in", *(f"block {i}" for i in range(len(read) - 1)))
-    curve = queries.summary(read, {"layer": layers}, xs, f"{LINE[0]}; logit lens at the query; affine")
+    note = f"{LINE[0]}; logit lens at the query; affine"
+    curve = queries.summary(read, LINE[1](torch.from_numpy(xs)), xs, note, layer=layers)
     return {"lens": curve, "r2": _lens_r2(model, layers, bench)}
 
 
@@ -264,10 +265,10 @@ def says_figure8(results: Results) -> tuple[str, ...]:
         return (f"{OPEN}the model itself has R² {after['r2']:.3f} only: there is no prediction to locate.",)
     word = AGREES if before["high"] < UNFORMED else DIFFERS if before["low"] >= FORMED else OPEN
     return (
-        f"{word}the lens reads R² {before['r2']:.3f} [{before['low']:.3f}, {before['high']:.3f}] before the last block and "
-        f"{after['r2']:.3f} after it (formed in the last: below {UNFORMED} before it).",
-        f"With the scale and shift set right it is {before['correlation squared']:.3f} before the last block: the lens reads "
-        "one direction, so what stands in others before it is not seen here.",
+        f"{word}the lens reads R² {before['r2']:.3f} [{before['low']:.3f}, {before['high']:.3f}] before the last block "
+        f"and {after['r2']:.3f} after it (formed in the last: below {UNFORMED} before it).",
+        f"With the scale and shift set right it is {before['correlation squared']:.3f} before the last block: the lens "
+        "reads one direction, so what stands in others before it is not seen here.",
     )
 
 

@@ -38,7 +38,7 @@ def run(bench: Bench) -> dict[str, Result]:
     return {"softmax": Table({key: [row[key] for row in rows] for key in rows[0]}, note="float64")}
 
 
-def compare(results: Results) -> Table | None:
+def compare(results: Results) -> Table:
     """All fifteen numbers."""
     rows = []
     for column in COLUMNS:
@@ -52,13 +52,14 @@ def compare(results: Results) -> Table | None:
                     "same to 6 decimals": round(row["softmax"], DECIMALS) == number,
                 }
             )  # fmt: skip
-    return errors.as_table(rows, printed.SOURCES["limits.table4"])
+    return Table({key: [row[key] for row in rows] for key in rows[0]}, note=printed.SOURCES["limits.table4"])
 
 
 def says(results: Results) -> tuple[str, ...]:
     """The numbers hold, the caption does not: it is the gaps that count."""
     table = compare(results)
     same = sum(table["same to 6 decimals"])
+    word = AGREES if same == len(table) else DIFFERS
     weights = {
         name: np.array([row["softmax"] for row in errors.rows_of(results, "softmax", vector=name)])
         for name in vectors()
@@ -66,11 +67,11 @@ def says(results: Results) -> tuple[str, ...]:
     sharp, flat, moved = (weights[name].max() for name in ("c", "a", "a + 999"))
     shift = max(np.abs(weights["a + 999"] - weights["a"]).max(), np.abs(weights["b - 99"] - weights["b"]).max())
     return (
-        f"{AGREES if same == len(table) else DIFFERS}{same} of {len(table)} numbers are the paper's to {DECIMALS} decimals.",
-        f"{DIFFERS}the caption says that softmax performs like hardmax for large values. Moved to the size of the third "
-        f"vector (a + 999), the first keeps its softmax (largest weight {moved:.3f}, as {flat:.3f} before; {sharp:.3f} for "
-        f"the third); adding a number to all values changes no weight by more than {shift:.1g}. The gaps decide: they "
-        "grow a thousandfold from the first vector to the third.",
+        f"{word}{same} of {len(table)} numbers are the paper's to {DECIMALS} decimals.",
+        f"{DIFFERS}the caption says that softmax performs like hardmax for large values. Moved to the size of the "
+        f"third vector (a + 999), the first keeps its softmax (largest weight {moved:.3f}, as {flat:.3f} before; "
+        f"{sharp:.3f} for the third); adding a number to all values changes no weight by more than {shift:.1g}. "
+        "The gaps decide: they grow a thousandfold from the first vector to the third.",
     )
 
 

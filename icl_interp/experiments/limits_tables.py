@@ -13,20 +13,22 @@ PAPER = "Naim & Asher (2025)"
 WITH, WITHOUT = "with LN", "without LN"
 SEEDS = {
     WITH: (Model("affine"), Model("affine", 1, ("smoke", "small")), Model("affine", 2, ("small",))),
-    WITHOUT: (Model("affine_no_ln"), Model("affine_no_ln", 1, ("smoke", "small")), Model("affine_no_ln", 2, ("small",))),
+    WITHOUT: (
+        Model("affine_no_ln"), Model("affine_no_ln", 1, ("smoke", "small")), Model("affine_no_ln", 2, ("small",)),
+    ),
 }  # fmt: skip
 BY_DEGREE = {degree: "affine" if degree == 1 else f"degree_{degree}" for degree in range(1, 7)}  # the paper's M1 .. M6
 MIXED, MIXED_ATTENTION = "degrees_135", "degrees_135_attn_only"
 INTERVALS = {"U(-1,1)": "affine", "U(-5,5)": "affine_u5", "U(-10,10)": "affine_u10", "U(-100,100)": "affine_u100"}
 
 
-# ---- Table 1: with and without LayerNorm ------------------------------------------------------------------------------
+# ---- Table 1: with and without LayerNorm ---------------------------------------------------------------------------
 
 
 def run_table1(bench: Bench) -> dict[str, Result]:
     """Errors of every seed and their means over seeds, and the ratio without / with, seed by seed and pooled."""
     seeds = {group: bench.among([model.name for model in models]) for group, models in SEEDS.items()}
-    each = bench.errors([name for names in seeds.values() for name in names], polynomials(bench.scale.name, 1), SIGMAS)
+    each = bench.errors([name for names in seeds.values() for name in names], polynomials(bench.scale, 1), SIGMAS)
     whole = errors.pooled(each, seeds)
     results: dict[str, Result] = {"errors": errors.table(whole)}
     if all(seeds.values()):
@@ -69,8 +71,8 @@ def says_table1(results: Results) -> tuple[str, ...]:
         lines.append(f"{AGREES}without LayerNorm the error is lower at sigma {errors.sigmas_text(better)}.")
     if worse:
         lines.append(
-            f"{DIFFERS}without LayerNorm the error is higher at sigma {errors.sigmas_text(worse)}; the paper has it lower "
-            "at every sigma."
+            f"{DIFFERS}without LayerNorm the error is higher at sigma {errors.sigmas_text(worse)}; the paper has it "
+            "lower at every sigma."
         )
     if undecided:
         lines.append(f"{OPEN}at sigma {errors.sigmas_text(undecided)} the interval of the ratio holds 1.")
@@ -86,20 +88,21 @@ def _seed_line(results: Results) -> tuple[str, ...]:
     last = [10 ** row["log10 ratio"] for row in single if row["sigma"] == SIGMAS[-1]]
     pairs = len(first)
     return (
-        f"Intervals are over functions. Over {pairs} pairs of seeds the ratio without / with runs from {min(first):.2g} to "
-        f"{max(first):.2g} at sigma {SIGMAS[0]}, and from {min(last):.2g} to {max(last):.2g} at sigma {SIGMAS[-1]}: it is "
-        f"below 1 in {sum(r < 1 for r in first)} and in {sum(r < 1 for r in last)} of {pairs}.",
+        f"Intervals are over functions. Over {pairs} pairs of seeds the ratio without / with runs from "
+        f"{min(first):.2g} to {max(first):.2g} at sigma {SIGMAS[0]}, and from {min(last):.2g} to {max(last):.2g} at "
+        f"sigma {SIGMAS[-1]}: it is below 1 in {sum(r < 1 for r in first)} and in {sum(r < 1 for r in last)} of "
+        f"{pairs}.",
     )
 
 
-# ---- Table 2: by degree -----------------------------------------------------------------------------------------------
+# ---- Table 2: by degree --------------------------------------------------------------------------------------------
 
 
 def by_degree(bench: Bench, models: dict[int, tuple[str, ...]]) -> dict[str, Result]:
     """Errors of some models on each degree, and the ratio of every pair of models there."""
     tables, ratios = [], []
     for degree, names in models.items():
-        matrix = bench.errors(names, polynomials(bench.scale.name, degree), SIGMAS)
+        matrix = bench.errors(names, polynomials(bench.scale, degree), SIGMAS)
         tables.append(errors.table(matrix, degree=degree))
         pairs = errors.all_pairs(bench.among(names))
         if pairs:
@@ -175,13 +178,13 @@ def _unseen(results: Results) -> tuple[str, ...]:
     return tuple(lines)
 
 
-# ---- Table 3: by training interval --------------------------------------------------------------------------------------
+# ---- Table 3: by training interval ---------------------------------------------------------------------------------
 
 
 def run_table3(bench: Bench) -> dict[str, Result]:
     """Models trained on wider and wider intervals, all tested with inputs on U(-1, 1)."""
     names = bench.among(list(INTERVALS.values()))
-    matrix = bench.errors(names, polynomials(bench.scale.name, 1), SIGMAS)
+    matrix = bench.errors(names, polynomials(bench.scale, 1), SIGMAS)
     return {"errors": errors.table(matrix), "ratios": errors.ratios(matrix, errors.all_pairs(names))}
 
 
@@ -214,12 +217,12 @@ def says_table3(results: Results) -> tuple[str, ...]:
         lines.append(f"{AGREES}{models} stand in the paper's order at sigma {errors.sigmas_text(same)}.")
     if differ:
         lines.append(f"{DIFFERS}they stand in another order at sigma {errors.sigmas_text(differ)}.")
-    narrow, wide = list(here)[0], list(here)[-1]
+    narrow, *_, wide = here
     crossing = [sigma for sigma in SIGMAS if here[wide][sigma] < here[narrow][sigma]]
     where = f"from sigma {min(crossing)} on" if crossing else "at no sigma up to 10"
     lines.append(
-        f"Trained on {wide}, a model has {here[wide][1] / here[narrow][1]:.2g} times the error of one trained on {narrow} "
-        f"at sigma 1, and is better {where}."
+        f"Trained on {wide}, a model has {here[wide][1] / here[narrow][1]:.2g} times the error of one trained on "
+        f"{narrow} at sigma 1, and is better {where}."
     )
     growth = {interval: np.log10(values[SIGMAS[-1]] / values[SIGMAS[0]]) for interval, values in here.items()}
     lines.append(

@@ -40,6 +40,11 @@ class Shelf:
         """The folder of a finished run of exactly this config."""
         return next((path for found, path in self._runs if found == wanted), None)
 
+    @staticmethod
+    def holds(folder: Path, wanted: RunConfig) -> bool:
+        """Whether a folder holds a finished run of exactly this config."""
+        return any(found == wanted for found, _ in _finished([folder]))
+
 
 def _finished(folders: Iterable[Path]) -> Iterator[tuple[RunConfig, Path]]:
     for folder in folders:
@@ -70,14 +75,13 @@ def obtain(
     """
     found = {}
     for model in models:
-        wanted = config_of(model, scale)
-        folder, own = shelf.find(wanted), out / model.folder
+        wanted, own = config_of(model, scale), out / model.folder
+        folder = shelf.find(wanted) or (own if Shelf.holds(own, wanted) else None)
         if folder is None and train:
-            if progress:
+            if progress and wanted.training:
                 log.warning("training %s (%s steps) into %s", model.name, wanted.training.steps, own)
             trainer.train(wanted, own, progress=progress, device=device)
-        if folder is None and own.is_dir():
-            folder = next((path for run, path in _finished([own]) if run == wanted), None)
+            folder = own
         if folder is not None:
             found[model.name] = store.load(folder)
     return found

@@ -19,7 +19,8 @@ from icl_interp.tasks.distributions import Distribution
 
 CHUNK = 2048  # prompts at once
 Function = Callable[[Tensor], Tensor]
-STATISTICS = ("mean", "std", "low", "high")
+Xs = Sequence[float] | np.ndarray  # queries
+STATISTICS = ("mean", "std", "low", "high", "truth")
 
 
 def contexts(function: Function, law: Distribution, n_points: int, n: int, seed: int) -> Prompts:
@@ -33,12 +34,12 @@ def contexts(function: Function, law: Distribution, n_points: int, n: int, seed:
     return Prompts(xs, function(xs[..., 0]), xs.new_zeros(n, 0), torch.zeros(n, dtype=torch.int64))
 
 
-def sweep(checkpoint: Checkpoint, prompts: Prompts, xs: Sequence[float]) -> Float[Tensor, "context query"]:
+def sweep(checkpoint: Checkpoint, prompts: Prompts, xs: Xs) -> Float[Tensor, "context query"]:
     """The prediction at each x after each context, in float64 (far out float32 has lost the context)."""
     return _each(checkpoint, prompts, xs, lambda model, asked: model(asked)[:, -1, 0])
 
 
-def polynomial_fit(prompts: Prompts, xs: Sequence[float], degree: int) -> Float[Tensor, "context query"]:
+def polynomial_fit(prompts: Prompts, xs: Xs, degree: int) -> Float[Tensor, "context query"]:
     """Least squares by a polynomial of this degree on the pairs of each context, read at each x.
 
     >>> from icl_interp.tasks.distributions import Uniform
@@ -52,9 +53,7 @@ def polynomial_fit(prompts: Prompts, xs: Sequence[float], degree: int) -> Float[
     return fit @ (torch.as_tensor(xs, dtype=torch.float64)[:, None] ** powers).T
 
 
-def lens(
-    checkpoint: Checkpoint, prompts: Prompts, xs: Sequence[float] | None = None
-) -> Float[Tensor, "layer context query"]:
+def lens(checkpoint: Checkpoint, prompts: Prompts, xs: Xs | None = None) -> Float[Tensor, "layer context query"]:
     """The prediction read off the residual stream after each block through the final norm and the read-out: the logit
     lens. Row 0 is the read-in before any block, the last row the model's own prediction. Without `xs`, each prompt's
     own query.
@@ -83,7 +82,7 @@ def lens(
 def _each(
     checkpoint: Checkpoint,
     prompts: Prompts,
-    xs: Sequence[float] | None,
+    xs: Xs | None,
     read: Callable[[HookedTransformer, Tensor], Float[Tensor, "*batch prompt"]],
 ) -> Float[Tensor, "*batch context query"]:
     """`read` of every context with every query, in chunks."""
@@ -106,10 +105,21 @@ def _each(
     return torch.cat(parts, -2)
 
 
-def summary(values: Float[Tensor, "*batch context query"], axes: dict, xs: Sequence[float], note: str) -> Curve:
-    """Mean, standard deviation, and the 5 and 95 % quantiles over contexts, along x."""
+def summary(
+    values: Float[Tensor, "*batch context query"],
+    truth: Float[Tensor, " query"],
+    xs: Xs,
+    note: str,
+    **axes: Sequence[str],
+) -> Curve:
+    """Mean, standard deviation, and the 5 and 95 % quantiles over contexts, along x; and the truth beside them.
+
+    Args:
+        axes: coordinates of the leading axes, by name.
+    """
     low, high = torch.quantile(values, torch.tensor([0.05, 0.95], dtype=values.dtype), dim=-2)
-    rows = torch.stack([values.mean(-2), values.std(-2), low, high], -2)
+    mean = values.mean(-2)
+    rows = torch.stack([mean, values.std(-2), low, high, truth.expand_as(mean)], -2)
     return Curve(rows.numpy(), {**axes, "statistic": STATISTICS, "x": tuple(float(x) for x in xs)}, note=note)
 
 

@@ -108,8 +108,7 @@ def config(recipe: str, scale: str, overrides: Iterable[str] = ()) -> RunConfig:
     return recipes.resolve(at_scale(recipes.resolve(recipe), scale), overrides)
 
 
-def polynomials(scale: str, degree: int, law: str = "uniform") -> Polynomial:
+def polynomials(scale: Scale, degree: int, law: str = "uniform") -> Polynomial:
     """The test task of section 3.3 in distribution: one degree, inputs and coefficients on U(-1, 1) or N(0, 1)."""
     laws: dict[str, Distribution] = {"uniform": Uniform(-1, 1), "normal": Normal(1)}
-    n_points = named(scale).n_points
-    return Polynomial(degrees=(degree,), inputs=laws[law], coefficients=laws[law], n_points=n_points)
+    return Polynomial(degrees=(degree,), inputs=laws[law], coefficients=laws[law], n_points=scale.n_points)

@@ -71,11 +71,12 @@ def index_markdown(records: Sequence[Record]) -> str:
 
 
 def _header(record: Record) -> str:
+    scale = record["scale"]
     missing = f" Missing models: {', '.join(record['missing'])}." if record["missing"] else ""
     return (
         f'<header><div><h1>{_text(record["title"])}</h1><p class="quiet small">{_text(record["id"])} · '
-        f'{_text(record["source"])}</p><p class="small"><b>Scale {_text(record["scale"]["name"])}.</b> Ours: '
-        f"{_text(record['scale']['words'])}. The paper's: {_text(record['scale']['published'])}.{_text(missing)}</p></div></header>"
+        f'{_text(record["source"])}</p><p class="small"><b>Scale {_text(scale["name"])}.</b> Ours: '
+        f"{_text(scale['words'])}. The paper's: {_text(scale['published'])}.{_text(missing)}</p></div></header>"
     )
 
 

@@ -49,7 +49,7 @@ class Reproduction:
     @property
     def figures(self) -> dict[str, Figure]:
         """Its figures by name."""
-        return reproductions.draw(self.experiment.id, self.results)
+        return reproductions.draw(self.experiment.id, self.results, self.comparison)
 
 
 def reproduce(
@@ -124,25 +124,26 @@ def _record(experiment: Experiment, bench: Bench, results: Mapping[str, Result],
         "scale": {"name": bench.scale.name, "words": bench.scale.words, "published": scales.PAPER},
         "models": {name: _model(checkpoint) for name, checkpoint in bench.models.items()},
         "missing": list(bench.missing),
-        "says": list(_hedged(experiment.says(results), bench.scale.name)),
+        "says": list(_hedged(experiment, results, bench.scale.name)),
         "comparison": comparison.to_dict() if comparison is not None else None,
         "results": {name: result.to_dict() for name, result in results.items()},
         "provenance": {
             "command": f"icl-interp reproduce {experiment.id} --scale {bench.scale.name}"
             + (f" --seed {bench.seed}" if bench.seed else ""),
-            "seed": bench.seed, "seconds": round(seconds, 1), "written": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
-            "environment": environment(),
+            "seed": bench.seed, "seconds": round(seconds, 1), "environment": environment(),
+            "written": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
         },
     }  # fmt: skip
 
 
-def _hedged(lines: Sequence[str], scale: str) -> tuple[str, ...]:
-    """At scale smoke nothing has been learned, so nothing agrees with a paper or differs from it."""
-    if scale != "smoke":
-        return tuple(lines)
+def _hedged(experiment: Experiment, results: Mapping[str, Result], scale: str) -> tuple[str, ...]:
+    """What it says; at scale smoke no model has learned anything, so nothing agrees with a paper or differs from it."""
+    lines = experiment.says(results)
+    if scale != "smoke" or not experiment.models:
+        return lines
     bare = (line.removeprefix(errors.AGREES).removeprefix(errors.DIFFERS).removeprefix(errors.OPEN) for line in lines)
-    return ("Scale smoke shows that the experiment runs: its models have learned next to nothing.",
-            *(errors.OPEN + line for line in bare))  # fmt: skip
+    first = "Scale smoke shows that the experiment runs: its models have learned next to nothing."
+    return (first, *(errors.OPEN + line for line in bare))
 
 
 def _model(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -1,0 +1,292 @@
+"""Experiments as wholes: what they say about made-up results, the paper's numbers, and runs at scale smoke."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+
+from icl_interp.errors import InputError
+from icl_interp.experiments import (
+    base,
+    catalogue,  # noqa: F401  (registers)
+    errors,
+    kept,
+    limits_curves,
+    limits_functions,
+    limits_softmax_examples,
+    limits_tables,
+    printed,
+    scales,
+)
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
+from icl_interp.figures import reproductions
+from icl_interp.reproduction import run
+from icl_interp.results import Matrix, Table
+
+FIGURES = {f"limits.figure{i}" for i in range(1, 9)}
+TABLES = {f"limits.table{i}" for i in range(1, 5)}
+NOTHING = Bench({}, scales.SCALES["smoke"])
+
+
+def words(lines, *starts):
+    """Every sentence starts as expected, in order."""
+    assert len(lines) >= len(starts)
+    for line, start in zip(lines, starts, strict=False):
+        assert line.startswith(start), f"{line!r} does not start with {start!r}"
+
+
+def test_the_whole_study_is_registered_and_drawn():
+    assert set(base.names()) == FIGURES | TABLES | {"limits.remedies"}
+    assert set(reproductions.DRAWINGS) == set(base.names())
+
+
+# The paper's numbers
+
+
+def test_tables_are_the_papers():
+    """Spot checks against the printed page, and the sizes of all four."""
+    assert printed.errors("limits.table1", model="without_layernorm")[10] == 25.44
+    assert printed.errors("limits.table2", degree="3", model="M135AL")[6] == 6.23
+    assert printed.errors("limits.table3", trained_on="U(-100,100)")[4] == 2526.93
+    assert [len(printed.rows(name)) for name in printed.SOURCES] == [2, 20, 4, 5]
+    for name in ("limits.table1", "limits.table2", "limits.table3"):
+        for row in printed.rows(name):
+            assert sum(column.startswith("sigma_") for column in row) == 10
+    with pytest.raises(InputError, match="published table"):
+        printed.rows("limits.table9")
+
+
+def test_the_papers_zero_predictor_is_the_mean_square_within_its_sampling_error():
+    """E f^2 = sigma^2 / 3 sum 1 / (2 i + 1); the paper drew other functions at each sigma, 100 of them."""
+
+    def check(degree, tolerance=0.3):
+        exact = sum(1 / (2 * i + 1) for i in range(degree + 1)) / 3
+        for sigma, value in printed.errors("limits.table2", degree=str(degree), model="zero").items():
+            assert value / (sigma**2 * exact) == pytest.approx(1, abs=tolerance)
+
+    for degree in range(1, 6):
+        check(degree)
+    must_fail(check, 5, 0.01)
+
+
+def test_table4_is_reproduced_and_its_caption_refuted():
+    results = limits_softmax_examples.run(NOTHING)
+    table = limits_softmax_examples.compare(results)
+    assert len(table) == 15
+    assert all(table["same to 6 decimals"])
+    by_hand = np.exp(np.array([1, 1.02, 1.03, 1.05, 1.1]))
+    moved = [row["softmax"] for row in errors.rows_of(results, "softmax", vector="a + 999")]
+    np.testing.assert_allclose(moved, by_hand / by_hand.sum(), rtol=1e-9)
+    words(limits_softmax_examples.says(results), AGREES, DIFFERS)
+
+
+# What experiments say about made-up results
+
+
+def ratio_rows(values, **key):
+    """(sigma: (log10 ratio, low, high)) as a table of ratios."""
+    rows = [{**key, "sigma": s, "log10 ratio": v, "low": a, "high": b} for s, (v, a, b) in values.items()]
+    return Table({name: [row[name] for row in rows] for name in rows[0]})
+
+
+PAIR = {"a": limits_tables.WITHOUT, "b": limits_tables.WITH}
+BETTER, WORSE, EVEN = (-0.3, -0.4, -0.2), (0.3, 0.2, 0.4), (0.05, -0.1, 0.2)
+
+
+def test_table1_says_where_the_paper_holds():
+    def check(values, *starts):
+        said = limits_tables.says_table1({"ratios": ratio_rows(values, **PAIR)})
+        words(said, *starts)
+        return said
+
+    check({1: BETTER, 2: BETTER}, AGREES)
+    said = check({1: BETTER, 2: WORSE, 3: EVEN}, AGREES, DIFFERS, OPEN)
+    assert "sigma 1." in said[0]
+    assert "sigma 2;" in said[1]
+    assert "sigma 3 " in said[2]
+    must_fail(check, {1: WORSE}, AGREES)
+    must_fail(check, {1: EVEN}, AGREES)
+    assert limits_tables.says_table1({}) == ("One of the two kinds of model is missing, so nothing is compared.",)
+
+
+def error_rows(values, **key):
+    """{(predictor, sigma): error} as an error table."""
+    rows = [
+        {**key, "predictor": p, "sigma": s, "error": v, "low": 0.9 * v, "high": 1.1 * v, "error_rate": v / s**2,
+         "rate low": 0.9 * v / s**2, "rate high": 1.1 * v / s**2}
+        for (p, s), v in values.items()
+    ]  # fmt: skip
+    return Table({name: [row[name] for row in rows] for name in rows[0]})
+
+
+def test_table1_is_compared_number_by_number():
+    paper = printed.errors("limits.table1", model="with_layernorm")
+    results = {"errors": error_rows({("with LN", s): 2 * v for s, v in paper.items()})}
+    table = limits_tables.compare_table1(results)
+    assert len(table) == 10
+    np.testing.assert_allclose(table["ours / paper"], 2)
+
+
+def test_table2_counts_pairs_in_the_papers_order():
+    """M135AL is better than M1 at sigma 3 in the paper (0.07 against 0.55)."""
+    pair = {"degree": 1, "a": "affine", "b": limits_tables.MIXED_ATTENTION}
+
+    def check(value, same, other, undecided):
+        said = limits_tables.says_table2({"ratios": ratio_rows({3: value}, **pair)})
+        assert f"{same} of 1 pairs" in said[0]
+        assert f"{other} pairs stand in the opposite" in said[1]
+        assert f"in {undecided} pairs" in said[2]
+
+    check(WORSE, 1, 0, 0)
+    check(BETTER, 0, 1, 0)
+    check(EVEN, 0, 0, 1)
+    must_fail(check, WORSE, 0, 1, 0)
+
+
+def test_table3_orders_models():
+    paper = {name: printed.errors("limits.table3", trained_on=i) for i, name in limits_tables.INTERVALS.items()}
+    # The paper prints 0.0 at sigma 1 for U(-1, 1).
+    same = {(name, s): max(v, 1e-5) for name, values in paper.items() for s, v in values.items()}
+    words(limits_tables.says_table3({"errors": error_rows(same)}), AGREES, "Trained on U(-100,100)")
+    turned = {(name, s): 1 / v for (name, s), v in same.items()}
+    words(limits_tables.says_table3({"errors": error_rows(turned)}), DIFFERS)
+
+
+def test_rates_say_whether_degrees_are_alike():
+    alike = {(f"degree_{d}", s): s**3 * (1 + d / 10) for d in (2, 3, 4) for s in errors.SIGMAS}
+    words(limits_curves.says_rates({"errors": error_rows(alike)}), "Error rates", AGREES, AGREES, AGREES)
+    apart = {(f"degree_{d}", s): s**1.5 * 10**d for d in (2, 3, 4) for s in errors.SIGMAS}
+    words(limits_curves.says_rates({"errors": error_rows(apart)}), "Error rates", DIFFERS, DIFFERS, DIFFERS)
+
+
+def test_maps_say_which_interval_reaches_further():
+    size = np.add.outer(np.arange(10.0), np.arange(10.0))
+    narrow, wide = 10 ** (size - 5), np.ones((10, 10))
+
+    def check(first, second, word):
+        axes = {"statistic": ("error",), "inputs": errors.SIGMAS, "functions": errors.SIGMAS}
+        maps = {"U(-1,1)": Matrix(first[None], axes), "U(-5,5)": Matrix(second[None], axes)}
+        assert limits_curves.says_figure7(maps)[-1].startswith(word)
+
+    check(narrow, wide, AGREES)
+    check(wide, narrow, DIFFERS)
+    must_fail(check, wide, narrow, AGREES)
+
+
+def lens_rows(*r2):
+    return Table({"layer": [f"block {i}" for i in range(len(r2))], "r2": list(r2), "low": [v - 0.01 for v in r2],
+                  "high": [v + 0.01 for v in r2], "correlation squared": list(r2)})  # fmt: skip
+
+
+def test_layers_say_where_the_prediction_is_formed():
+    for r2, word in (
+        ((0.1, 0.2, 0.99), AGREES),
+        ((0.1, 0.98, 0.99), DIFFERS),
+        ((0.1, 0.7, 0.99), OPEN),
+        ((0.0, 0.6), OPEN),
+    ):
+        words(limits_functions.says_figure8({"r2": lens_rows(*r2)}), word)
+
+
+def test_without_any_model_every_experiment_says_so():
+    for name in base.names():
+        experiment = base.get(name)
+        if not experiment.models:
+            continue
+        results = experiment.run(NOTHING)
+        assert all(not line.startswith((AGREES, DIFFERS)) for line in experiment.says(results)), name
+        experiment.compare(results)
+        reproductions.draw(name, results, experiment.compare(results))
+
+
+@pytest.mark.parametrize(("sigmas", "text"), [([1], "1"), ([1, 2, 3, 5], "1–3, 5"), ([10, 9, 1], "1, 9–10"), ([], "")])
+def test_sigmas_in_words(sigmas, text):
+    assert errors.sigmas_text(sigmas) == text
+
+
+# Whole runs
+
+
+def test_a_run_writes_everything_and_goes_on_where_it_was(tmp_path):
+    """limits.figure6 at scale smoke: one model of 150 steps; the second time nothing is trained."""
+    (done,) = run.reproduce(["limits.figure6"], tmp_path, scale="smoke", formats=(), progress=False)
+    folder = tmp_path / "limits.figure6"
+    record = json.loads((folder / "results.json").read_text())
+    assert record["schema"] == kept.SCHEMA
+    assert record["scale"]["name"] == "smoke"
+    assert record["says"] == list(done.says)
+    assert "smoke" in done.says[0]
+    assert all(line.startswith(OPEN) for line in done.says[1:])  # nothing is concluded from it
+    page = (folder / "figure.html").read_text()
+    assert page.count("<script") >= 2
+    assert "http://" not in page.split("<body>")[1]
+    assert "limits.figure6/figure.html" in (tmp_path / "index.html").read_text()
+    assert "limits.figure6" in (tmp_path / "README.md").read_text()
+    weights = tmp_path / "models" / "degree_3" / "model.safetensors"
+    stamp = weights.stat().st_mtime_ns
+    (again,) = run.reproduce(["limits.figure6"], tmp_path, scale="smoke", formats=(), progress=False)
+    assert weights.stat().st_mtime_ns == stamp
+    assert again.record["results"] == done.record["results"]
+
+
+def test_results_survive_the_trip_through_json(tmp_path):
+    """Drawn and judged from the file they are the same."""
+    (done,) = run.reproduce(["limits.table4"], tmp_path, scale="smoke", formats=(), progress=False)
+    stored = run.Reproduction(done.experiment, json.loads((tmp_path / "limits.table4" / "results.json").read_text()))
+    assert stored.experiment.says(stored.results) == done.says
+    assert {k: f.to_json() for k, f in stored.figures.items()} == {k: f.to_json() for k, f in done.figures.items()}
+    comparison = json.loads((tmp_path / "limits.table4" / "comparison.json").read_text())
+    assert comparison["columns"] == json.loads(json.dumps(stored.comparison.to_dict()))["columns"]
+    markdown = (tmp_path / "limits.table4" / "comparison.md").read_text()
+    assert sum(line.startswith("| ") for line in markdown.splitlines()) == 2 + 15
+
+
+def test_without_training_what_is_missing_is_named(tmp_path):
+    (done,) = run.reproduce(["limits.figure5"], tmp_path, scale="smoke", train=False, formats=(), progress=False)
+    assert done.record["missing"] == ["affine_gaussian", "degree_2_gaussian", "degree_3_gaussian"]
+    assert not (tmp_path / "models").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", base.names())
+def test_every_experiment_runs_at_scale_smoke(name, tmp_path):
+    (done,) = run.reproduce([name], tmp_path, scale="smoke", formats=(), progress=False)
+    assert done.results
+    assert not done.record["missing"]
+    assert done.figures
+    for figure in done.figures.values():
+        assert figure.data
+    if done.comparison is not None:
+        assert len(done.comparison) > 0
+
+
+# Results that come with the package
+
+
+def test_results_in_the_package_are_read_and_say_what_they_said():
+    have = [name for name in base.names() if kept.path(name).is_file()]
+    for name in have:
+        experiment, record, results = base.get(name), kept.record(name), kept.results(name)
+        assert record["id"] == name
+        assert tuple(record["says"]) == experiment.says(results)
+        assert reproductions.draw(name, results, experiment.compare(results))
+    size = sum(kept.path(name).stat().st_size for name in have)
+    assert size < 2 * 2**20
+
+
+def test_missing_results_are_refused_with_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setattr(kept, "FOLDER", tmp_path)
+    with pytest.raises(InputError, match=r"icl-interp reproduce limits\.table1"):
+        kept.results("limits.table1")
+    with pytest.raises(InputError, match="unknown experiment"):
+        kept.results("limits.table")
+    with pytest.raises(InputError, match="schema"):
+        kept.checked({"schema": "other/1"}, "file")
+
+
+def test_torch_is_as_it_was():
+    """Nothing seeds or switches anything globally."""
+    assert torch.get_default_dtype() == torch.float32

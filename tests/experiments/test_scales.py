@@ -1,0 +1,108 @@
+"""Scales: what changes and what stays, and where the models of an experiment are found."""
+
+import pytest
+import tiny_runs
+from helpers import must_fail
+
+from icl_interp.checkpoints import bundled, store
+from icl_interp.errors import InputError
+from icl_interp.experiments import base, catalogue, obtain, scales  # noqa: F401  (the catalogue registers)
+from icl_interp.experiments.base import Model
+from icl_interp.provenance import read_json, write_json
+from icl_interp.training import recipes
+
+NEEDED = sorted({(m.recipe, s) for name in base.names() for m in base.get(name).models for s in m.scales})
+
+
+@pytest.mark.parametrize(("recipe", "scale"), NEEDED)
+def test_every_model_of_every_experiment_exists_at_its_scales(recipe, scale):
+    run = scales.config(recipe, scale)
+    assert run.task.n_points == scales.SCALES[scale].n_points
+    assert run.training.curriculum.until <= run.training.steps
+    assert all(start < run.training.steps for start, _ in run.training.curriculum.degrees)
+
+
+@pytest.mark.parametrize("recipe", ["affine", "affine_no_ln", "degrees_135_attn_only", "remedy_entmax", "affine_u100"])
+def test_scales_change_sizes_only(recipe):
+    """Everything that makes the recipe what it is survives: the norm, the scores, the parts, the laws."""
+    small = recipes.resolve(recipe)
+    for scale in ("smoke", "paper"):
+        other = scales.at_scale(small, scale)
+        for name in (
+            "normalization_type",
+            "norm_position",
+            "score_fn",
+            "attn_only",
+            "mlp_only",
+            "embed_bound",
+            "act_fn",
+        ):
+            assert getattr(other.model, name) == getattr(small.model, name)
+        assert other.task == small.task.with_points(scales.SCALES[scale].n_points)
+        assert other.encoding == small.encoding
+        share = small.training.curriculum.until / small.training.steps
+        assert other.training.curriculum.until / other.training.steps == pytest.approx(share, abs=0.01)
+    assert scales.at_scale(small, "small") is small
+
+
+def test_paper_scale_is_the_papers():
+    """Section 3 and appendix A of Naim & Asher."""
+
+    def check(run):
+        model, training = run.model, run.training
+        assert (model.n_layers, model.n_heads, model.d_model, run.task.n_points) == (12, 8, 256, 41)
+        assert (training.steps, training.batch_size, training.learning_rate) == (500_000, 64, 1e-4)
+
+    check(scales.config("affine", "paper"))
+    check(scales.config("degree_3_gaussian", "paper"))
+    must_fail(check, scales.config("affine", "small"))
+    assert scales.config("affine_wide", "paper").model.d_model == 512
+    heads = scales.config("two_layers_32_heads", "paper").model
+    assert (heads.n_layers, heads.n_heads, heads.d_model, heads.attn_only) == (2, 32, 256, True)
+
+
+@pytest.mark.parametrize("name", scales.PAPER_ONLY)
+def test_what_exists_at_paper_scale_only_is_refused_elsewhere(name):
+    for scale in ("smoke", "small"):
+        with pytest.raises(InputError, match=f"{name} exists at scale paper only"):
+            scales.config(name, scale)
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(InputError, match=r"unknown scale 'smal': did you mean 'small'"):
+        scales.config("affine", "smal")
+    with pytest.raises(InputError, match=r"unknown experiment 'limits\.tabel1': did you mean 'limits\.table1'"):
+        base.get("limits.tabel1")
+    with pytest.raises(InputError, match=r"is an experiment 'limits\.table1' already"):
+        base.register(base.get("limits.table1"))
+
+
+def test_bundled_models_are_found_by_what_they_are():
+    shelf = obtain.Shelf()
+    assert shelf.find(obtain.config_of(Model("affine"), "small")) == bundled.folder("affine")
+    assert shelf.find(obtain.config_of(Model("affine_no_ln", 1), "small")) == bundled.folder("affine_no_ln_seed1")
+    assert shelf.find(obtain.config_of(Model("affine"), "smoke")) is None
+    assert shelf.find(obtain.config_of(Model("affine", 77), "small")) is None
+
+
+def test_only_finished_runs_of_exactly_that_config_are_taken(tmp_path):
+    run = tiny_runs.config()
+    store.Checkpoint.save(tiny_runs.checkpoint(), tmp_path / "one")
+
+    def found(config=run):
+        assert obtain.Shelf([tmp_path]).find(config) == tmp_path / "one"
+
+    must_fail(found)  # nothing says that it is finished
+    origin = read_json(tmp_path / "one" / "provenance.json")
+    write_json(tmp_path / "one" / "provenance.json", {**origin, "finished": True})
+    found()
+    must_fail(found, tiny_runs.config(training={"steps": 13}))
+    must_fail(found, tiny_runs.config(training={"seed": 1}))
+    with pytest.raises(InputError, match="no folder of run folders"):
+        obtain.Shelf([tmp_path / "nowhere"])
+
+
+def test_what_is_not_there_is_left_out_without_training(tmp_path):
+    found = obtain.obtain([Model("affine"), Model("affine", 77)], "small", tmp_path, obtain.Shelf(), train=False)
+    assert list(found) == ["affine"]
+    assert list(tmp_path.iterdir()) == []
