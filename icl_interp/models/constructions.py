@@ -20,6 +20,10 @@ from icl_interp.provenance import generator
 
 N_CTX = 40
 WIDTH = 8
+N_POINTS = 20  # of the calibration's prompts
+# Coordinates of the streams that are laid out by hand: the token (or x, with y in the next), what heads write, a mark.
+TOKEN, LABEL, WRITTEN, MARK = range(4)
+HIDDEN = 1e15  # taken off a score to hide a key: more than x^2 at 1e6, so the pattern has an exact 0 there
 HARDMAX, UNIFORM = "limits.softmax_hardmax", "limits.softmax_uniform"
 SATURATES, CAUSE = "limits.layernorm_saturation", "limits.layernorm_causes_saturation"
 ERASED, LINEAR, ORTHOGONAL = "limits.context_erased", "limits.linear_asymptote", "heads.orthogonality"
@@ -139,6 +143,98 @@ def blind_read_out(g: torch.Generator) -> HookedTransformer:
     return model
 
 
+def hand_set(g: torch.Generator, **change: object) -> HookedTransformer:
+    """All weights 0, but that each number of a token has its coordinate and the head writes to one that is read out.
+
+    What makes scores, and what the head reads, is left to fill in.
+    """
+    settings = {
+        "n_layers": 1, "d_model": 4, "n_heads": 1, "d_head": 2, "n_ctx": N_CTX, "attn_only": True,
+        "normalization_type": None, "positional_embedding_type": "none", "use_attn_scale": False,
+    }  # fmt: skip
+    model = HookedTransformer(HookedTransformerConfig(**(settings | change))).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.embed.W_E[range(model.cfg.d_in), range(model.cfg.d_in)] = 1
+        model.blocks[0].attn.W_O[0, 0, WRITTEN] = 1
+        model.unembed.W_U[WRITTEN, 0] = float(_signed(g, 0.5, 1.5, 1))
+    return model
+
+
+def nadaraya_watson(g: torch.Generator, beta: float) -> HookedTransformer:
+    """The labels of the context averaged with weights exp(beta x x_j); the query's own column is hidden by position."""
+    model = hand_set(g, d_in=2, n_ctx=N_POINTS, positional_embedding_type="standard")
+    attn = model.blocks[0].attn
+    with torch.no_grad():
+        model.pos_embed.W_pos[-1, MARK] = 1
+        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0] = beta, 1
+        attn.b_Q[0, 1], attn.W_K[0, MARK, 1] = 1, -HIDDEN
+        attn.W_V[0, LABEL, 0] = 1
+    return model
+
+
+def linear_scores(g: torch.Generator) -> HookedTransformer:
+    """Scores x x_j as weights, the query's own x^2 among them, on scalar tokens: f grows like x^3."""
+    model = hand_set(g, score_fn="linear", score_norm="visible")
+    attn = model.blocks[0].attn
+    with torch.no_grad():
+        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0], attn.W_V[0, TOKEN, 0] = float(_signed(g, 0.5, 2, 1)), 1, 1
+        model.unembed.W_U[TOKEN, 0] = float(_signed(g, 0.5, 1.5, 1))
+    return model
+
+
+def gradient_step(g: torch.Generator) -> HookedTransformer:
+    """f = eta / N sum_j y_j x_j x: one step of gradient descent on least squares, from 0.
+
+    Source: von Oswald et al. (2023), *Transformers learn in-context by gradient descent*, Proposition 1.
+    """
+    model = hand_set(g, d_in=2, score_fn="linear", score_norm="labelled")
+    attn = model.blocks[0].attn
+    with torch.no_grad():
+        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0], attn.W_V[0, LABEL, 0] = float(_uniform(g, 0.5, 2, 1)), 1, 1
+    return model
+
+
+def positional(g: torch.Generator, low: float, high: float, first: int, step: int) -> HookedTransformer:
+    """Scalar tokens, every step-th of which, from the first on, scores higher than the rest: f = x + their mixture."""
+    model = hand_set(g, positional_embedding_type="standard")
+    attn = model.blocks[0].attn
+    with torch.no_grad():
+        model.pos_embed.W_pos[first::step, MARK] = 1
+        attn.b_Q[0, 1], attn.W_K[0, MARK, 1] = 1, float(_uniform(g, low, high, 1))
+        attn.W_V[0, TOKEN, 0] = 1
+        model.unembed.W_U[TOKEN, 0] = float(_signed(g, 0.5, 1.5, 1))
+    return model
+
+
+def unread(g: torch.Generator) -> HookedTransformer:
+    """A hardmax far out that writes nothing: W_O = 0."""
+    model = scalar_layer(g, float(_signed(g, 3, 6, 1)))
+    with torch.no_grad():
+        model.blocks[0].attn.W_O.zero_()
+    return model
+
+
+def late_onset(g: torch.Generator) -> HookedTransformer:
+    """`constant_read_in` but for one part in 1e8 to 1e7, all of x that centring keeps: it wins beyond 1e6 only."""
+    model = random_pre_norm(g, d_in=2)
+    with torch.no_grad():
+        read_in = model.embed.W_E[0].clone()
+        model.embed.W_E[0] = 1 + 10 ** float(_uniform(g, -8, -7, 1)) * (read_in - read_in.mean())
+    return model
+
+
+def one_coordinate(g: torch.Generator) -> HookedTransformer:
+    """`random_pre_norm` of width 1: centring leaves 0, and f is a constant."""
+    cfg = HookedTransformerConfig(n_layers=1, d_model=1, n_heads=1, d_head=1, d_mlp=4, n_ctx=N_CTX)
+    model = HookedTransformer(cfg).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(_signed(g, 0.3, 1.5, *parameter.shape))
+    return model
+
+
 def _alpha(low: float, high: float, sign: int) -> Callable[[torch.Generator], HookedTransformer]:
     return lambda g: scalar_layer(g, sign * float(_uniform(g, low, high, 1)))
 
@@ -195,6 +291,60 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
         "what grows is not read: the plateau is the certificate's centre",
         blind_read_out,
         {HARDMAX: NO, SATURATES: YES, ERASED: YES},
+    ),
+    Construction(
+        "pre-norm, onset beyond the range",
+        "one part in 1e7 of the read-in survives centring: f levels off where nobody looks",
+        late_onset,
+        {SATURATES: OPEN, CAUSE: OPEN, ERASED: OPEN},
+    ),
+    Construction(
+        "norm over one coordinate",
+        "centring a single number leaves 0: a constant output, which no claim is about",
+        one_coordinate,
+        {SATURATES: OPEN, CAUSE: OPEN, ERASED: OPEN},
+    ),
+    Construction(
+        "Nadaraya-Watson, beta = 0",
+        "the plain mean of the labels, whatever the query",
+        lambda g: nadaraya_watson(g, 0.0),
+        {HARDMAX: NO, UNIFORM: YES, ERASED: NO},
+    ),
+    Construction(
+        "Nadaraya-Watson, moderate beta",
+        "in distribution a smooth average, far out the label of the extreme point",
+        lambda g: nadaraya_watson(g, float(_uniform(g, 6, 10, 1))),
+        {HARDMAX: YES, UNIFORM: NO, ERASED: NO},
+    ),
+    Construction(
+        "linear attention with a self term",
+        "the query's own weight grows like its square: f is a cubic, not a line",
+        linear_scores,
+        {ERASED: NO, LINEAR: NO},
+    ),
+    Construction(
+        "one step of gradient descent",
+        "a line through 0, with the slope that the context asks for",
+        gradient_step,
+        {ERASED: NO, LINEAR: NO},
+    ),
+    Construction(
+        "uniform over the labels",
+        "every y alike and no x: an average, but not over what the query sees",
+        lambda g: positional(g, 25, 40, 1, 2),
+        {HARDMAX: NO, UNIFORM: NO, ERASED: NO, LINEAR: YES},
+    ),
+    Construction(
+        "sink on the first token",
+        "all weight on one token wherever the query is: a hardmax, but not one that distance made",
+        lambda g: positional(g, 15, 25, 0, N_CTX),
+        {HARDMAX: NO, UNIFORM: NO, ERASED: NO, LINEAR: YES},
+    ),
+    Construction(
+        "a head that writes nothing",
+        "far out a hardmax, but no prediction depends on it",
+        unread,
+        {HARDMAX: OPEN, UNIFORM: OPEN},
     ),
 )
 

@@ -1,7 +1,7 @@
 """What a verdict is worth: every claim on models of known truth, dials across each threshold, and broken instruments.
 
-The first eight constructions are the product's own (`icl_interp.models.constructions`). A few more are built here, for
-broken instruments that none of the eight would notice.
+Most constructions are the product's own (`icl_interp.models.constructions`). A few more are built here, for broken
+instruments that none of those would notice.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from icl_interp.analyses import limits_softmax, relevance
 from icl_interp.analyses.lab import Lab
 from icl_interp.errors import InputError
 from icl_interp.experiments import calibration
+from icl_interp.models import constructions
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.constructions import (
     CAUSE,
@@ -63,6 +64,28 @@ def test_every_claim_but_the_paired_one_has_a_cell():
     cells = [(c, v) for construction in CONSTRUCTIONS for c, v in construction.expected.items()]
     for claim in (HARDMAX, UNIFORM, CAUSE, ERASED):  # both ways: a claim that always says yes is found out
         assert {(claim, YES), (claim, NO)} <= set(cells)
+
+
+def by_name(name: str) -> Construction:
+    return next(c for c in CONSTRUCTIONS if c.name == name)
+
+
+def test_the_labels_are_averaged_uniformly_among_themselves():
+    """Total and within y tokens are told apart: the verdict is about all keys, the row of the head has both."""
+    model = by_name("uniform over the labels").draw(0)
+    (finding,) = calibration.judge(model, (UNIFORM,))
+    assert finding.verdict == NO
+    (head,) = finding.details
+    assert head["within y"] < 1e-9 < 0.105 < head["at 10 trained lengths"]
+    (finding,) = calibration.judge(by_name("scalar layer, alpha > 0").draw(0), (UNIFORM,))
+    assert finding.details[0]["within y"] > 0.105
+
+
+def test_the_smoother_does_not_see_its_own_query(monkeypatch):
+    """Nadaraya and Watson average the context. A query that is a key too outweighs it far out, and f forgets it."""
+    name = "Nadaraya-Watson, moderate beta"
+    monkeypatch.setattr(constructions, "HIDDEN", 0.0)
+    must_fail(check_cells, calibration.calibrate(1, only=[name]))
 
 
 def test_draws_differ_and_repeat():
