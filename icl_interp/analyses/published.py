@@ -3,6 +3,17 @@
 from icl_interp.analyses import limits_layernorm  # isort: skip
 from icl_interp.analyses import limits_context  # isort: skip
 from icl_interp.analyses import limits_softmax  # isort: skip
+from icl_interp.analyses import limits_classes  # isort: skip
+from icl_interp.analyses import limits_continuous  # isort: skip
+from icl_interp.analyses import limits_algorithms  # isort: skip
 from icl_interp.analyses import heads  # isort: skip
 
-__all__ = ["heads", "limits_context", "limits_layernorm", "limits_softmax"]
+__all__ = [
+    "heads",
+    "limits_algorithms",
+    "limits_classes",
+    "limits_context",
+    "limits_continuous",
+    "limits_layernorm",
+    "limits_softmax",
+]

@@ -27,7 +27,7 @@ from icl_interp.models.constructions import (
     scalar_layer,
 )
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import finite, generator
+from icl_interp.provenance import encode, finite, generator
 from icl_interp.report import Report
 from icl_interp.results import Curve, Table, from_dict
 
@@ -144,8 +144,8 @@ def test_every_finding_is_complete(two_models):
 # ---- what cannot apply ----------------------------------------------------------------------------------------------
 
 
-def excluded(model: HookedTransformer) -> dict[str, str]:
-    facts = {"config": vars(model.cfg), "n_functions": 64, "r2": 0.99}
+def excluded(model: HookedTransformer, **known) -> dict[str, str]:
+    facts = {"config": vars(model.cfg), "n_functions": 64, "r2": 0.99, **known}
     found = {claim.id: claim.excluded(facts) for claim in verdicts.select(None)}
     for claim, reason in found.items():
         if reason:
@@ -183,7 +183,8 @@ def test_every_kind_of_model_is_judged(name, judged):
     assert list(findings) == [claim.id for claim in verdicts.select(None)]
     open_or_sure = {finding.verdict for finding in findings.values()}
     assert open_or_sure <= set(verdicts.Verdict.__args__)
-    assert {c for c, f in findings.items() if f.verdict == "not_applicable"} == set(excluded(make(name)))
+    not_applicable = {claim for claim, finding in findings.items() if finding.verdict == "not_applicable"}
+    assert not_applicable == set(excluded(make(name), task=encode(TASK)))
     if name == "mlp only":
         assert findings[ERASED].verdict == "inconclusive"
         assert "does not depend on the context in distribution either" in findings[ERASED].reason

@@ -1,0 +1,156 @@
+"""Prompts of every class of functions on one bench, and what models make of them.
+
+Classes share their inputs and, degree by degree, their coefficients, so that errors are paired by function.
+"""
+
+import math
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.verdicts import Facts, measurement
+from icl_interp.baselines.base import Predictor
+from icl_interp.baselines.regression import LeastSquares
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import generator
+from icl_interp.results import Matrix
+from icl_interp.tasks.functions import Polynomial
+
+OUTSIDE = "sinusoid"  # the class that no polynomial of the trained degrees comes near
+
+
+# ---- what the model was trained on ----------------------------------------------------------------------------------
+
+
+def needs_polynomials(facts: Facts) -> str | None:
+    """Why a claim about polynomials cannot apply."""
+    task = facts.get("task")
+    if task is not None and task["kind"] != "Polynomial":
+        return f"the claim is about polynomials of one number; the model's task is {task['kind']}"
+    return None
+
+
+def degrees_of(role: str) -> tuple[int, ...]:
+    """The degrees that a companion was trained on, () for any other role.
+
+    >>> degrees_of("degrees 1,3"), degrees_of("no norm")
+    ((1, 3), ())
+    """
+    kind, _, named = role.partition(" ")
+    return tuple(int(d) for d in named.split(",")) if kind == "degrees" else ()
+
+
+def singles(roles: list[str]) -> dict[int, str]:
+    """Companions that were trained on one degree each: role by degree."""
+    return {degrees_of(role)[0]: role for role in roles if len(degrees_of(role)) == 1}
+
+
+# ---- prompts of every class -----------------------------------------------------------------------------------------
+
+
+def polynomial_task(lab: Lab) -> Polynomial:
+    """The lab's task."""
+    assert isinstance(lab.task, Polynomial)  # no other is measured: see `needs_polynomials`
+    return lab.task
+
+
+def n_contexts(lab: Lab) -> int:
+    """Contexts of each function: a quarter of the lab's, so that a report stays quick."""
+    return max(1, lab.n_contexts // 4)
+
+
+def inputs(lab: Lab) -> Float[Tensor, "batch point dim"]:
+    """The inputs that the prompts of every class share."""
+    shape = (lab.n_functions * n_contexts(lab), lab.task.n_points, 1)
+    return lab.task.inputs.sample(shape, generator(lab.seed, "classes/inputs"), torch.float64)
+
+
+def polynomials(lab: Lab, degree: int) -> Prompts:
+    """Polynomials of one degree: every degree has the same inputs and the same first coefficients.
+
+    So a difference between two degrees is what the further coefficients make, and errors are paired by function.
+    """
+    law = polynomial_task(lab).coefficients
+    columns = [
+        law.sample((lab.n_functions,), generator(lab.seed, "classes/coefficient", k), torch.float64)
+        for k in range(degree + 1)
+    ]
+    parameters = torch.stack(columns, -1).repeat_interleave(n_contexts(lab), 0)
+    xs = inputs(lab)
+    return _prompts(lab, xs, polynomial_task(lab).value(parameters, xs), parameters)
+
+
+def sinusoids(lab: Lab) -> Prompts:
+    """A class that is truly outside: sinusoids that change sign once more than any polynomial the model was trained on.
+
+    They have (n + 1) / 2 periods over the inputs' interval, for the largest degree n, a phase of their own each, and
+    the mean square of the polynomials of that degree.
+    """
+    task, xs = polynomial_task(lab), inputs(lab)
+    low, high = task.inputs.interval
+    amplitude = polynomials(lab, task.max_degree).ys.square().mean().mul(2).sqrt()
+    frequency = math.pi * (task.max_degree + 1) / (high - low)
+    phase = 2 * math.pi * torch.rand(lab.n_functions, generator=generator(lab.seed, "classes/phase")).double()
+    parameters = phase.repeat_interleave(n_contexts(lab))[:, None]
+    return _prompts(lab, xs, amplitude * torch.sin(frequency * xs[..., 0] + parameters), parameters)
+
+
+def _prompts(lab: Lab, xs: Tensor, ys: Tensor, parameters: Tensor) -> Prompts:
+    return Prompts(xs, ys, parameters, torch.arange(lab.n_functions).repeat_interleave(n_contexts(lab)))
+
+
+def squared_errors(predictor: Predictor, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    """Squared error at every point; NaN where the predictor says nothing."""
+    return (predictor.predict(prompts).double().cpu() - prompts.ys).square()
+
+
+def per_function(values: Float[Tensor, "batch point"], n_functions: int) -> Float[np.ndarray, " function"]:
+    """Mean over the points that have a value and over the contexts of each function."""
+    return values.nanmean(-1).view(n_functions, -1).mean(-1).numpy()
+
+
+# ---- measurements ---------------------------------------------------------------------------------------------------
+
+
+@measurement("classes/errors")
+def errors(lab: Lab) -> Matrix:
+    """Squared error of each function of each class, for the model, its companions and the zero predictor.
+
+    Classes: every degree up to one more than the largest trained on, and sinusoids. A companion trained on one degree
+    is measured on that degree. Points: "own" from the class's own n + 2nd on (section 3.3), "late" the same last points
+    for all classes. "least squares" has the features of the largest degree; it is measured where these do not suffice.
+    NaN where nothing was measured.
+    """
+    task, n_points = polynomial_task(lab), lab.task.n_points
+    beside = singles(list(lab.companions))
+    top = task.max_degree + 1
+    degrees = [d for d in sorted({*range(1, top + 1), *beside}) if d and d + 1 < n_points]
+    names = [f"degree {d}" for d in degrees] + [OUTSIDE]
+    predictors = ["model", *beside.values(), "least squares", "zero"]
+    late = min(max(n_points // 2, top + 1), n_points - 1)
+    values = np.full((len(predictors), len(names), 2, lab.n_functions), np.nan)
+    for column, degree in enumerate([*degrees, None]):
+        prompts = sinusoids(lab) if degree is None else polynomials(lab, degree)
+        first = task.n_determining if degree is None else degree + 1
+        found: dict[str, Tensor] = {}
+        if degree is None or degree <= top:
+            found["model"] = squared_errors(lab, prompts)
+        if degree is not None and degree in beside:
+            found[beside[degree]] = squared_errors(lab.companions[beside[degree]], prompts)
+        if degree is None or degree > task.max_degree:
+            found["least squares"] = squared_errors(LeastSquares(task), prompts)
+        # Where a model predicts nothing (all but the query when attention looks both ways) nobody is scored.
+        silent = torch.stack(list(found.values())).isnan().any(0)
+        found["zero"] = prompts.ys.square()
+        for predictor, square in found.items():
+            square = square.masked_fill(silent, torch.nan)
+            rows = [per_function(square[:, start:], lab.n_functions) for start in (min(first, n_points - 1), late)]
+            values[predictors.index(predictor), column] = rows
+    axes = {
+        "predictor": tuple(predictors), "class": tuple(names), "points": ("own", "late"),
+        "function": tuple(range(lab.n_functions)),
+    }  # fmt: skip
+    return Matrix(values, axes, note=f"{n_contexts(lab)} contexts a function, the same inputs for every class; float32")

@@ -1,0 +1,297 @@
+"""The claims of `limits` that compare with classical algorithms: better without the degree; like none of them."""
+
+import functools
+import math
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.analyses import classes
+from icl_interp.analyses.classes import needs_polynomials, per_function, polynomial_task, squared_errors
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, measurement, register
+from icl_interp.baselines.base import Predictor
+from icl_interp.baselines.named import classical
+from icl_interp.baselines.regression import MaximumDegree
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import generator
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import Matrix
+from icl_interp.tasks.functions import Polynomial
+
+TOLD = "least squares, largest degree"  # who knows what the model was trained on, but not the degree of this function
+CAUTIOUS = "least squares, twice that degree"
+BAYES = "Bayes over degrees"
+ARMS = ("in distribution", "functions x 3", "query at the edge")
+SCALED = 3.0
+N_CONTEXTS = 2  # contexts of each function: algorithms are read at the query only
+RESEMBLES = 2.0  # times the ceiling up to which a distance is what resampling makes of one and the same algorithm
+FLOOR = 1e-9  # of the truth's mean square: float32 leaves distances of this size between equal predictions
+SEED, SELF, ERROR, SIZE = "another seed", "itself, context reshuffled", "truth", "size of the truth"
+INF = float("inf")
+
+
+# ---- better without knowing the degree ------------------------------------------------------------------------------
+
+
+@measurement("algorithms/unknown degree")
+def unknown_degree(lab: Lab) -> Matrix:
+    """Squared error on each degree trained on of algorithms that are not told which degree it is.
+
+    The prompts and scored points are those of `classes/errors`. Least squares has the features of the largest degree
+    trained on, or of twice that for somebody who does not know it either (of least norm while points are too few); the
+    Bayes predictor weighs the degrees trained on by how well they explain the points.
+    """
+    task = polynomial_task(lab)
+    algorithms: dict[str, Predictor] = {
+        TOLD: MaximumDegree(task.max_degree),
+        CAUTIOUS: MaximumDegree(2 * task.max_degree),
+        BAYES: classical(task)[BAYES],
+    }
+    degrees = [d for d in sorted(set(task.degrees)) if 0 < d < task.n_points - 1]
+    values = np.empty((len(algorithms), len(degrees), lab.n_functions))
+    for column, degree in enumerate(degrees):
+        prompts = classes.polynomials(lab, degree)
+        for row, algorithm in enumerate(algorithms.values()):
+            square = squared_errors(algorithm, prompts)
+            values[row, column] = per_function(square[:, degree + 1 :], lab.n_functions)
+    axes = {
+        "predictor": tuple(algorithms), "class": tuple(f"degree {d}" for d in degrees),
+        "function": tuple(range(lab.n_functions)),
+    }  # fmt: skip
+    return Matrix(values, axes, note="points from the class's own n + 2nd on; float64")
+
+
+def _over_classes(result: Matrix, predictor: str, names: tuple[str, ...], **point: str) -> np.ndarray:
+    """Mean error over classes of each function: a draw of the mixture has each degree equally often."""
+    return np.mean([result.at(**{"predictor": predictor, "class": name, **point}) for name in names], axis=0)
+
+
+def _log_ratio(a: np.ndarray, b: np.ndarray) -> Interval:
+    tiny = np.finfo(float).tiny
+    return bootstrap(lambda x, y: np.log10(np.maximum(x, tiny) / np.maximum(y, tiny)), a, b)
+
+
+def judge_unknown_degree(results: Results, facts: Facts) -> Judgement:
+    """Is the model's error below that of least squares which has to allow for the largest degree?"""
+    rivals, model = results["algorithms/unknown degree"], results["classes/errors"]
+    assert isinstance(rivals, Matrix)
+    assert isinstance(model, Matrix)
+    names = rivals.axes["class"]
+    own = _over_classes(model, "model", names, points="own")
+    against = {who: _over_classes(rivals, who, names) for who in rivals.axes["predictor"]}
+    ratio = {who: _log_ratio(own, error) for who, error in against.items()}
+    twin = _log_ratio(_over_classes(results["twin/classes/errors"], "model", names, points="own"), against[TOLD])
+    errors = ", ".join(f"{who} {error.mean():.2g}" for who, error in against.items())
+    listed = ", ".join(name.removeprefix("degree ") for name in names)
+    reason = (
+        f"over degrees {listed}, from each one's n + 2nd point on, the model's error is {own.mean():.2g}; {errors}. "
+        f"It is {10 ** ratio[TOLD].value:.2g} times that of least squares with the largest degree, and "
+        f"{10 ** ratio[BAYES].value:.2g} times that of Bayes over the degrees. Least squares that is told the degree "
+        "makes none"
+    )
+    details = tuple(
+        {
+            "class": name, "model": float(model.at(**{"predictor": "model", "class": name, "points": "own"}).mean()),
+            **{who: float(rivals.at(**{"predictor": who, "class": name}).mean()) for who in against},
+        }
+        for name in names
+    )  # fmt: skip
+    name = "error / least squares with the largest degree"
+    # As good as is not better: an interval that ends at 0 lies in neither region.
+    verdict = None if ratio[TOLD].high < 0 or ratio[TOLD].low > 0 else "inconclusive"
+    return Judgement(
+        Estimate.of(name, ratio[TOLD], "log10"), reason + ".", verdict,
+        scope="these weights, this task, functions and inputs in distribution, no noise",
+        twin=Estimate.of(name, twin, "log10"), twin_verdict=UNKNOWN_CRITERION.verdict(twin), details=details,
+    )  # fmt: skip
+
+
+def _knows_the_degree(facts: Facts) -> str | None:
+    reason = needs_polynomials(facts)
+    if reason or facts.get("task") is None:
+        return reason
+    degrees = sorted({d for d in facts["task"]["degrees"] if d > 0})
+    if len(degrees) > 1:
+        return None
+    which = f"degree {degrees[0]} only" if degrees else "constants only"
+    return f"the model was trained on {which}: it has been told the degree"
+
+
+# ---- like no classical algorithm ------------------------------------------------------------------------------------
+
+
+def arms(task: Polynomial, seed: int, n_functions: int) -> dict[str, Prompts]:
+    """The same prompts in distribution, with functions scaled by 3, and with the query at an end of the interval."""
+    inside = task.sample(n_functions, generator(seed, "algorithms/prompts"), n_contexts=N_CONTEXTS, dtype=torch.float64)
+    xs = inside.xs.clone()
+    ends = torch.tensor(task.inputs.interval, dtype=torch.float64)
+    xs[:, -1, 0] = ends[torch.arange(len(inside)) % 2]
+    at_edge = Prompts(xs, task.value(inside.parameters, xs), inside.parameters, inside.function)
+    parameters = SCALED * inside.parameters
+    scaled = Prompts(inside.xs, task.value(parameters, inside.xs), parameters, inside.function)
+    return dict(zip(ARMS, (inside, scaled, at_edge), strict=True))
+
+
+@functools.lru_cache(maxsize=4)  # a model, its twin and its siblings meet the same prompts
+def answers(task: Polynomial, seed: int, n_functions: int) -> dict[str, dict[str, Float[Tensor, " batch"]]]:
+    """What every classical algorithm says at the query, by arm and name."""
+    algorithms = classical(task)
+    return {
+        arm: {name: at_query(algorithm, prompts) for name, algorithm in algorithms.items()}
+        for arm, prompts in arms(task, seed, n_functions).items()
+    }
+
+
+def at_query(predictor: Predictor, prompts: Prompts) -> Float[Tensor, " batch"]:
+    """A prediction for the query of each prompt."""
+    return predictor.predict(prompts)[:, -1].double().cpu()
+
+
+def reshuffled(prompts: Prompts, seed: int) -> Prompts:
+    """The same examples in another order, the query last as before: all one to a classical algorithm."""
+    n = prompts.n_points - 1
+    order = torch.rand(len(prompts), n, generator=generator(seed, "algorithms/order")).argsort(-1)
+    order = torch.cat([order, torch.full((len(prompts), 1), n)], -1)
+    return Prompts(
+        prompts.xs.gather(1, order[..., None].expand_as(prompts.xs)), prompts.ys.gather(1, order), prompts.parameters,
+        prompts.function,
+    )  # fmt: skip
+
+
+@measurement("algorithms/distance")
+def distance(lab: Lab) -> Matrix:
+    """Squared distance at the query between the model's predictions and others', mean over contexts of each function.
+
+    Others: classical algorithms; the truth; and for the ceiling the model itself with the context in another order, and
+    another seed of it where there is one. "size of the truth" is its mean square, the unit of all of them.
+    """
+    task = polynomial_task(lab)
+    answered = answers(task, lab.seed, lab.n_functions)
+    seeds = [SEED] if SEED in lab.companions else []
+    others = [SIZE, ERROR, SELF, *seeds, *answered[ARMS[0]]]
+    values = np.empty((len(ARMS), len(others), lab.n_functions))
+    for row, (arm, prompts) in enumerate(arms(task, lab.seed, lab.n_functions).items()):
+        mine, truth = at_query(lab, prompts), prompts.ys[:, -1]
+        said = {ERROR: truth, SELF: at_query(lab, reshuffled(prompts, lab.seed)), **answered[arm]}
+        said |= {role: at_query(lab.companions[role], prompts) for role in seeds}
+        for column, name in enumerate(others):
+            square = truth.square() if name == SIZE else (mine - said[name]).square()
+            values[row, column] = square.view(lab.n_functions, -1).mean(-1).numpy()
+    axes = {"arm": ARMS, "to": tuple(others), "function": tuple(range(lab.n_functions))}
+    return Matrix(values, axes, note=f"at the query; {N_CONTEXTS} contexts a function; the model in float32")
+
+
+def ratios(result: Matrix, mean: np.ndarray) -> np.ndarray:
+    """Distance to each algorithm over the ceiling, log10: (draw, arm, algorithm).
+
+    The ceiling of an arm is how far the model is from itself there: with the context in another order, or trained from
+    another seed (where there is one), and no less than its in-distribution error. All are relative to the truth's mean
+    square in the arm.
+
+    Args:
+        mean: of the stored values over functions, `(draw, arm, to)`.
+    """
+    others = list(result.axes["to"])
+    relative = mean / np.maximum(mean[..., [others.index(SIZE)]], np.finfo(float).tiny)
+    resampled = [others.index(name) for name in (SELF, SEED) if name in others]
+    inside = relative[..., :1, others.index(ERROR)]  # that of the first arm, in distribution
+    ceiling = np.maximum(relative[..., resampled].max(-1), inside)
+    first = max(resampled) + 1
+    return np.log10((relative[..., first:] + FLOOR) / (ceiling[..., None] + FLOOR))
+
+
+def _per_function(result: Matrix) -> np.ndarray:
+    return np.moveaxis(np.asarray(result.values), -1, 0)
+
+
+def nearest(result: Matrix) -> Interval:
+    """The smallest over algorithms of the largest over arms of distance / ceiling, log10."""
+    return bootstrap(lambda mean: ratios(result, mean).max(-2).min(-1), _per_function(result))
+
+
+def judge_no_algorithm(results: Results, facts: Facts) -> Judgement:
+    """Is there a classical algorithm that the model follows wherever the two are put to the test?"""
+    result = results["algorithms/distance"]
+    assert isinstance(result, Matrix)
+    test = nearest(result)
+    mean = result.values.mean(-1)
+    others = list(result.axes["to"])
+    relative = mean / np.maximum(mean[:, [others.index(SIZE)]], np.finfo(float).tiny)
+    over = ratios(result, mean[None])[0]
+    names = others[len(others) - over.shape[1] :]
+    first = len(others) - len(names)
+    rows, said = [], []
+    for a, arm in enumerate(ARMS):
+        for i, name in enumerate(names):
+            rows.append({
+                "arm": arm, "algorithm": name, "similarity": float(1 - relative[a, first + i]),
+                "distance / ceiling": float(10 ** over[a, i]),
+            })  # fmt: skip
+        rows += [
+            {"arm": arm, "algorithm": name, "similarity": float(1 - relative[a, others.index(name)])}
+            for name in (ERROR, SELF, *([SEED] if SEED in others else []))
+        ]
+        best = int(np.argmin(over[a]))
+        said.append(f"{arm} {names[best]} ({10 ** over[a, best]:.2g})")
+    closest = int(np.argmin(over.max(0)))
+    where = ARMS[int(np.argmax(over[:, closest]))]
+    reason = (
+        f"nearest over all arms is {names[closest]}, at its furthest {10**test.value:.2g} times the ceiling ({where}, "
+        f"similarity {1 - relative[ARMS.index(where), first + closest]:.3f}); "
+        f"nearest by arm: {', '.join(said)}. The ceiling is the model's distance from itself with the context in "
+        f"another order{' or from another seed' if SEED in others else ''}, or its in-distribution error"
+    )
+    name = "distance from the nearest algorithm / ceiling"
+    twin = nearest(results["twin/algorithms/distance"])
+    return Judgement(
+        Estimate.of(name, test, "log10"), reason + ".",
+        scope="these weights, this task, predictions at the last query: in distribution, functions x 3, query at the "
+        "edge", twin=Estimate.of(name, twin, "log10"), twin_verdict=CRITERION.verdict(twin), details=tuple(rows),
+    )  # fmt: skip
+
+
+UNKNOWN_CRITERION = Criterion(
+    "error over that of least squares with features of the largest degree trained on, log10, over each degree's own "
+    "points n + 2, n + 3, ...: below 0 / above 0",
+    supported=(-INF, 0.0), contradicted=(0.0, INF),
+)  # fmt: skip
+
+CRITERION = Criterion(
+    "for each algorithm the squared distance of predictions over the ceiling, in whichever arm it is largest; of these "
+    f"the smallest: a factor > {RESEMBLES:g} / < {RESEMBLES:g}. The ceiling is the model's distance from itself: "
+    "context reshuffled, another seed, or its in-distribution error, whichever is largest",
+    supported=(math.log10(RESEMBLES), INF), contradicted=(-INF, math.log10(RESEMBLES)),
+)  # fmt: skip
+
+register(
+    Claim(
+        id="limits.better_than_unknown_degree",
+        kind="learning",
+        statement="The model does better than optimal algorithms would that have to know a function's degree",
+        source="Naim & Asher (2025), section 5",
+        criterion=UNKNOWN_CRITERION,
+        measurements=(classes.errors, unknown_degree),
+        twin=(classes.errors,),
+        judge=judge_unknown_degree,
+        excluded=_knows_the_degree,
+        figures=("classes",),
+    )
+)
+
+register(
+    Claim(
+        id="limits.no_classical_algorithm",
+        kind="learning",  # argued from the design, but a model that failed at its task would be like no algorithm too
+        statement="Predictions resemble those of no classical learning algorithm",
+        source="Naim & Asher (2025), section 6",
+        criterion=CRITERION,
+        measurements=(distance,),
+        twin=(distance,),
+        judge=judge_no_algorithm,
+        excluded=needs_polynomials,
+        figures=("classes",),
+    )
+)  # fmt: skip

@@ -1,0 +1,274 @@
+"""The claims of `limits` about degrees: error rates are alike for all of them, also for those not trained on.
+
+An error rate is the mean squared error in units of the zero predictor's on the same points. Least squares that knows
+the degree makes no error on these clean data, so this is r = eps / |eps* - eps0| of Naim & Asher (2025), section 3.3.
+"""
+
+import math
+
+import numpy as np
+
+from icl_interp.analyses.classes import OUTSIDE, errors, needs_polynomials, singles
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import Matrix
+
+ALIKE = 3.0  # largest over smallest error rate; the paper's own differ by up to 2.1 between degrees (its Table 2)
+LOW = 0.1  # error rate up to which a class counts as learned in context: R2 > 0.9
+RESOLUTION = 1e-6  # rates below this count as equal: float32 and the sample tell no more
+SCOPE = "these weights, this task, functions and inputs in distribution"
+INF = float("inf")
+
+
+def _trained(facts: Facts) -> list[int]:
+    """Degrees from 1 up that the model was trained on: a constant is no class of its own in the paper."""
+    return sorted({d for d in facts["task"]["degrees"] if d > 0})
+
+
+def _one_class(facts: Facts) -> str | None:
+    reason = needs_polynomials(facts)
+    if reason or facts.get("task") is None:
+        return reason
+    trained = _trained(facts)
+    if len(trained) > 1 or singles(list(facts.get("companions", {}))):
+        return None
+    which = f"degree {trained[0]} only" if trained else "constants only"
+    return f"the model was trained on {which}, and no companion trained on another degree is at hand (pass companions=)"
+
+
+# ---- the judges' arithmetic -----------------------------------------------------------------------------------------
+
+Cell = tuple[str, int]  # a predictor and the degree it is measured on
+
+
+def _cells(result: Matrix, cells: list[Cell], points: str) -> tuple[np.ndarray, np.ndarray]:
+    """Errors of (predictor, degree), and of zero on the same classes: each (function, cell)."""
+    pick = [result.at(**{"predictor": who, "class": f"degree {d}", "points": points}) for who, d in cells]
+    zero = [result.at(**{"predictor": "zero", "class": f"degree {d}", "points": points}) for _, d in cells]
+    return np.stack(pick, -1), np.stack(zero, -1)
+
+
+def _rates(error: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    return np.asarray(error / np.maximum(zero, np.finfo(float).tiny))
+
+
+def _logs(error: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    return np.log10(np.maximum(_rates(error, zero), RESOLUTION))
+
+
+def rate(result: Matrix, predictor: str, name: str, points: str = "own") -> Interval:
+    """Error rate of a predictor on a class, with its interval over functions."""
+    error, zero = (result.at(**{"predictor": who, "class": name, "points": points}) for who in (predictor, "zero"))
+    return bootstrap(_rates, error, zero)
+
+
+def _extent(cells: tuple[np.ndarray, np.ndarray]) -> Interval:
+    """Largest over smallest error rate, log10."""
+    return bootstrap(lambda e, z: np.ptp(_logs(e, z), axis=-1), *cells)
+
+
+def _highest(cells: tuple[np.ndarray, np.ndarray]) -> Interval:
+    return bootstrap(lambda e, z: _rates(e, z).max(-1), *cells)
+
+
+def _rate_rows(result: Matrix, cells: list[Cell]) -> list[dict[str, object]]:
+    """Error rate of each cell with its interval, and on late points."""
+    rows = []
+    for cell in cells:
+        own, late = (rate(result, cell[0], f"degree {cell[1]}", points) for points in ("own", "late"))
+        rows.append({
+            "class": f"degree {cell[1]}", "predictor": cell[0], "error rate": own.value, "low": own.low,
+            "high": own.high, "on late points": late.value,
+        })  # fmt: skip
+    return rows
+
+
+def _graft(result: Matrix, twin: Matrix) -> Matrix:
+    """The result with the model replaced by its untrained twin: the twin has no companions of its own."""
+    values = result.values.copy()
+    row, classes = result.axes["predictor"].index("model"), list(result.axes["class"])
+    values[row] = np.nan
+    for name in twin.axes["class"]:
+        values[row, classes.index(name)] = twin.at(**{"predictor": "model", "class": name})
+    return Matrix(values, result.axes)
+
+
+def _times(log10: float) -> str:
+    return f"{10**log10:.2g}"
+
+
+# ---- alike for all degrees ------------------------------------------------------------------------------------------
+
+
+def _alike(cells: tuple[np.ndarray, np.ndarray]) -> tuple[Interval, Interval, str]:
+    """Extent of the rates, the highest of them, and the verdict: alike and low, or not alike, or open."""
+    extent, highest = _extent(cells), _highest(cells)
+    if extent.low > math.log10(ALIKE):
+        return extent, highest, "contradicted"
+    alike = extent.high <= math.log10(ALIKE) and highest.high <= LOW
+    return extent, highest, "supported" if alike else "inconclusive"
+
+
+def judge_alike(results: Results, facts: Facts) -> Judgement:
+    """Are error rates alike over the degrees the model was trained on (or its companions, where it knows one only)?"""
+    result = results["classes/errors"]
+    assert isinstance(result, Matrix)
+    trained = [d for d in _trained(facts) if f"degree {d}" in result.axes["class"]]
+    beside: list[Cell] = [(role, d) for d, role in singles(list(result.axes["predictor"])).items()]
+    beside = [(role, d) for role, d in beside if f"degree {d}" in result.axes["class"]]
+    cells: list[Cell] = [("model", d) for d in trained]
+    if len(cells) < 2:
+        cells += beside
+    if len(cells) < 2:
+        return Judgement(None, "prompts are too short to score two degrees.", "inconclusive")
+    extent, highest, verdict = _alike(_cells(result, cells, "own"))
+    late = _extent(_cells(result, cells, "late"))
+    who = "its own degrees" if len(trained) > 1 else "this model's degree and those of companions trained on one each"
+    rows = _rate_rows(result, cells)
+    reason = f"over {who} ({', '.join(str(d) for _, d in sorted(cells, key=lambda c: c[1]))}) error rates are " + (
+        f"{min(r['error rate'] for r in rows):.2g} to {highest.value:.2g}, a factor of {_times(extent.value)} "
+        f"({_times(late.value)} on the same late points for all)"
+    )
+    if verdict == "inconclusive" and extent.high <= math.log10(ALIKE):
+        reason += f"; alike, but above {LOW}: not learned well enough to compare"
+    grafted = _graft(result, results["twin/classes/errors"])
+    twin, _, twin_verdict = _alike(_cells(grafted, cells, "own"))
+    name = "largest / smallest error rate"
+    scope = SCOPE if len(trained) > 1 else f"{SCOPE}; and those of the companions, trained as long"
+    return Judgement(
+        Estimate.of(name, extent, "log10"), reason + ".", verdict, scope,
+        twin=Estimate.of(name, twin, "log10"), twin_verdict=twin_verdict,
+        details=tuple(rows if len(trained) < 2 else rows + _rate_rows(result, beside)),
+    )  # fmt: skip
+
+
+# ---- unseen classes -------------------------------------------------------------------------------------------------
+
+
+def _reference(facts: Facts, result: Matrix, degree: int) -> list[Cell]:
+    """What an unseen degree is compared with: a companion trained on it, else the model on the nearest trained ones."""
+    roles = singles([p for p in result.axes["predictor"] if p != "model"])
+    if degree in roles:
+        return [(roles[degree], degree)]
+    trained = [d for d in _trained(facts) if f"degree {d}" in result.axes["class"]]
+    below, above = [d for d in trained if d < degree], [d for d in trained if d > degree]
+    return [("model", d) for d in ([below[-1]] if below else []) + ([above[0]] if above else [])]
+
+
+def _worst_ratio(result: Matrix, unseen: list[int], references: list[list[Cell]], points: str) -> Interval:
+    """Largest over unseen degrees of error rate / the reference's, log10 (geometric mean of several references)."""
+    arrays = [_cells(result, [("model", d)], points) for d in unseen]
+    arrays += [_cells(result, cells, points) for cells in references]
+    n = len(unseen)
+
+    def worst(*means: np.ndarray) -> np.ndarray:
+        logs = [_logs(means[2 * i], means[2 * i + 1]).mean(-1) for i in range(2 * n)]
+        return np.max([logs[i] - logs[n + i] for i in range(n)], axis=0)
+
+    return bootstrap(worst, *(array for pair in arrays for array in pair))
+
+
+def judge_unseen(results: Results, facts: Facts) -> Judgement:
+    """Is the model as good on degrees that it was not trained on as models are that were?"""
+    result = results["classes/errors"]
+    assert isinstance(result, Matrix)
+    trained, measured = _trained(facts), result.axes["class"]
+    if not trained:
+        return Judgement(None, "the model was trained on constants only.", "inconclusive")
+    inside = [d for d in range(1, trained[-1]) if d not in trained and f"degree {d}" in measured]
+    outside = [d for d in [trained[-1] + 1] if f"degree {d}" in measured]
+    unseen = inside or outside
+    if not unseen:
+        return Judgement(None, "prompts are too short to score a degree that was not trained on.", "inconclusive")
+    references = [_reference(facts, result, d) for d in unseen]
+    verdicts = []
+    for source in (result, _graft(result, results["twin/classes/errors"])):
+        ratio = _worst_ratio(source, unseen, references, "own")
+        highest = _highest(_cells(source, [("model", d) for d in unseen], "own"))
+        verdict = "contradicted" if ratio.low > math.log10(ALIKE) else "inconclusive"
+        if ratio.high <= math.log10(ALIKE) and highest.high <= LOW:
+            verdict = "supported"
+        verdicts.append((ratio, highest, verdict))
+    (ratio, highest, verdict), (twin, _, twin_verdict) = verdicts
+    words = [
+        "a companion trained on it" if cells[0][0] != "model" else f"its own on {_list([d for _, d in cells])}"
+        for cells in references
+    ]
+    against = "; ".join(f"degree {d} against {word}" for d, word in zip(unseen, words, strict=True))
+    reason = f"on unseen degrees the error rate is up to {_times(ratio.value)} times the reference's ({against})"
+    reason += f", and at most {highest.value:.2g}"
+    if verdict == "inconclusive" and ratio.high <= math.log10(ALIKE):
+        reason += f"; comparable, but above {LOW}: neither class is learned"
+    rows, said = _outside(result, outside)
+    reason += f". Truly outside its family: {said}"
+    if not inside:
+        reason += f". All degrees up to {trained[-1]} were trained on, so the verdict is about what lies outside"
+    name = "error rate on unseen degrees / reference"
+    every = [("model", d) for d in inside + trained if f"degree {d}" in measured]
+    scope = SCOPE + (", degrees below the largest trained on" if inside else ", a degree above the largest trained on")
+    return Judgement(
+        Estimate.of(name, ratio, "log10"), reason + ".", verdict, scope, twin=Estimate.of(name, twin, "log10"),
+        twin_verdict=twin_verdict,
+        details=(*_rate_rows(result, sorted(every, key=lambda c: c[1])),
+                 *_rate_rows(result, [c for cells in references for c in cells if c[0] != "model"]), *rows),
+    )  # fmt: skip
+
+
+def _list(degrees: list[int]) -> str:
+    return ("degrees " if len(degrees) > 1 else "degree ") + " and ".join(map(str, degrees))
+
+
+def _outside(result: Matrix, degrees: list[int]) -> tuple[list[dict[str, object]], str]:
+    """Error rates on classes that no function of the trained family comes from, beside least squares in that family."""
+    rows, said = [], []
+    for name in [*(f"degree {d}" for d in degrees), OUTSIDE]:
+        rates = {}
+        for who in ("model", "least squares"):
+            rates[who] = rate(result, who, name)
+            rows.append({
+                "class": name, "predictor": who, "error rate": rates[who].value, "low": rates[who].low,
+                "high": rates[who].high,
+            })  # fmt: skip
+        best = f"least squares of the largest degree trained on {rates['least squares'].value:.2g}"
+        said.append(f"{name} {rates['model'].value:.2g} ({best})")
+    return rows, ", ".join(said)
+
+
+register(
+    Claim(
+        id="limits.degrees_alike",
+        kind="learning",
+        statement="Error rates in context are roughly the same for every degree of polynomials learned",
+        source="Naim & Asher (2025), section 4.1, Observation 1",
+        criterion=Criterion(
+            f"largest over smallest error rate of the degrees trained on: a factor <= {ALIKE:g}, and no rate above "
+            f"{LOW} / a factor > {ALIKE:g}",
+            supported=(-INF, math.log10(ALIKE)), contradicted=(math.log10(ALIKE), INF),
+        ),
+        measurements=(errors,),
+        twin=(errors,),
+        judge=judge_alike,
+        excluded=_one_class,
+        figures=("classes",),
+    )
+)  # fmt: skip
+
+register(
+    Claim(
+        id="limits.unseen_classes",
+        kind="learning",
+        statement="The model learns in context classes of polynomials that it was not trained on",
+        source="Naim & Asher (2025), section 4.3 and Figure 2",
+        criterion=Criterion(
+            "error rate on each degree not trained on (below the largest trained on; where none is, the next one) over "
+            "that of a companion trained on it, else over its own on the nearest trained ones; the largest: a factor "
+            f"<= {ALIKE:g}, and no rate above {LOW} / a factor > {ALIKE:g}",
+            supported=(-INF, math.log10(ALIKE)), contradicted=(math.log10(ALIKE), INF),
+        ),
+        measurements=(errors,),
+        twin=(errors,),
+        judge=judge_unseen,
+        excluded=needs_polynomials,
+        figures=("classes",),
+    )
+)  # fmt: skip

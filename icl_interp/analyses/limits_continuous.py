@@ -1,0 +1,158 @@
+"""The claim of `limits` that models trained on polynomials follow continuous functions: exp, sin, ln(1+x) and |x|."""
+
+import functools
+
+import numpy as np
+import torch
+
+from icl_interp.analyses.classes import needs_polynomials, per_function, polynomial_task, squared_errors
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, measurement, register
+from icl_interp.baselines.base import Predictor
+from icl_interp.baselines.regression import LeastSquares
+from icl_interp.provenance import decode, generator
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import Matrix
+from icl_interp.tasks.distributions import Uniform
+from icl_interp.tasks.functions import CONTINUOUS, KINDS, Continuous
+
+LOW = 0.1  # share of a function's variance left unexplained up to which it is followed: R2 > 0.9
+HIGH = 0.2  # and from which it is not
+DOMAINS = {"exp": (0.0, 1.0), "sin": (0.0, 1.0), "log1p": (0.0, 1.0), "abs": (-1.0, 1.0)}  # Figures 1 and 6
+PRINTED = {"exp": "exp", "sin": "sin", "log1p": "ln(1+x)", "abs": "|x|"}
+INF = float("inf")
+
+
+@measurement("classes/continuous")
+def continuous(lab: Lab) -> Matrix:
+    """Squared error on exp, sin and ln(1+x) over [0, 1] and |x| over [-1, 1], where the model's inputs reach as far.
+
+    The function is the same in every prompt, so units are groups of contexts. Beside the model stands least squares
+    with polynomials of the largest degree it was trained on.
+    """
+    task, n_contexts = polynomial_task(lab), max(1, lab.n_contexts // 8)
+    names = within(task.inputs.interval)
+    predictors: dict[str, Predictor] = {"model": lab, "least squares": LeastSquares(task)}
+    values = np.empty((len(predictors), len(names), lab.n_functions))
+    for column, name in enumerate(names):
+        law = Continuous(function=name, inputs=Uniform(*DOMAINS[name]), n_points=task.n_points)
+        prompts = law.sample(
+            lab.n_functions, generator(lab.seed, f"classes/{name}"), n_contexts=n_contexts, dtype=torch.float64
+        )
+        for row, predictor in enumerate(predictors.values()):
+            square = squared_errors(predictor, prompts)[:, min(task.n_determining, task.n_points - 1) :]
+            values[row, column] = per_function(square, lab.n_functions)
+    axes = {"predictor": tuple(predictors), "function": names, "group": tuple(range(lab.n_functions))}
+    return Matrix(values, axes, note=f"{n_contexts} contexts a group; the same function in every prompt; float32")
+
+
+def within(interval: tuple[float, float]) -> tuple[str, ...]:
+    """The continuous functions whose domain lies in an interval."""
+    return tuple(name for name, (low, high) in DOMAINS.items() if interval[0] <= low and high <= interval[1])
+
+
+@functools.cache
+def variance_and_floor(name: str, degree: int) -> tuple[float, float]:
+    """Variance of a continuous function over its domain, and the share of it that the best polynomial leaves.
+
+    The best polynomial of a degree in mean square over the domain; Gauss-Legendre quadrature, each half of the domain
+    by itself because |x| has a kink in the middle.
+
+    >>> variance, floor = variance_and_floor("abs", 1)  # of |x| on [-1, 1] a line explains nothing
+    >>> round(variance * 12, 9), round(floor, 9)
+    (1.0, 1.0)
+    """
+    low, high = DOMAINS[name]
+    nodes, weights = np.polynomial.legendre.leggauss(32)
+    u = np.concatenate([(nodes - 1) / 2, (nodes + 1) / 2])  # over [-1, 1]
+    weight = np.concatenate([weights, weights]) / 4
+    f = CONTINUOUS[name](torch.from_numpy((low + high) / 2 + (high - low) / 2 * u)).numpy()
+    basis = np.polynomial.legendre.legvander(u, degree) * np.sqrt(2 * np.arange(degree + 1) + 1)  # orthonormal
+    coefficients = (weight * f) @ basis
+    variance = float(weight @ (f - coefficients[0]) ** 2)
+    return variance, float(weight @ (f - basis @ coefficients) ** 2) / variance
+
+
+def shares(facts: Facts, result: Matrix, predictor: str) -> tuple[list[str], np.ndarray, dict[str, float]]:
+    """Functions, the share of their variance that a predictor leaves unexplained (group, function), and the floors."""
+    degree, names = max(facts["task"]["degrees"]), list(result.axes["function"])
+    constants = {name: variance_and_floor(name, degree) for name in names}
+    each = [result.at(predictor=predictor, function=name) / constants[name][0] for name in names]
+    return names, np.stack(each, -1), {name: floor for name, (_, floor) in constants.items()}
+
+
+def _worst_share(left: np.ndarray, keep: list[int]) -> Interval:
+    return bootstrap(lambda mean: mean[..., keep].max(-1), left)
+
+
+def judge_continuous(results: Results, facts: Facts) -> Judgement:
+    """Does the model follow the continuous functions that polynomials of its degree approximate?"""
+    result = results["classes/continuous"]
+    assert isinstance(result, Matrix)
+    names, left, floors = shares(facts, result, "model")
+    _, best, _ = shares(facts, result, "least squares")
+    keep = [i for i, name in enumerate(names) if floors[name] <= LOW]
+    if not keep:
+        return Judgement(None, "no function is approximated by polynomials of the model's degree.", "inconclusive")
+    worst = _worst_share(left, keep)
+    rows = []
+    for i, name in enumerate(names):
+        each = bootstrap(lambda mean: mean, left[:, i])
+        rows.append({
+            "class": PRINTED[name], "predictor": "model", "unexplained": each.value, "low": each.low,
+            "high": each.high, "least squares of its degree": float(best[:, i].mean()),
+            "best polynomial of its degree": floors[name], "judged": i in keep,
+        })  # fmt: skip
+    said = ", ".join(
+        f"{row['class']} {row['unexplained']:.2g} ({row['least squares of its degree']:.2g})"
+        for row in rows
+        if row["judged"]
+    )
+    degree = max(facts["task"]["degrees"])
+    reason = f"share of the function's variance left unexplained, beside least squares of degree {degree}: {said}"
+    other = [PRINTED[name] for i, name in enumerate(names) if i not in keep]
+    if other:
+        reason += f"; {', '.join(other)} not judged, since no polynomial of degree {degree} comes near"
+    twin_names, twin_left, _ = shares(facts, results["twin/classes/continuous"], "model")
+    assert twin_names == names
+    twin = _worst_share(twin_left, keep)
+    name = "unexplained share, worst function"
+    return Judgement(
+        Estimate.of(name, worst, "share"), reason + ".", scope="these weights, the functions themselves (amplitude 1)",
+        twin=Estimate.of(name, twin, "share"), twin_verdict=CRITERION.verdict(twin), details=tuple(rows),
+    )  # fmt: skip
+
+
+def _out_of_reach(facts: Facts) -> str | None:
+    reason = needs_polynomials(facts)
+    if reason or facts.get("task") is None:
+        return reason
+    names = within(decode(facts["task"]["inputs"], KINDS).interval)
+    degree = max(facts["task"]["degrees"])
+    if any(variance_and_floor(name, degree)[1] <= LOW for name in names):
+        return None
+    if not names:
+        return "the model's inputs do not cover [0, 1], where the functions are asked for"
+    return f"polynomials of degree {degree} approximate none of the functions"
+
+
+CRITERION = Criterion(
+    "share of a function's variance left unexplained, the worst of exp, sin, ln(1+x) on [0, 1] and |x| on [-1, 1] that "
+    f"polynomials of the largest trained degree approximate (to {LOW}): <= {LOW} / > {HIGH}",
+    supported=(-INF, LOW), contradicted=(HIGH, INF), scale="log",
+)  # fmt: skip
+
+register(
+    Claim(
+        id="limits.continuous_functions",
+        kind="learning",
+        statement="Trained on polynomials, the model follows continuous functions that polynomials approximate",
+        source="Naim & Asher (2025), section 4.2, Proposition 2 and Figures 1 and 6",
+        criterion=CRITERION,
+        measurements=(continuous,),
+        twin=(continuous,),
+        judge=judge_continuous,
+        excluded=_out_of_reach,
+        figures=("classes",),
+    )
+)

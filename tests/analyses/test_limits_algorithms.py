@@ -1,0 +1,320 @@
+"""Classical algorithms beside the model: arms, distances by brute force, models that are such an algorithm."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+from small_models import make
+
+from icl_interp import tasks
+from icl_interp.analyses import limits_algorithms, verdicts
+from icl_interp.analyses.classes import errors, polynomials
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.limits_algorithms import (
+    ARMS,
+    BAYES,
+    CAUTIOUS,
+    ERROR,
+    SEED,
+    SELF,
+    SIZE,
+    TOLD,
+    arms,
+    distance,
+    nearest,
+    ratios,
+    reshuffled,
+    unknown_degree,
+)
+from icl_interp.baselines import Averaging, LeastSquares, MaximumDegree, classical
+from icl_interp.models.tokens import Interleaved
+from icl_interp.provenance import encode
+from icl_interp.results import Matrix
+
+CLAIM, UNKNOWN = "limits.no_classical_algorithm", "limits.better_than_unknown_degree"
+U = tasks.Uniform(-1, 1)
+LINES = tasks.Polynomial(degrees=(1,), inputs=U, coefficients=U, n_points=8)
+MIXED = tasks.Polynomial(degrees=(1, 3), inputs=U, coefficients=U, n_points=8)
+RNG = np.random.default_rng(0)
+
+
+def bench(kind=Lab, task=LINES, n_functions=32, **settings) -> Lab:
+    return kind(make("pre"), task, Interleaved(), n_functions=n_functions, n_contexts=8, **settings)
+
+
+def known(task=LINES, **more):
+    return {"task": encode(task), "n_functions": 64, "r2": 0.99, **more}
+
+
+def judge(claim, results, facts):
+    return verdicts.REGISTRY[claim].judge_results(results, facts)
+
+
+# ---- arms -----------------------------------------------------------------------------------------------------------
+
+
+def check_arms(draw):
+    """The same prompts three times: as they are, with functions tripled, with the query at an end of the interval."""
+    inside, scaled, edge = draw(MIXED, 0, 5).values()
+    assert torch.equal(scaled.xs, inside.xs)
+    assert torch.allclose(scaled.ys, 3 * inside.ys, rtol=1e-12, atol=1e-15)
+    assert torch.allclose(MIXED.value(scaled.parameters, scaled.xs), scaled.ys)
+    assert torch.equal(edge.xs[:, :-1], inside.xs[:, :-1])
+    assert torch.equal(edge.ys[:, :-1], inside.ys[:, :-1])
+    assert edge.xs[:, -1, 0].tolist() == [-1.0, 1.0] * 5
+    assert torch.equal(edge.ys, MIXED.value(inside.parameters, edge.xs))
+
+
+def test_arms():
+    check_arms(arms)
+    must_fail(check_arms, lambda *args: {**arms(*args), ARMS[1]: arms(*args)[ARMS[0]]})
+    must_fail(check_arms, lambda *args: {**arms(*args), ARMS[2]: arms(*args)[ARMS[0]]})
+
+
+def check_order(shuffle):
+    """The same pairs before the same query, and all one to every classical algorithm."""
+    prompts = arms(MIXED, 0, 6)[ARMS[0]]
+    other = shuffle(prompts, 0)
+    assert torch.equal(other.xs[:, -1], prompts.xs[:, -1])
+    assert not torch.equal(other.xs, prompts.xs)
+    for row in range(len(prompts)):
+        pairs = [
+            sorted(zip(p.xs[row, :-1, 0].tolist(), p.ys[row, :-1].tolist(), strict=True)) for p in (prompts, other)
+        ]
+        assert pairs[0] == pairs[1]
+    for name, algorithm in classical(MIXED).items():
+        said = [algorithm.predict(p)[:, -1] for p in (prompts, other)]
+        assert torch.allclose(said[0], said[1], rtol=0, atol=1e-5), name
+
+
+def test_order_is_all_one_to_an_algorithm():
+    check_order(reshuffled)
+    must_fail(check_order, lambda prompts, seed: replace(prompts, xs=prompts.xs.flip(1), ys=prompts.ys.flip(1)))
+    must_fail(check_order, lambda prompts, seed: replace(prompts, ys=reshuffled(prompts, seed).ys))
+
+
+# ---- distances ------------------------------------------------------------------------------------------------------
+
+
+def check_distances(measure):
+    lab = bench(n_functions=4)
+    lab.companions[SEED] = Constant()
+    result = measure(lab)
+    assert result.axes["arm"] == ARMS
+    assert result.axes["to"][:4] == (SIZE, ERROR, SELF, SEED)
+    assert set(result.axes["to"][4:]) == set(classical(LINES))
+    for arm, prompts in arms(LINES, 0, 4).items():
+        mine = lab.predict(prompts)[:, -1].double()
+        said = {
+            SIZE: None, ERROR: prompts.ys[:, -1], SELF: lab.predict(reshuffled(prompts, 0))[:, -1].double(),
+            SEED: torch.full((8,), 0.25), "least squares": LeastSquares(LINES).predict(prompts)[:, -1],
+            "averaging": prompts.ys[:, :-1].mean(1),
+        }  # fmt: skip
+        for name, other in said.items():
+            for function in range(4):
+                rows = (2 * function, 2 * function + 1)
+                terms = [
+                    float(prompts.ys[b, -1]) ** 2 if other is None else (float(mine[b]) - float(other[b])) ** 2
+                    for b in rows
+                ]
+                assert result.at(arm=arm, to=name)[function] == pytest.approx(np.mean(terms), rel=1e-5, abs=1e-12)
+
+
+class Constant:
+    """Says a quarter, always."""
+
+    def predict(self, prompts):
+        return torch.full_like(prompts.ys, 0.25)
+
+
+def test_distances_by_hand(monkeypatch):
+    check_distances(distance)
+    monkeypatch.setattr(
+        limits_algorithms, "at_query", lambda predictor, prompts: predictor.predict(prompts)[:, -2].double()
+    )
+    must_fail(check_distances, distance)
+
+
+def made_up(relative: dict[str, list[float]], size=(1.0, 9.0, 2.0)) -> Matrix:
+    """Distances relative to the truth's mean square in the three arms."""
+    noise = 1 + 0.1 * RNG.standard_normal((3, 64))
+    rows = {SIZE: [1.0, 1.0, 1.0], **relative}
+    values = np.array([[rows[to][a] * size[a] * noise[a] for to in rows] for a in range(3)])
+    return Matrix(values, {"arm": ARMS, "to": tuple(rows), "function": tuple(range(64))})
+
+
+def check_ratios(compute):
+    """The ceiling is the largest of the three, arm by arm, the error always that in distribution."""
+    result = made_up({
+        ERROR: [0.01, 0.9, 0.9], SELF: [0.001, 0.04, 0.001], SEED: [0.02, 0.001, 0.001], "a": [0.04, 0.04, 0.04],
+        "b": [0.0, 0.4, 0.01],
+    })  # fmt: skip
+    expected = np.log10([[2, 1e-7], [1, 10], [4, 1]])  # 1e-9 stands for a distance of nothing
+    found = compute(result, result.values.mean(-1)[None])[0]
+    assert np.allclose(found[1:], expected[1:], atol=1e-6)
+    assert found[0, 0] == pytest.approx(math.log10(2), abs=1e-6)
+    assert found[0, 1] < -7
+    assert nearest(result).value == pytest.approx(math.log10(4), abs=1e-6)  # "a": its worst arm is the last
+
+
+def test_distances_over_the_ceiling():
+    check_ratios(ratios)
+
+    def without_the_error(result, mean):
+        others = list(result.axes["to"])
+        mean = mean.copy()
+        mean[..., others.index(ERROR)] = 0
+        return ratios(result, mean)
+
+    def absolute(result, mean):
+        mean = mean.copy()
+        mean[..., 0] = 1
+        return ratios(result, mean)
+
+    must_fail(check_ratios, without_the_error)
+    must_fail(check_ratios, absolute)
+
+
+# ---- models whose truth is known ------------------------------------------------------------------------------------
+
+
+def following(algorithm, task=LINES, noise=0.0, most=math.inf):
+    """A model that is a classical algorithm, but for noise that depends on the order, and a largest output."""
+
+    class Following(Lab):
+        def predict(self, prompts):
+            said = algorithm.predict(prompts)
+            first = (1e4 * prompts.xs[:, 0]).sin()  # anything that reshuffling changes
+            scale = prompts.ys.abs().amax(1, keepdim=True)
+            return (said + noise * scale * first).clamp(-most, most)
+
+    return bench(Following, task)
+
+
+def finding_on(lab, task=LINES, twin=None):
+    twin = twin or lab.twin.measure(distance)
+    return judge(CLAIM, {"algorithms/distance": lab.measure(distance), "twin/algorithms/distance": twin}, known(task))
+
+
+@pytest.mark.parametrize("task", [LINES, MIXED], ids=["one degree", "mixture"])
+def test_a_classical_algorithm_resembles_itself(task):
+    """The instrument's power: every algorithm is recognised, and named; also behind a little noise."""
+    twin = bench(task=task).twin.measure(distance)
+    for i, (name, algorithm) in enumerate(classical(task).items()):
+        for noise in (0.0, 0.02) if i % 4 == 0 else (0.02,):
+            finding = finding_on(following(algorithm, task, noise), task, twin)
+            assert finding.verdict == "contradicted", (name, noise)
+            over = {}
+            for row in finding.details:
+                if "algorithm" in row and "distance / ceiling" in row:
+                    over[row["algorithm"]] = max(over.get(row["algorithm"], 0), row["distance / ceiling"])
+            assert over[name] <= 1 + 1e-9
+            if noise == 0:
+                assert f"nearest over all arms is {min(over, key=over.get)}" in finding.reason
+
+
+def check_saturating():
+    """Least squares up to a largest output: in distribution least squares, but not with functions x 3."""
+    finding = finding_on(following(LeastSquares(LINES), LINES, 0.02, most=1.6))
+    assert finding.verdict == "supported"
+    over = {
+        row["arm"]: row["distance / ceiling"]
+        for row in finding.details if row.get("algorithm") == "least squares" and "distance / ceiling" in row
+    }  # fmt: skip
+    assert over[ARMS[0]] <= 1 + 1e-9
+    assert over[ARMS[1]] > 10
+    assert finding.twin is not None
+
+
+def test_least_squares_that_saturates_is_not_least_squares(monkeypatch):
+    check_saturating()
+    monkeypatch.setattr(limits_algorithms, "SCALED", 1.0)
+    limits_algorithms.answers.cache_clear()
+    must_fail(check_saturating)
+    limits_algorithms.answers.cache_clear()
+
+
+def test_who_learned_nothing_resembles_nothing():
+    lab = bench()
+    found = {"algorithms/distance": lab.measure(distance), "twin/algorithms/distance": lab.twin.measure(distance)}
+    finding = judge(CLAIM, found, known(r2=0.1))
+    assert finding.verdict == "inconclusive"
+    assert "has not learned" in finding.reason
+
+
+# ---- without knowing the degree -------------------------------------------------------------------------------------
+
+
+def check_unknown(measure):
+    lab = bench(task=MIXED, n_functions=4)
+    result = measure(lab)
+    assert result.axes["predictor"] == (TOLD, CAUTIOUS, BAYES)
+    assert result.axes["class"] == ("degree 1", "degree 3")
+    prompts = polynomials(lab, 1)
+    xs, ys = prompts.xs[..., 0].numpy(), prompts.ys.numpy()
+    for who, degree in ((TOLD, 3), (CAUTIOUS, 6)):
+        for function in range(4):
+            terms = []
+            for b in (2 * function, 2 * function + 1):
+                for k in range(2, 8):
+                    fit = np.linalg.lstsq(np.vander(xs[b, :k], degree + 1), ys[b, :k], rcond=None)[0]
+                    terms.append((np.polyval(fit, xs[b, k]) - ys[b, k]) ** 2)
+            cell = result.at(**{"predictor": who, "class": "degree 1"})[function]
+            assert cell == pytest.approx(np.mean(terms), rel=1e-4, abs=1e-12)
+    assert (result.at(**{"predictor": TOLD, "class": "degree 3"}) < 1e-9).all()  # exact once it can be
+
+
+def test_algorithms_that_are_not_told_the_degree(monkeypatch):
+    check_unknown(unknown_degree)
+    monkeypatch.setattr(limits_algorithms, "MaximumDegree", lambda degree: MaximumDegree(degree + 1))
+    must_fail(check_unknown, unknown_degree)
+
+
+def unknown_results(lab):
+    twin = lab.twin
+    return {
+        "classes/errors": lab.measure(errors), "algorithms/unknown degree": lab.measure(unknown_degree),
+        "twin/classes/errors": twin.measure(errors),
+    }  # fmt: skip
+
+
+class Informed:
+    """Least squares that is told each function's degree, by the number of its coefficients."""
+
+    def predict(self, prompts):
+        return MaximumDegree(prompts.parameters.shape[1] - 1).predict(prompts)
+
+
+def check_without_the_degree(rivals):
+    """Whoever is told does better than the largest degree, a mean of labels worse, that degree itself as well."""
+    for algorithm, expected in rivals:
+        finding = judge(UNKNOWN, unknown_results(following(algorithm, MIXED)), known(MIXED))
+        assert finding.verdict == expected, algorithm
+        assert finding.twin.value > 0
+        assert [row["class"] for row in finding.details] == ["degree 1", "degree 3"]
+
+
+def test_better_and_worse_without_the_degree():
+    rivals = [(Informed(), "supported"), (Averaging(), "contradicted"), (MaximumDegree(3), "inconclusive")]
+    check_without_the_degree(rivals)
+    must_fail(check_without_the_degree, [(MaximumDegree(3), "supported")])
+
+
+def test_what_cannot_apply():
+    fixed = tasks.Continuous(function="exp", inputs=U, n_points=8)
+    for claim, task, reason in (
+        (CLAIM, fixed, "the model's task is Continuous"), (UNKNOWN, fixed, "the model's task is Continuous"),
+        (UNKNOWN, LINES, "it has been told the degree"),
+    ):  # fmt: skip
+        finding = judge(claim, {}, known(task))
+        assert finding.verdict == "not_applicable"
+        assert reason in finding.reason
+
+
+def test_a_whole_report_of_an_untrained_model(judged):
+    findings = judged(make("pre"), CLAIM, UNKNOWN, task=MIXED)
+    assert {f.verdict for f in findings.values()} == {"inconclusive"}
+    assert all(np.isfinite([f.estimate.value, f.estimate.low, f.estimate.high]).all() for f in findings.values())

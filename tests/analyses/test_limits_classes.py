@@ -1,0 +1,326 @@
+"""Error rates by degree, seen and unseen: prompts, measurements by brute force, judges on made-up results."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+from small_models import make
+from tiny_runs import checkpoint
+
+from icl_interp import tasks
+from icl_interp.analyses import classes, limits_classes, verdicts
+from icl_interp.analyses.classes import OUTSIDE, degrees_of, errors, polynomials, sinusoids
+from icl_interp.analyses.lab import Lab
+from icl_interp.baselines import LeastSquares
+from icl_interp.models.tokens import Interleaved, Stacked
+from icl_interp.provenance import encode
+from icl_interp.results import Matrix
+
+ALIKE, UNSEEN = "limits.degrees_alike", "limits.unseen_classes"
+U = tasks.Uniform(-1, 1)
+GAPS = tasks.Polynomial(degrees=(1, 3), inputs=U, coefficients=U, n_points=8)
+RNG = np.random.default_rng(0)
+
+
+def bench(task=GAPS, kind=Lab, n_functions=16, n_contexts=8, **settings) -> Lab:
+    return kind(make("pre"), task, Interleaved(), n_functions=n_functions, n_contexts=n_contexts, **settings)
+
+
+def trained_on(degree):
+    """A companion; an untrained one, with weights of its own."""
+    return checkpoint(task={"degrees": [degree], "n_points": 8}, model={"n_ctx": 16})
+
+
+def known(task=GAPS, **more):
+    return {"task": encode(task), "n_functions": 64, "r2": 0.99, "companions": {}, **more}
+
+
+def judge(claim, results, facts):
+    return verdicts.REGISTRY[claim].judge_results(results, facts)
+
+
+# ---- prompts --------------------------------------------------------------------------------------------------------
+
+
+def check_shared(draw):
+    """All degrees have the same inputs and first coefficients; contexts of a function share its coefficients."""
+    lab = bench()
+    low, high = draw(lab, 1), draw(lab, 4)
+    assert torch.equal(low.xs, high.xs)
+    assert torch.equal(low.parameters, high.parameters[:, :2])
+    assert torch.equal(high.parameters[0], high.parameters[1])
+    assert not torch.equal(high.parameters[1], high.parameters[2])
+    assert high.function.tolist() == [i // 2 for i in range(32)]
+    for row in (0, 17):
+        expected = np.polynomial.polynomial.polyval(high.xs[row, :, 0].numpy(), high.parameters[row].numpy())
+        assert np.allclose(high.ys[row], expected, rtol=0, atol=1e-13)
+
+
+def test_degrees_share_what_they_can():
+    check_shared(polynomials)
+    must_fail(check_shared, lambda lab, degree: polynomials(replace_seed(lab, degree), degree))
+
+
+def replace_seed(lab, seed):
+    other = bench()
+    other.seed = seed
+    return other
+
+
+def test_companions_do_not_change_the_model_s_own_prompts():
+    alone, beside = bench(), bench(companions={"degrees 6": trained_on(6)})
+    a, b = errors(alone), errors(beside)
+    shared = a.axes["class"]
+    assert set(b.axes["class"]) - set(shared) == {"degree 6"}
+    for name in shared:
+        mine = [m.at(**{"predictor": "model", "class": name}) for m in (a, b)]
+        assert np.array_equal(mine[0][0], mine[1][0])
+
+
+def check_outside(draw, degree):
+    """One sign change more than the degree, the polynomials' mean square, and no polynomial explains the half of it."""
+    task = tasks.Polynomial(degrees=(degree,), inputs=tasks.Uniform(-2, 2), coefficients=U, n_points=400)
+    lab = bench(task)
+    prompts = draw(lab)
+    for row in range(0, 32, 4):
+        order = prompts.xs[row, :, 0].argsort()
+        signs = prompts.ys[row, order].sign()
+        # A zero of the sinusoid may fall between an end of the interval and the last of the 400 points.
+        assert int((signs[1:] != signs[:-1]).sum()) in (degree + 1, degree)
+        xs, ys = prompts.xs[row, :, 0].numpy(), prompts.ys[row].numpy()
+        left = ys - np.polyval(np.polyfit(xs, ys, degree), xs)
+        assert (left**2).mean() > 0.2 * (ys**2).mean()
+    square = polynomials(lab, degree).ys.square().mean()
+    assert float(prompts.ys.square().mean()) == pytest.approx(float(square), rel=0.1)
+
+
+@pytest.mark.parametrize("degree", [1, 3, 5])
+def test_sinusoids_are_truly_outside(degree):
+    check_outside(sinusoids, degree)
+    must_fail(check_outside, lambda lab: polynomials(lab, degree), degree)
+
+
+# ---- measurement ----------------------------------------------------------------------------------------------------
+
+
+def check_errors(measure):
+    """Every cell by explicit loops over prompts and points."""
+    lab = bench(companions={"degrees 2": trained_on(2)})
+    result = measure(lab)
+    assert result.axes["predictor"] == ("model", "degrees 2", "least squares", "zero")
+    assert result.axes["class"] == ("degree 1", "degree 2", "degree 3", "degree 4", OUTSIDE)
+    for name, first in (("degree 1", 2), ("degree 2", 3), ("degree 4", 5), (OUTSIDE, 4)):
+        prompts = sinusoids(lab) if name == OUTSIDE else polynomials(lab, int(name[-1]))
+        out = {"model": lab.predict(prompts), "zero": torch.zeros_like(prompts.ys)}
+        if name == "degree 2":
+            out["degrees 2"] = lab.companions["degrees 2"].predict(prompts)
+        for points, start in (("own", first), ("late", 5)):
+            for function in (0, 9):
+                for who, said in out.items():
+                    terms = [
+                        (float(said[b, k]) - float(prompts.ys[b, k])) ** 2
+                        for b in range(32) if prompts.function[b] == function for k in range(start, 8)
+                    ]  # fmt: skip
+                    cell = result.at(**{"predictor": who, "class": name, "points": points})
+                    assert cell[function] == pytest.approx(np.mean(terms), rel=1e-9)
+    assert np.isnan(result.at(**{"predictor": "degrees 2", "class": "degree 1"})).all()
+    # Least squares on cubics, on quartics it cannot follow: each prefix by numpy.
+    prompts = polynomials(lab, 4)
+    xs, ys = prompts.xs[..., 0].numpy(), prompts.ys.numpy()
+    for function in (0, 9):
+        rows = (2 * function, 2 * function + 1)
+        fits = [[np.polyval(np.polyfit(xs[b, :k], ys[b, :k], 3), xs[b, k]) for k in range(5, 8)] for b in rows]
+        expected = np.mean((np.array(fits) - ys[2 * function : 2 * function + 2, 5:]) ** 2)
+        cell = result.at(**{"predictor": "least squares", "class": "degree 4", "points": "own"})
+        assert cell[function] == pytest.approx(expected, rel=1e-6)
+
+
+def test_errors_of_every_class(monkeypatch):
+    check_errors(errors)
+
+    def averaged_otherwise(values, n_functions):
+        return values.nanmean(-1).view(-1, n_functions).mean(0).numpy()
+
+    monkeypatch.setattr(classes, "per_function", averaged_otherwise)
+    must_fail(check_errors, errors)
+
+
+def test_a_model_that_looks_both_ways_is_scored_at_the_query():
+    lab = Lab(make("bidirectional"), GAPS, Stacked(), n_functions=4, n_contexts=4)
+    result = errors(lab)
+    prompts = polynomials(lab, 3)
+    error = (lab.predict(prompts)[:, -1].double() - prompts.ys[:, -1]).square()
+    at = {"class": "degree 3", "points": "own"}
+    assert np.allclose(result.at(predictor="model", **at), error)
+    assert np.allclose(result.at(predictor="zero", **at), prompts.ys[:, -1].square())
+
+
+def test_roles_of_companions():
+    assert degrees_of("degrees 1,3,5") == (1, 3, 5)
+    assert degrees_of("no norm") == degrees_of("interval 5") == ()
+    assert classes.singles(["degrees 1,3", "no norm", "degrees 2"]) == {2: "degrees 2"}
+
+
+# ---- judges on made-up results --------------------------------------------------------------------------------------
+
+
+def made_up(rates) -> Matrix:
+    """Results with these error rates, the same for all points; noise paired over classes."""
+    names = [f"degree {d}" for d in sorted(rates)] + [OUTSIDE]
+    values = np.full((3, len(names), 2, 64), np.nan)
+    noise, zero = np.exp(0.3 * RNG.standard_normal((2, 64)))
+    values[0] = np.array([*(rates[d] for d in sorted(rates)), 0.9])[:, None, None] * noise
+    values[1], values[2] = 0.5 * noise, zero
+    axes = {"predictor": ("model", "least squares", "zero"), "class": names, "points": ("own", "late")}
+    return Matrix(values, {**axes, "function": range(64)})
+
+
+def with_singles(result: Matrix, rates) -> Matrix:
+    """The same with companions trained on one degree each."""
+    values = np.full((len(rates), *result.values.shape[1:]), np.nan)
+    for row, (d, rate) in enumerate(rates.items()):
+        values[row, result.axes["class"].index(f"degree {d}")] = rate
+    predictors = ["model", *(f"degrees {d}" for d in rates), *result.axes["predictor"][1:]]
+    joined = np.concatenate([result.values[:1], values, result.values[1:]])
+    return Matrix(joined, {**result.axes, "predictor": predictors})
+
+
+def results(rates, twin=None, singles=None):
+    untrained = made_up(twin or dict.fromkeys(rates, 1.0))
+    found = made_up(rates)
+    return {
+        "classes/errors": with_singles(found, singles) if singles else found, "twin/classes/errors": untrained,
+    }  # fmt: skip
+
+
+def check_alike():
+    for rates, expected in (
+        ({1: 0.010, 2: 0.03, 3: 0.02, 4: 0.02}, "supported"), ({1: 0.010, 2: 0.03, 3: 0.05, 4: 0.02}, "contradicted"),
+        ({1: 0.20, 2: 0.03, 3: 0.3, 4: 0.02}, "inconclusive"), ({1: 0.0, 2: 1.0, 3: 1e-8, 4: 1}, "supported"),
+    ):  # fmt: skip
+        finding = judge(ALIKE, results(rates), known())
+        assert finding.verdict == expected, rates
+        assert [row["class"] for row in finding.details] == ["degree 1", "degree 3"]
+    assert "not learned well enough" in judge(ALIKE, results({1: 0.2, 3: 0.3}), known()).reason
+
+
+def test_judge_of_degrees_alike(monkeypatch):
+    check_alike()
+    for name, value in (("LOW", 1.0), ("ALIKE", 100.0), ("RESOLUTION", 1e-30)):
+        with monkeypatch.context() as patch:
+            patch.setattr(limits_classes, name, value)
+            must_fail(check_alike)
+
+
+def test_an_untrained_twin_that_passes_leaves_it_open():
+    rates = {1: 0.01, 3: 0.02, 4: 1}
+    assert judge(ALIKE, results(rates), known()).verdict == "supported"
+    finding = judge(ALIKE, results(rates, twin=rates), known())
+    assert finding.verdict == "inconclusive"
+    assert "untrained twin passes as well" in finding.reason
+    assert judge(ALIKE, results(rates), known(r2=0.5)).verdict == "inconclusive"
+
+
+def test_one_degree_is_compared_with_companions():
+    one = tasks.Polynomial(degrees=(1,), inputs=U, coefficients=U, n_points=8)
+    facts = known(one)
+    assert judge(ALIKE, {}, facts).verdict == "not_applicable"
+    facts["companions"] = {"degrees 1,2": "a", "no norm": "b"}
+    assert judge(ALIKE, {}, facts).verdict == "not_applicable"
+    facts["companions"] = {"degrees 3": "c"}
+    for rate, expected in ((0.02, "supported"), (0.08, "contradicted"), (0.001, "contradicted")):
+        finding = judge(ALIKE, results({1: 0.01, 3: 0.9}, singles={3: rate}), facts)
+        assert finding.verdict == expected, rate
+        assert finding.twin.value > math.log10(limits_classes.ALIKE)  # an untrained model is not like its companion
+
+
+def check_unseen():
+    for rates, singles, expected in (
+        ({1: 0.01, 2: 0.015, 3: 0.01, 4: 0.5}, None, "supported"),
+        ({1: 0.01, 2: 0.05, 3: 0.01, 4: 0.01}, None, "contradicted"),
+        ({1: 0.001, 2: 0.02, 3: 0.1, 4: 0.5}, None, "supported"),  # between its neighbours, geometrically
+        ({1: 0.001, 2: 0.01, 3: 0.1, 4: 0.5}, {2: 0.001}, "contradicted"),
+        ({1: 0.001, 2: 0.01, 3: 0.1, 4: 0.5}, {2: 0.008}, "supported"),
+        ({1: 0.2, 2: 0.2, 3: 0.2, 4: 0.2}, None, "inconclusive"),
+    ):  # fmt: skip
+        finding = judge(UNSEEN, results(rates, singles=singles), known())
+        assert finding.verdict == expected, (rates, singles)
+        assert "Truly outside its family: degree 4" in finding.reason
+        assert ("a companion trained on it" in finding.reason) == (singles is not None)
+
+
+def test_judge_of_unseen_classes(monkeypatch):
+    check_unseen()
+    for name, value in (("LOW", 1.0), ("ALIKE", 100.0)):
+        with monkeypatch.context() as patch:
+            patch.setattr(limits_classes, name, value)
+            must_fail(check_unseen)
+    with monkeypatch.context() as patch:
+        patch.setattr(limits_classes, "_reference", lambda facts, result, degree: [("model", 1)])
+        must_fail(check_unseen)
+
+
+def test_without_a_gap_the_next_degree_decides():
+    one = tasks.Polynomial(degrees=(1, 2), inputs=U, coefficients=U, n_points=8)
+    for rate, expected in ((0.02, "supported"), (0.06, "contradicted")):
+        finding = judge(UNSEEN, results({1: 0.01, 2: 0.01, 3: rate}), known(one))
+        assert finding.verdict == expected
+        assert "what lies outside" in finding.reason
+        assert finding.scope.endswith("a degree above the largest trained on")
+
+
+def test_what_cannot_apply():
+    fixed = tasks.Continuous(function="exp", inputs=U, n_points=8)
+    for claim in (ALIKE, UNSEEN):
+        finding = judge(claim, {}, known(fixed))
+        assert finding.verdict == "not_applicable"
+        assert "the model's task is Continuous" in finding.reason
+
+
+# ---- models whose truth is known ------------------------------------------------------------------------------------
+
+
+class Told(Lab):
+    """Least squares that is told the degree up to 3, so exact there; with cubics beyond: as good as cubics can be."""
+
+    def predict(self, prompts):
+        degree = prompts.parameters.shape[1] - 1
+        return LeastSquares(replace(GAPS, degrees=(degree if degree in (1, 2) else 3,))).predict(prompts)
+
+
+class Lines(Lab):
+    """A model that fits lines, whatever it was trained on."""
+
+    def predict(self, prompts):
+        return LeastSquares(replace(GAPS, degrees=(1,))).predict(prompts)
+
+
+def check_known_truth(kind):
+    """It passes where it is told the degree; outside it is what least squares is."""
+    lab = bench(kind=kind, n_functions=32)
+    found = {"classes/errors": lab.measure(errors), "twin/classes/errors": lab.twin.measure(errors)}
+    assert judge(ALIKE, found, known()).verdict == "supported"
+    finding = judge(UNSEEN, found, known())
+    assert finding.verdict == "supported"
+    mine, best = (
+        [r["error rate"] for r in finding.details if r["class"] in (OUTSIDE, "degree 4") and r["predictor"] == who]
+        for who in ("model", "least squares")
+    )
+    assert mine == best
+    assert len(mine) == 2
+
+
+def test_a_model_that_is_told_the_degree_and_one_that_fits_lines():
+    check_known_truth(Told)
+    must_fail(check_known_truth, Lines)
+
+
+def test_an_untrained_model_is_judged_without_a_hitch(judged):
+    findings = judged(make("pre"), ALIKE, UNSEEN, task=GAPS)
+    assert {f.verdict for f in findings.values()} == {"inconclusive"}
+    short = replace(GAPS, n_points=5)
+    assert "too short" not in judged(make("pre"), ALIKE, task=short)[ALIKE].reason
+    assert judged(make("pre"), ALIKE, task=replace(GAPS, n_points=3))[ALIKE].verdict == "inconclusive"
