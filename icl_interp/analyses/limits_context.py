@@ -220,10 +220,20 @@ def judge_linear(results: Results, facts: Facts) -> Judgement:
         f"departure (curvature, or spread of the slope over contexts) is {departure.value:.2g}. The right slope would "
         "be the function's own"
     )
+    verdict = None
+    if _flat(slopes, ends).any():
+        verdict = "inconclusive"
+        reason += ". But f does not grow: what slope there is lies below rounding, and its spread over it is 0 / 0"
     twin = Estimate.of("departure from one line", _departure(results["twin/far/ends"].values))
     scope = SCOPE + "|x| = 1e4 .. 1e6"
     estimate = Estimate.of("departure from one line", departure, "relative")
-    return Judgement(estimate, reason + ".", scope=scope, twin=twin, details=details)
+    return Judgement(estimate, reason + ".", verdict, scope=scope, twin=twin, details=details)
+
+
+def _flat(slopes: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Whether f stays what it is, up to rounding, over the whole range: (direction)."""
+    grown = np.abs(slopes).max((1, 2)) * far.LINE[-1]
+    return grown <= ROUNDING * np.abs(ends).max((1, 2, 3))
 
 
 def _without_norm(facts: Facts) -> str | None:

@@ -308,13 +308,13 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
         "Nadaraya-Watson, beta = 0",
         "the plain mean of the labels, whatever the query",
         lambda g: nadaraya_watson(g, 0.0),
-        {HARDMAX: NO, UNIFORM: YES, ERASED: NO},
+        {HARDMAX: NO, UNIFORM: YES, ERASED: NO, LINEAR: OPEN},
     ),
     Construction(
         "Nadaraya-Watson, moderate beta",
         "in distribution a smooth average, far out the label of the extreme point",
         lambda g: nadaraya_watson(g, float(_uniform(g, 6, 10, 1))),
-        {HARDMAX: YES, UNIFORM: NO, ERASED: NO},
+        {HARDMAX: YES, UNIFORM: NO, ERASED: NO, LINEAR: OPEN},
     ),
     Construction(
         "linear attention with a self term",
