@@ -114,7 +114,7 @@ def reproduce(
     ] = None,
     no_train: Annotated[bool, typer.Option(help="Do with the models that are there, and say what is missing.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
-    device: Annotated[str | None, typer.Option(help="Where to train.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where to train and to predict.")] = None,
 ) -> None:
     """Do the tables and figures of a paper again. What was cut off goes on when asked for again with the same --out."""
     from icl_interp.experiments import base, catalogue  # noqa: F401  (the catalogue registers)

@@ -17,6 +17,8 @@ CURRICULUM = "degrees_123_curriculum"
 GAUSSIAN = {1: "affine_gaussian", 2: "degree_2_gaussian", 3: "degree_3_gaussian"}
 MAPPED = {"U(-1,1)": MIXED, "U(-5,5)": "degrees_135_u5"}
 ALIKE = 2.0  # error rates of degrees count as "roughly the same" up to this factor between the largest and the smallest
+WIDE = "affine_wide"
+WIDER_HELPS = 1.25  # an error that width makes smaller by less than this counts as not improved
 MAP_CONTEXTS = 16  # prompts of each function in a cell of the map, which has a hundred cells
 
 
@@ -81,8 +83,12 @@ def _ratio(results: Results, degree: int, a: str, b: str, sigma: float = 1) -> t
 
 
 def run_figure3(bench: Bench) -> dict[str, Result]:
-    """M1 to M6, each on its own degree."""
-    return {"errors": _own_degrees(bench, BY_DEGREE, "uniform")}
+    """M1 to M6, each on its own degree; at the paper's scale also M1 at twice the width."""
+    results: dict[str, Result] = {"errors": _own_degrees(bench, BY_DEGREE, "uniform")}
+    if bench.has(WIDE, BY_DEGREE[1]):
+        matrix = bench.errors([WIDE, BY_DEGREE[1]], polynomials(bench.scale, 1), SIGMAS)
+        results["width"] = errors.ratios(matrix, [(WIDE, BY_DEGREE[1])])
+    return results
 
 
 def run_figure5(bench: Bench) -> dict[str, Result]:
@@ -120,10 +126,22 @@ def says_rates(results: Results) -> tuple[str, ...]:
     rising = [name for name, curve in curves.items() if all(np.diff([curve[s] for s in SIGMAS]) > 0)]
     word = AGREES if len(rising) == len(curves) else DIFFERS
     lines.append(f"{word}the error rate rises with every step of sigma for {len(rising)} of {len(curves)} models.")
+    lines += _width(results)
     worse = [name for name, curve in curves.items() if max(curve.values()) > 1]
     if worse:
         lines.append(f"Beyond the zero predictor (error rate above 1) somewhere up to sigma 10: {', '.join(worse)}.")
     return tuple(lines)
+
+
+def _width(results: Results) -> list[str]:
+    """Section 5, footnote 3: "increasing model size from 22.5M to 38M parameters did not significantly improve"."""
+    rows = [row for row in errors.rows_of(results, "width") if row["sigma"] > 1]
+    if not rows:
+        return []
+    better = [row["sigma"] for row in rows if row["high"] < -np.log10(WIDER_HELPS)]
+    word = DIFFERS if better else AGREES
+    where = f"at sigma {errors.sigmas_text(better)}" if better else "at no sigma from 2 to 10"
+    return [f"{word}twice the width makes the error smaller by more than {WIDER_HELPS - 1:.0%} {where}."]
 
 
 # ---- Figure 7: both sigmas -----------------------------------------------------------------------------------------
@@ -183,7 +201,7 @@ register(Experiment(
 ))  # fmt: skip
 register(Experiment(
     "limits.figure3", "Error rate against sigma, a model for each degree",
-    f"{PAPER}, section 5, Figure 3", tuple(Model(name) for name in BY_DEGREE.values()),
+    f"{PAPER}, section 5, Figure 3", (*(Model(name) for name in BY_DEGREE.values()), Model(WIDE, scales=("paper",))),
     run_figure3, says_rates, compare_rates,
 ))  # fmt: skip
 register(Experiment(

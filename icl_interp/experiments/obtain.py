@@ -84,4 +84,5 @@ def obtain(
             folder = own
         if folder is not None:
             found[model.name] = store.load(folder)
+            found[model.name].model.to(device or "cpu")
     return found

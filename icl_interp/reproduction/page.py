@@ -62,12 +62,14 @@ def index_markdown(records: Sequence[Record]) -> str:
     """The same for readers of files."""
     parts = ["# Experiments, done again\n"]
     for r in records:
-        parts.append(f"## {r['id']}: {r['title']}\n\n{r['source']}. `{r['provenance']['command']}`, ")
+        origin = r["provenance"]
+        says = "".join(f"* {line}\n" for line in r["says"])
+        missing = f" Missing: {', '.join(r['missing'])}." if r["missing"] else ""
         parts.append(
-            f"{r['provenance']['seconds']} s, {r['provenance']['written']} UTC.\n\nOurs: {r['scale']['words']}.\n\n"
+            f"## {r['id']}: {r['title']}\n\n{r['source']}. `{origin['command']}`, {origin['seconds']} s, "
+            f"{origin['written']} UTC.\n\nOurs: {r['scale']['words']}.{missing}\n\n{says}"
         )
-        parts.append("".join(f"* {line}\n" for line in r["says"]) + "\n")
-    return "".join(parts)
+    return "\n".join(parts)
 
 
 def _header(record: Record) -> str:

@@ -77,7 +77,7 @@ def reproduce(
         train: train what is missing; otherwise experiments do with what is there and say what is not.
         seed: of every sample.
         formats: static formats of the figures, beside HTML, where a browser is there.
-        device: where to train.
+        device: where to train and to predict.
     """
     chosen = [get(name) for name in dict.fromkeys(ids)] or [get(name) for name in names()]
     size, out = scales.named(scale), Path(out)

@@ -290,3 +290,16 @@ def test_missing_results_are_refused_with_what_to_do(monkeypatch, tmp_path):
 def test_torch_is_as_it_was():
     """Nothing seeds or switches anything globally."""
     assert torch.get_default_dtype() == torch.float32
+
+
+def test_width_counts_as_help_only_beyond_a_quarter():
+    wide = {"a": limits_curves.WIDE, "b": "affine"}
+
+    def check(row, word):
+        (line,) = limits_curves._width({"width": ratio_rows({1: BETTER, 5: row}, **wide)})
+        assert line.startswith(word)
+
+    check((-0.05, -0.08, -0.02), AGREES)
+    check(BETTER, DIFFERS)
+    must_fail(check, BETTER, AGREES)
+    assert limits_curves._width({}) == []
