@@ -1,61 +1,147 @@
 """How well any predictor does on any task: squared error over scored points, with intervals over functions."""
 
-from collections.abc import Mapping, Sequence
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float
 
 from icl_interp import resampling
 from icl_interp.baselines.base import Predictor, Zero
 from icl_interp.baselines.regression import LeastSquares
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, unknown
+from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval
 from icl_interp.results import Matrix, Table
 from icl_interp.tasks.base import Task
 
-CHUNK = 2048  # prompts at once: memory stays flat however many are asked for
+CHUNK = 2048  # prompts drawn at once: memory stays flat however many are asked for. Draws depend on it.
+BATCH = 64  # prompts predicted at once: with all of a chunk a transformer leaves a CPU's cache and takes twice as long
+BEST, NOTHING = "least squares", "zero"
 Arm = Literal["functions", "inputs", "both"]
 
 
+@dataclass(frozen=True)
+class Sample:
+    """The prompts of one evaluation, drawn anew each time they are asked for: the same for every predictor."""
+
+    task: Task
+    n_functions: int
+    n_contexts: int
+    seed: int
+    last: bool = False  # score the query only
+    chunk: int = CHUNK
+
+    def __post_init__(self) -> None:
+        for name in ("n_functions", "n_contexts"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise InputError(f"{name} must be a whole number from 1 up, but got {value!r}")
+        if self.task.n_points <= self.task.n_determining:
+            raise InputError(
+                f"prompts of {self.task.n_points} points leave none to score: {self.task.n_determining} points "
+                "determine the function"
+            )
+
+    @property
+    def scored(self) -> slice:
+        """The first n + 1 predictions are dropped: they are guesses (Naim & Asher 2025, section 3.3)."""
+        return slice(self.task.n_points - 1 if self.last else self.task.n_determining, None)
+
+    def __iter__(self) -> Iterator[Prompts]:
+        """Whole functions, as many as fit in a chunk."""
+        step = max(1, self.chunk // self.n_contexts)
+        for start in range(0, self.n_functions, step):
+            n = min(step, self.n_functions - start)
+            stream = generator(self.seed, "evaluation", start)
+            yield self.task.sample(n, stream, n_contexts=self.n_contexts, dtype=torch.float64)
+
+    def __str__(self) -> str:
+        first = self.task.n_points if self.last else self.task.n_determining + 1
+        return (
+            f"mean squared error over points {first}..{self.task.n_points} of {self.n_functions} functions x "
+            f"{self.n_contexts} contexts, seed {self.seed}"
+        )
+
+
+class PointErrors(NamedTuple):
+    """What one predictor makes of a sample.
+
+    Attributes:
+        squared: mean squared error at each scored point of each function.
+        predicted: whether there is a prediction at the point in any prompt.
+    """
+
+    squared: Float[np.ndarray, "function point"]
+    predicted: Bool[np.ndarray, " point"]
+
+
+def point_errors(predictor: Predictor, sample: Sample) -> PointErrors:
+    """Squared errors of a predictor at the scored points, meaned over contexts."""
+    parts, predicted = [], torch.zeros(len(range(sample.task.n_points)[sample.scored]), dtype=torch.bool)
+    for prompts in sample:
+        errors = torch.cat([
+            (predictor.predict(batch)[:, sample.scored].double().cpu() - batch.ys[:, sample.scored]).square()
+            for batch in (prompts[i : i + BATCH] for i in range(0, len(prompts), BATCH))
+        ])  # fmt: skip
+        predicted |= ~errors.isnan().all(0)
+        parts.append(errors.unflatten(0, (-1, sample.n_contexts)).mean(1).numpy())
+    return PointErrors(np.concatenate(parts), predicted.numpy())
+
+
+def _reference(name: str, sample: Sample) -> PointErrors:
+    """Errors of a reference: the same for all models, so they are computed once."""
+    try:
+        hash(sample)
+    except TypeError:  # a task of the user's own that holds a list, say
+        return _compute_reference(name, sample)
+    return _kept_reference(name, sample)
+
+
+def _compute_reference(name: str, sample: Sample) -> PointErrors:
+    return point_errors(LeastSquares(sample.task) if name == BEST else Zero(), sample)
+
+
+_kept_reference = functools.lru_cache(maxsize=128)(_compute_reference)
+
+
 def function_errors(
-    predictors: dict[str, Predictor], task: Task, *, n_functions: int, n_contexts: int, seed: int, last: bool = False
-) -> dict[str, np.ndarray]:
+    predictors: Mapping[str, Predictor],
+    task: Task,
+    *,
+    n_functions: int,
+    n_contexts: int,
+    seed: int,
+    last: bool = False,
+    references: bool = False,
+) -> dict[str, Float[np.ndarray, " function"]]:
     """Mean squared error of each function, for several predictors on the same prompts.
 
-    Points that the function is not determined by yet are not scored (Naim & Asher 2025, section 3.3: the first n + 1
-    predictions are dropped), nor are points that one of the predictors leaves at NaN.
+    Points that the function is not determined by yet are not scored, nor are points at which one of the predictors
+    makes no prediction in any prompt (its encoding predicts the query only, say): all are scored at the same points. A
+    NaN among predictions makes the error NaN.
 
     Args:
         last: score the query only.
+        references: add the errors of "least squares" and "zero", which are kept for the next call.
 
     Returns:
-        An array `(n_functions,)` for each predictor; "second moment" holds the mean of y^2, for R^2.
+        An array `(n_functions,)` for each predictor.
     """
-    scored = slice(task.n_points - 1 if last else task.n_determining, None)
-    if task.n_points <= task.n_determining:
-        raise InputError(
-            f"prompts of {task.n_points} points leave none to score: {task.n_determining} points determine the function"
-        )
-    rows: dict[str, list[np.ndarray]] = {name: [] for name in [*predictors, "second moment"]}
-    chunk = max(1, CHUNK // n_contexts)
-    for start in range(0, n_functions, chunk):
-        n = min(chunk, n_functions - start)
-        prompts = task.sample(n, generator(seed, "evaluation", start), n_contexts=n_contexts, dtype=torch.float64)
-        truth = prompts.ys[:, scored]
-        errors = {
-            name: (predictor.predict(prompts)[:, scored].double().cpu() - truth).square()
-            for name, predictor in predictors.items()
-        }
-        # Where one makes no prediction nobody is scored: all rows are about the same points.
-        unscored = torch.stack([error.isnan() for error in errors.values()]).any(0)
-        errors["second moment"] = truth.square()
-        for name, error in errors.items():
-            per_prompt = error.masked_fill(unscored, torch.nan).nanmean(-1)
-            rows[name].append(per_prompt.view(n, n_contexts).mean(-1).numpy())
-    return {name: np.concatenate(parts) for name, parts in rows.items()}
+    sample = Sample(task, n_functions, n_contexts, seed, last, CHUNK)
+    added = (BEST, NOTHING) if references else ()
+    found = {name: point_errors(p, sample) for name, p in predictors.items() if name not in added}
+    found |= {name: _reference(name, sample) for name in added}
+    scored = np.logical_and.reduce([errors.predicted for errors in found.values()])
+    if not scored.any():
+        return {name: np.full(n_functions, np.nan) for name in found}
+    return {name: errors.squared[:, scored].mean(1) for name, errors in found.items()}
 
 
 def evaluate(
@@ -65,6 +151,7 @@ def evaluate(
     n_functions: int = 100,
     n_contexts: int = 64,
     seed: int = 0,
+    last: bool = False,
 ) -> Table:
     """Squared error of a predictor beside least squares and the zero predictor, on the same fresh prompts.
 
@@ -74,6 +161,7 @@ def evaluate(
         n_functions: functions; intervals come from resampling these.
         n_contexts: prompts of each function.
         seed: of the prompts.
+        last: score the query only.
 
     Returns:
         A row a predictor: error (mean squared), its 95 % interval, error_rate = error / |best - zero| (Naim & Asher
@@ -86,32 +174,37 @@ def evaluate(
     task = task or getattr(predictor, "task", None)
     if task is None:
         raise InputError("this predictor brings no task: pass task=, for example icl_interp.tasks.Polynomial(...)")
-    references = {"least squares": LeastSquares(task), "zero": Zero()}
     errors = function_errors(
-        {"model": predictor, **references}, task, n_functions=n_functions, n_contexts=n_contexts, seed=seed
+        {"model": predictor}, task, n_functions=n_functions, n_contexts=n_contexts, seed=seed, last=last,
+        references=True,
+    )  # fmt: skip
+    rows = [{"predictor": name, **_row(errors, name)} for name in errors]
+    shown = ("predictor", "error", "low", "high", "error_rate", "r2")
+    sample = Sample(task, n_functions, n_contexts, seed, last)
+    return Table({key: [row[key] for row in rows] for key in shown}, note=f"{sample}; {INTERVAL}")
+
+
+INTERVAL = "95 % cluster bootstrap over functions"
+
+
+def _row(errors: Mapping[str, np.ndarray], name: str) -> dict[str, float]:
+    """A predictor's error, error rate and R^2. All that vary with the sample are resampled together."""
+    error = resampling.bootstrap(lambda mean: mean, errors[name])
+    rate = resampling.bootstrap(
+        lambda own, best, zero: own / np.abs(best - zero), errors[name], errors[BEST], errors[NOTHING]
     )
-    second = errors.pop("second moment")
-    intervals = {name: resampling.bootstrap(lambda m: m, values) for name, values in errors.items()}
-    best, zero = intervals["least squares"].value, intervals["zero"].value
-    return Table(
-        {
-            "predictor": list(intervals),
-            "error": [i.value for i in intervals.values()],
-            "low": [i.low for i in intervals.values()],
-            "high": [i.high for i in intervals.values()],
-            "error_rate": [i.value / abs(best - zero) for i in intervals.values()],
-            "r2": [1 - i.value / float(second.mean()) for i in intervals.values()],
-        },
-        note=f"mean squared error over points {task.n_determining + 1}..{task.n_points} of {n_functions} functions x "
-        f"{n_contexts} contexts, seed {seed}; 95 % cluster bootstrap over functions",
-    )
+    return {
+        "error": error.value, "low": error.low, "high": error.high,
+        "error_rate": rate.value, "rate_low": rate.low, "rate_high": rate.high,
+        "r2": 1 - error.value / float(errors[NOTHING].mean()),
+    }  # fmt: skip
 
 
 def in_distribution(predictor: Predictor, task: Task) -> dict[str, Any]:
     """A checkpoint's error on fresh prompts of its own task, as it stands in provenance files."""
     table = evaluate(predictor, task, n_functions=256, n_contexts=8)
     row = table.row(predictor="model")
-    references = {name: table.row(predictor=name)["error"] for name in ("least squares", "zero")}
+    references = {name: table.row(predictor=name)["error"] for name in (BEST, NOTHING)}
     return {**{k: v for k, v in row.items() if k != "predictor"}, **references, "note": table.note}
 
 
@@ -127,30 +220,40 @@ def shifted(
 ) -> Matrix:
     """Errors under a shift: functions, inputs or both scaled by each of `sigmas`.
 
-    The protocol of Naim & Asher (2025), section 3.3: N = 100 functions, N_b = 64 batches, one seed for all models.
-    Draws are scaled and not drawn anew, so functions are paired over predictors, over sigmas and over separate calls.
-    Errors are means over the scored points. The paper's formula (3) divides their sum by N_p, scored or not, but its
-    own reference f = 0 does not: .46 for degree 1 at sigma 1, where E f^2 = 4/9 and 39/41 of it would be .42.
+    The protocol of Naim & Asher (2025), section 3.3: N = 100 functions, N_b = 64 batches, one seed for all models, the
+    first n + 1 predictions dropped. Draws are scaled and not drawn anew, so functions are paired over predictors, over
+    sigmas and over separate calls.
+
+    Errors are means over the scored points. Formula (3) of the paper divides their sum by N_p = 41, scored or not; what
+    its tables hold seems to be the mean, too. Its reference f = 0 (Table 2, over ten sigmas) is .97, .97, .98, .98 and
+    1.00 times E f^2 for degrees 1 to 5, with a standard error of .023 that the degrees share. Sums of 41 - (n + 1)
+    points over 41 would be .95 falling to .85: excluded. If 2 points are dropped at every degree, as (3) has it, sums
+    over 41 would be .95 throughout, which these numbers do not exclude; a factor of 1.05 is what hangs on it.
 
     Args:
         predictors: by name; "least squares" and "zero" are added.
-        task: at sigma 1; prompts have its length.
+        task: at sigma 1; prompts have its length, which no checkpoint among the predictors may be too short for.
         sigmas: factors of the coefficients, the inputs or both.
+        arm: what sigma scales.
 
     Returns:
         Mean squared error of each function, (predictor, sigma, function).
     """
-    if not hasattr(task, "scaled"):
-        raise InputError(f"a shift scales functions and inputs, which a {type(task).__name__} task cannot")
+    if arm not in get_args(Arm):
+        raise unknown("arm", arm, get_args(Arm))
+    _check(predictors, task, sigmas)
     columns = []
     for sigma in sigmas:
         factors = {name: float(sigma) for name in ("functions", "inputs") if arm in (name, "both")}
-        columns.append(_errors(predictors, task.scaled(**factors), n_functions, n_contexts, seed))
+        columns.append(
+            function_errors(
+                predictors, task.scaled(**factors), n_functions=n_functions, n_contexts=n_contexts, seed=seed,
+                references=True,
+            )
+        )  # fmt: skip
     axes = {"predictor": tuple(columns[0]), "sigma": tuple(map(float, sigmas)), "function": tuple(range(n_functions))}
-    note = (
-        f"mean squared error over points {task.n_determining + 1}..{task.n_points}, {n_contexts} contexts a function, "
-        f"seed {seed}; sigma scales {arm if arm != 'both' else 'functions and inputs'}"
-    )
+    sample = Sample(task, n_functions, n_contexts, seed)
+    note = f"{sample}; sigma scales {arm if arm != 'both' else 'functions and inputs'}"
     return Matrix([[column[name] for column in columns] for name in columns[0]], axes, note=note)
 
 
@@ -165,52 +268,56 @@ def heatmap(
 ) -> Matrix:
     """Errors of one predictor with inputs and functions scaled apart: (inputs, functions, function).
 
-    Source: Naim & Asher (2025), Figure 7, whose two axes are the diagonal of this one: D_I = D_F = U(-sigma, sigma).
+    Source: Naim & Asher (2025), Figure 7.
     """
+    _check({"model": predictor}, task, sigmas)
+    settings = {"n_functions": n_functions, "n_contexts": n_contexts, "seed": seed}
     rows = [
         [
-            function_errors(
-                {"model": predictor}, task.scaled(functions=of, inputs=at), n_functions=n_functions,
-                n_contexts=n_contexts, seed=seed,
-            )["model"]
+            function_errors({"model": predictor}, task.scaled(functions=of, inputs=at), **settings)["model"]
             for of in sigmas
         ]
         for at in sigmas
-    ]  # fmt: skip
+    ]
     axes = {"inputs": tuple(sigmas), "functions": tuple(sigmas), "function": tuple(range(n_functions))}
-    return Matrix(rows, axes, note=f"mean squared error, {n_contexts} contexts a function, seed {seed}")
+    return Matrix(rows, axes, note=f"{Sample(task, n_functions, n_contexts, seed)}; inputs and functions scaled apart")
 
 
-def _errors(
-    predictors: Mapping[str, Predictor], task: Task, n_functions: int, n_contexts: int, seed: int
-) -> dict[str, np.ndarray]:
-    """Errors of each function: the predictors', least squares' and zero's."""
-    references = {"least squares": LeastSquares(task), "zero": Zero()}
-    errors = function_errors(
-        {**predictors, **references}, task, n_functions=n_functions, n_contexts=n_contexts, seed=seed
-    )
-    errors.pop("second moment")
-    return errors
+def _check(predictors: Mapping[str, Predictor], task: Task, sigmas: Sequence[float]) -> None:
+    """Refuse what can't be shifted, and models that would be asked past the length they were trained on."""
+    if not hasattr(task, "scaled"):
+        raise InputError(f"a shift scales functions and inputs, which a {type(task).__name__} task cannot")
+    if not len(sigmas) or not all(math.isfinite(sigma) and sigma > 0 for sigma in sigmas):
+        raise InputError(f"sigmas must be positive numbers, at least one, but got {list(sigmas)}")
+    for name, predictor in predictors.items():
+        kind = {BEST: LeastSquares, NOTHING: Zero}.get(name)
+        if kind and not isinstance(predictor, kind):
+            raise InputError(f"{name!r} is the name of a reference that is added by itself: choose another one")
+        # Baselines bring a task for its features, a checkpoint brings the one that it was trained on.
+        trained = predictor.task.n_points if hasattr(predictor, "model") and hasattr(predictor, "task") else math.inf
+        if task.n_points > trained:
+            raise InputError(
+                f"{name!r} was trained on prompts of {trained} points, but the task has {task.n_points}: pass "
+                f"task.with_points({trained})"
+            )
 
 
 def error_table(errors: Matrix) -> Table:
-    """`shifted`'s errors as rows of predictor and sigma: epsilon_sigma with its interval, and the error rate.
+    """`shifted`'s errors as rows of predictor and sigma: epsilon_sigma and the error rate with intervals, and R^2.
 
     error_rate = epsilon / |epsilon_LS - epsilon_0|: 0 is as good as least squares, 1 as bad as predicting 0 (Naim &
-    Asher 2025, section 3.3).
+    Asher 2025, section 3.3). r2 = 1 - epsilon / epsilon_0.
     """
-    columns: dict[str, list[Any]] = {key: [] for key in ("predictor", "sigma", "error", "low", "high", "error_rate")}
+    rows = []
     for name in errors.axes["predictor"]:
         for sigma in errors.axes["sigma"]:
-            found = resampling.bootstrap(lambda mean: mean, errors.at(predictor=name, sigma=sigma))
-            best, zero = (errors.at(predictor=p, sigma=sigma).mean() for p in ("least squares", "zero"))
-            row = (name, sigma, found.value, found.low, found.high, found.value / abs(best - zero))
-            for key, value in zip(columns, row, strict=True):
-                columns[key].append(value)
-    return Table(columns, note=errors.note + "; 95 % cluster bootstrap over functions")
+            at_sigma = {p: errors.at(predictor=p, sigma=sigma) for p in (name, BEST, NOTHING)}
+            rows.append({"predictor": name, "sigma": sigma, **_row(at_sigma, name)})
+    return Table({key: [row[key] for row in rows] for key in rows[0]}, note=f"{errors.note}; {INTERVAL}")
 
 
 def paired_ratio(errors: Matrix, a: str, b: str, sigma: float) -> Interval:
     """log10 of the ratio of two predictors' mean errors, paired by function: below 0 where `a` is the better one."""
     first, second = (errors.at(predictor=name, sigma=float(sigma)) for name in (a, b))
-    return resampling.bootstrap(lambda x, y: np.log10(x / y), first, second)
+    tiny = np.finfo(float).tiny  # errors of exactly 0
+    return resampling.bootstrap(lambda x, y: np.log10(np.maximum(x, tiny) / np.maximum(y, tiny)), first, second)

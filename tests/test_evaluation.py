@@ -2,6 +2,7 @@
 
 import math
 import weakref
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -101,6 +102,15 @@ def test_points_left_at_nan_are_not_scored():
     assert not np.allclose(errors_of(Zero(), AFFINE, n_functions=50), last)
 
 
+def test_one_nan_among_predictions_is_an_error_that_is_not_known():
+    def once(prompts):
+        out = prompts.ys.clone()
+        out[(prompts.function == 1).nonzero()[0], 4] = torch.nan
+        return out
+
+    np.testing.assert_array_equal(errors_of(Own(once), AFFINE, n_functions=3), [0, np.nan, 0])
+
+
 def test_what_never_predicts_has_no_error_rather_than_none():
     assert np.isnan(errors_of(Own(lambda p: torch.full_like(p.ys, torch.nan)), AFFINE, n_functions=3)).all()
 
@@ -141,31 +151,57 @@ def test_chunks_that_repeat_their_stream_are_noticed(monkeypatch):
     must_fail(check_chunks, 17, 5, 16)
 
 
-def check_memory(task):
-    """While a batch is predicted, no earlier one is alive."""
-    alive = []
+class Recording(Polynomial):
+    """Remembers its draws weakly, or for good."""
+
+    drawn: ClassVar[list] = []
+    hoard: ClassVar[list] = []
+    hoarding: ClassVar[bool] = False
+
+    def sample(self, *args, **kwargs):
+        prompts = super().sample(*args, **kwargs)
+        self.drawn.append(weakref.ref(prompts))
+        if self.hoarding:
+            self.hoard.append(prompts)
+        return prompts
+
+
+class Hoarding(Recording):
+    hoarding = True
+
+
+def check_memory(cls):
+    """While prompts are predicted, no chunk drawn earlier is alive."""
+    cls.drawn.clear()
+    task = cls(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=6)
 
     def predict(prompts):
-        assert not [batch for batch in alive if batch() is not None]
-        alive.append(weakref.ref(prompts))
+        assert sum(chunk() is not None for chunk in cls.drawn) == 1
         return prompts.ys
 
     errors_of(Own(predict), task, n_functions=40, n_contexts=4)
-    assert len(alive) > 5
+    assert len(cls.drawn) == 10
 
 
 def test_memory_stays_flat_however_many_prompts(monkeypatch):
     monkeypatch.setattr(evaluation, "CHUNK", 16)
-    check_memory(AFFINE)
-    kept = []
+    check_memory(Recording)
+    must_fail(check_memory, Hoarding)
 
-    class Hoarding(Polynomial):
-        def sample(self, *args, **kwargs):
-            kept.append(super().sample(*args, **kwargs))
-            return kept[-1]
 
-    task = Hoarding(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=6)
-    must_fail(check_memory, task)
+def check_batches(limit):
+    """No more than `limit` prompts are predicted at once, and how many makes no difference."""
+    batches, errors = seen_by(AFFINE, n_functions=7, n_contexts=30)
+    assert max(map(len, batches)) <= limit
+    assert sum(map(len, batches)) == 210
+    return errors
+
+
+def test_a_predictor_gets_few_prompts_at_once(monkeypatch):
+    whole = check_batches(evaluation.BATCH)
+    must_fail(check_batches, 16)
+    monkeypatch.setattr(evaluation, "BATCH", 16)
+    np.testing.assert_array_equal(check_batches(16), whole)
 
 
 def check_table(table, errors, second_moment):
@@ -185,7 +221,8 @@ def test_every_column_follows_its_definition():
     settings = {"n_functions": 60, "n_contexts": 4, "seed": 3}
     predictors = {"model": model, "least squares": LeastSquares(AFFINE), "zero": Zero()}
     errors = function_errors(predictors, AFFINE, **settings)
-    second = errors.pop("second moment").mean()
+    sample = torch.cat([prompts.ys[:, 2:] for prompts in evaluation.Sample(AFFINE, 60, 4, 3)])
+    second = float(sample.square().mean())
     table = evaluate(model, AFFINE, **settings)
     check_table(table, errors, second)
     model_row, zero_row = table.row(predictor="model"), table.row(predictor="zero")
@@ -214,6 +251,7 @@ def test_a_checkpoint_is_evaluated_on_its_own_task_also_by_its_path(tmp_path):
     assert "points 3..5 of 8 functions x 2 contexts" in tables[0].note
     elsewhere = evaluate(checkpoint, checkpoint.task.with_points(4), **settings)
     assert "points 3..4 " in elsewhere.note
+    assert "points 4..4 " in evaluate(checkpoint, checkpoint.task.with_points(4), last=True, **settings).note
 
 
 def test_a_model_that_predicts_the_query_only_is_scored_there():
@@ -240,6 +278,8 @@ def test_what_stands_in_provenance():
             "prompts of 2 points leave none to score: 2 points determine",
         ),
         (lambda: evaluate("no/such/run"), "no such path or bundled model: 'no/such/run'"),
+        (lambda: evaluate(Zero(), AFFINE, n_functions=0), "n_functions must be a whole number from 1 up, but got 0"),
+        (lambda: evaluate(Zero(), AFFINE, n_contexts=-2), "n_contexts must be a whole number from 1 up, but got -2"),
     ],
 )
 def test_what_can_not_be_evaluated_is_refused(call, match):

@@ -261,11 +261,12 @@ class LinearRegression(Task):
         variances, basis = torch.linalg.eigh(matrix)
         return (basis * variances.sqrt() @ basis.T).to(dtype)
 
-    def scaled(self, sigma: float) -> Self:
-        """Task shift: the same task with weights scaled by `sigma`."""
+    def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
+        """Task shift and covariate shift: the same task with weights and inputs scaled, each by its own factor."""
+        task = self if inputs == 1 else self.with_inputs_scaled(inputs)
         if isinstance(self.weights, tuple):
-            return replace(self, weights=tuple(sigma * w for w in self.weights))
-        return replace(self, weights=self.weights.scaled(sigma))
+            return replace(task, weights=tuple(functions * w for w in self.weights))
+        return replace(task, weights=self.weights.scaled(functions))
 
     def with_inputs_scaled(self, c: float) -> Self:
         """Covariate shift: the same task with every x scaled by `c`, so Lambda by c^2 (a query of its own stays)."""
