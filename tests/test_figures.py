@@ -26,7 +26,7 @@ from icl_interp.report import Report
 from icl_interp.resampling import Interval
 from icl_interp.results import Curve, Table
 
-WITH_NORM = ["claims", "far_query", "growth", "context", "heads", "dispersion"]
+WITH_NORM = ["claims", "far_query", "growth", "context", "heads", "dispersion", "classes"]
 # What each figure cannot be drawn without.
 NEEDS = {
     "far_query": ["far/contexts"],
@@ -34,6 +34,7 @@ NEEDS = {
     "context": ["far/intact"],
     "heads": ["heads/delta", "heads/overlap"],
     "dispersion": ["heads/dispersion"],
+    "classes": ["classes/errors", "classes/continuous", "algorithms/distance"],
 }
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.claims import forest
+from icl_interp.figures.classes import classes
 from icl_interp.figures.context import context
 from icl_interp.figures.dispersion import dispersion
 from icl_interp.figures.far_query import far_query
@@ -22,6 +23,7 @@ FIGURES: dict[str, Drawing] = {
     "context": context,
     "heads": heads,
     "dispersion": dispersion,
+    "classes": classes,
 }
 
 # What one sees, for readers who meet the figure for the first time.
@@ -57,6 +59,13 @@ CAPTIONS = {
         "Left, how far attention is from a uniform average as prompts grow: 0 is uniform. Right, the largest weight "
         "on any key: it shrinks with any bounded scores, which is dispersion and not uniformity. Solid: measured on "
         "prompts of that length. Dashed: scores resampled from prompts of the trained length."
+    ),
+    "classes": (
+        "Left, a row a class of functions: the squared error where the function is determined, 1 for whoever always "
+        "predicts 0 (the mean, for the fixed functions). Filled marks are degrees the model was trained on. Right, a "
+        "row a classical algorithm: how far its predictions for the query are from the model's, in units of how far "
+        "the model is from itself when its context is reshuffled (or trained from another seed), and no less than its "
+        "error. It resembles an algorithm that lies in the shaded zone with all three marks."
     ),
 }
 
