@@ -133,7 +133,8 @@ MOMENTS = [
 def test_the_zero_reference_is_the_second_moment_of_the_shifted_law(task, arm, sigma, expected):
     check_second_moment(task, arm, sigma, expected)
     must_fail(check_second_moment, task, arm, sigma, 1.2 * expected)
-    must_fail(check_second_moment, task, {"functions": "both"}.get(arm, "functions"), sigma, expected)
+    other = {"functions": "inputs", "inputs": "both", "both": "functions"}[arm]
+    must_fail(check_second_moment, task, other, sigma, expected)
 
 
 def check_equivariance(predictor):
