@@ -30,6 +30,7 @@ class Bench:
         missing: names of these.
         scale: sizes of the sample.
         seed: of every sample.
+        measured, reused: how many results were computed, and how many were kept from before.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Bench:
     ):
         self.models, self.missing, self.scale, self.seed = dict(models), tuple(missing), scale, seed
         self._cache = cache
+        self.measured = self.reused = 0
         self._digests: dict[str, str] = {}
         self._bar = tqdm(desc=title, unit="measurement", disable=None if progress else True)
 
@@ -82,10 +84,12 @@ class Bench:
         """
         path = self._path(what, names, settings)
         kept = _read(path)
-        if kept is None:
-            kept = compute()
-            self._write(path, kept)
-        return kept
+        if kept is not None:
+            self.reused += 1
+            return kept
+        result = compute()
+        self._write(path, result)
+        return result
 
     def errors(
         self,
@@ -105,6 +109,7 @@ class Bench:
         paths = {name: self._path(f"errors of {name}" if name in REFERENCES else "errors", [name], settings)
                  for name in shown}  # fmt: skip
         rows = {name: kept for name, path in paths.items() if isinstance(kept := _read(path), Matrix)}
+        self.reused += len(rows)
         todo = [name for name in shown if name not in rows]
         if todo:
             # Each model draws the same prompts, so only those whose row is not kept yet have to be asked.
@@ -130,6 +135,7 @@ class Bench:
     def _write(self, path: Path | None, result: Result) -> None:
         if path is not None:
             write_json(path, result.to_dict())
+        self.measured += 1
         self._bar.update()
 
 

@@ -22,9 +22,7 @@ def page(record: Record, figures: Mapping[str, Figure], comparison: Table | None
         *(f'<div class="plot">{files.to_div(figure, f"figure-{name}")}</div>' for name, figure in figures.items()),
         f"<h2>The paper's numbers and ours</h2>{table(comparison)}" if comparison is not None else "",
         f"<h2>Models</h2>{_models(record)}",
-        f'<h2>Provenance</h2><p class="small">{_text(record["provenance"]["command"])}, '
-        f'{record["provenance"]["seconds"]} s, {_text(record["provenance"]["written"])} UTC, seed '
-        f'{record["provenance"]["seed"]}</p></main>',
+        f'<h2>Provenance</h2><p class="small">{_text(_origin(record))}</p></main>',
     ]  # fmt: skip
     script = f"<script>{files.plotly_js()}</script>" if figures else ""
     return _whole(record["id"], script, "\n".join(parts))
@@ -62,14 +60,21 @@ def index_markdown(records: Sequence[Record]) -> str:
     """The same for readers of files."""
     parts = ["# Experiments, done again\n"]
     for r in records:
-        origin = r["provenance"]
         says = "".join(f"* {line}\n" for line in r["says"])
         missing = f" Missing: {', '.join(r['missing'])}." if r["missing"] else ""
         parts.append(
-            f"## {r['id']}: {r['title']}\n\n{r['source']}. `{origin['command']}`, {origin['seconds']} s, "
-            f"{origin['written']} UTC.\n\nOurs: {r['scale']['words']}.{missing}\n\n{says}"
+            f"## {r['id']}: {r['title']}\n\n{r['source']}. {_origin(r)}\n\n"
+            f"Ours: {r['scale']['words']}.{missing}\n\n{says}"
         )
     return "\n".join(parts)
+
+
+def _origin(record: Record) -> str:
+    """Command, time and what it covers."""
+    p = record["provenance"]
+    kept = f", {p['kept from before']} kept from earlier calls" if p["kept from before"] else ""
+    time = f"{p['seconds']} s for {p['measured']} measurements{kept}"
+    return f"{p['command']}: {time}; seed {p['seed']}, {p['written']} UTC."
 
 
 def _header(record: Record) -> str:
