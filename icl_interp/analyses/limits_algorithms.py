@@ -244,6 +244,10 @@ def judge_no_algorithm(results: Results, facts: Facts) -> Judgement:
         f"nearest by arm: {', '.join(said)}. The ceiling is the model's distance from itself with the context in "
         f"another order{' or from another seed' if SEED in others else ''}, or its in-distribution error"
     )
+    within = [name for name, worst in zip(names, over.max(0), strict=True) if worst <= math.log10(RESEMBLES)]
+    if within:
+        # Several at once mean that the model is too unlike itself for this to tell algorithms apart.
+        reason += f". Within {RESEMBLES:g} times of it in every arm: {', '.join(within)}"
     name = "distance from the nearest algorithm / ceiling"
     twin = nearest(results["twin/algorithms/distance"])
     return Judgement(

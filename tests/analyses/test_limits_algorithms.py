@@ -212,6 +212,8 @@ def test_a_classical_algorithm_resembles_itself(task):
                 if "algorithm" in row and "distance / ceiling" in row:
                     over[row["algorithm"]] = max(over.get(row["algorithm"], 0), row["distance / ceiling"])
             assert over[name] <= 1 + 1e-9
+            within = finding.reason.partition("in every arm: ")[2].rstrip(".")
+            assert within == ", ".join(other for other in over if over[other] <= 2)
             if noise == 0:
                 assert f"nearest over all arms is {min(over, key=over.get)}" in finding.reason
 
