@@ -6,14 +6,20 @@ from icl_interp.analyses import limits_softmax  # isort: skip
 from icl_interp.analyses import limits_classes  # isort: skip
 from icl_interp.analyses import limits_continuous  # isort: skip
 from icl_interp.analyses import limits_algorithms  # isort: skip
+from icl_interp.analyses import limits_boundary  # isort: skip
+from icl_interp.analyses import limits_shift  # isort: skip
+from icl_interp.analyses import limits_intervals  # isort: skip
 from icl_interp.analyses import heads  # isort: skip
 
 __all__ = [
     "heads",
     "limits_algorithms",
+    "limits_boundary",
     "limits_classes",
     "limits_context",
     "limits_continuous",
+    "limits_intervals",
     "limits_layernorm",
+    "limits_shift",
     "limits_softmax",
 ]

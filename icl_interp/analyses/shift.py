@@ -1,0 +1,188 @@
+"""Models beside their companions, inside and beyond the training range: the measurements of `limits_shift`.
+
+Everybody meets the same functions and inputs, so that differences are paired by function.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from icl_interp import evaluation
+from icl_interp.analyses import far
+from icl_interp.analyses.boundary import gap_to_end
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.verdicts import Facts, measurement
+from icl_interp.checkpoints import companions, store
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import encode
+from icl_interp.results import Curve, Matrix
+
+RELATED = ("no norm", "with norm", "wider", "narrower", "another seed")
+SIGMAS = (1.0, 2.0, 5.0, 10.0)  # of Table 1: the functions' U(-sigma, sigma)
+N_CONTEXTS = 4
+N_FEW = 2  # contexts a function where three models or more are compared
+INSIDE = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0])  # of the half-width of the inputs' interval
+COARSE = np.array([s * 10.0**k for s in (-1, 1) for k in np.arange(-1, 6.1, 0.5)])
+SEEDS = ", another seed"
+
+
+def family(lab: Lab, roles: Sequence[str] = RELATED) -> dict[str, Checkpoint]:
+    """Companions in these roles, and bundled models that differ from one of these by their seed only."""
+    found: dict[str, Checkpoint] = {}
+    for role in roles:
+        if role not in lab.companions:
+            continue
+        found[role] = lab.companions[role]
+        twin = companions.of(encode(found[role].config)).get("another seed")
+        if twin is not None and role != "another seed":
+            found[role + SEEDS] = store.load(twin)
+    return found
+
+
+def fresh(lab: Lab, model: HookedTransformer, number: int = 0) -> HookedTransformer:
+    """An untrained model of the same config."""
+    return HookedTransformer(model.cfg, seed=lab.seed + 1 + number).eval()
+
+
+def bench(lab: Lab, model: HookedTransformer, **settings: Any) -> Lab:
+    """The same bench with another model."""
+    sizes = {"n_functions": lab.n_functions, "n_contexts": N_FEW, "seed": lab.seed, "device": lab.device}
+    return Lab(model, settings.pop("task", lab.task), lab.encoding, **sizes)
+
+
+def half_width(task: Any) -> float | None:
+    """a, where inputs and coefficients both come from U(-a, a); a task or its data."""
+    data = task if isinstance(task, dict) else encode(task)
+    inputs, coefficients = data.get("inputs"), data.get("coefficients")
+    if not inputs or inputs != coefficients or inputs["kind"] != "Uniform" or inputs["low"] != -inputs["high"]:
+        return None
+    return float(inputs["high"])
+
+
+def own_interval(facts: Facts) -> float | None:
+    """`half_width` of the model's own task."""
+    return half_width(facts.get("task") or {})
+
+
+def by_interval(lab: Lab) -> dict[float, Checkpoint | None]:
+    """Models by the a of their U(-a, a), ascending; None stands for the lab's own."""
+    own = half_width(lab.task)
+    if own is None:
+        return {}
+    found: dict[float, Checkpoint | None] = {own: None}
+    for role, other in lab.companions.items():
+        a = half_width(other.task)
+        if role.startswith("interval ") and a is not None:
+            found[a] = other
+    return dict(sorted(found.items()))
+
+
+# ---- one companion in one respect -----------------------------------------------------------------------------------
+
+
+@measurement("shift/functions")
+def functions(lab: Lab) -> Matrix:
+    """Errors as functions are scaled, of the model and of companions with or without norm, wider, of another seed."""
+    predictors = {"model": lab, **family(lab)}
+    return evaluation.shifted(
+        predictors, lab.task, SIGMAS, n_functions=lab.n_functions, n_contexts=N_CONTEXTS, seed=lab.seed
+    )
+
+
+@measurement("shift/functions, untrained")
+def functions_untrained(lab: Lab) -> Matrix:
+    """Errors in distribution of untrained models of the same configs."""
+    models = {"model": lab.model, **{role: other.model for role, other in family(lab).items()}}
+    predictors = {role: bench(lab, fresh(lab, model)) for role, model in models.items()}
+    return evaluation.shifted(
+        predictors, lab.task, SIGMAS[:1], n_functions=lab.n_functions, n_contexts=N_FEW, seed=lab.seed
+    )
+
+
+@measurement("shift/inside")
+def inside(lab: Lab) -> Curve:
+    """Squared error at queries across the inputs' interval, of the model and its companions, trained and untrained.
+
+    Axes: arm, predictor, function, and |x| as a share of the interval's half-width; both sides count.
+    """
+    low, high = lab.task.inputs.interval
+    middle, half = (low + high) / 2, (high - low) / 2
+    xs = np.concatenate([middle + half * INSIDE, middle - half * INSIDE])
+    truth = lab.truth(xs, lab.few)
+    models = {"model": lab.model, **{role: other.model for role, other in family(lab).items()}}
+    rows = []
+    for trained in (True, False):
+        for role, model in models.items():
+            seat = lab if trained and role == "model" else bench(lab, model if trained else fresh(lab, model))
+            error = lab.by_function((seat.sweep(xs, prompts=lab.few) - truth).square())
+            rows.append(error.reshape(lab.n_functions, 2, len(INSIDE)).mean(1))
+    values = np.reshape(rows, (2, len(models), lab.n_functions, len(INSIDE)))
+    axes = {
+        "arm": ("trained", "untrained"), "predictor": tuple(models), "function": tuple(range(lab.n_functions)),
+        "share": tuple(INSIDE),
+    }  # fmt: skip
+    return Curve(values, axes, note="query arm, within the inputs' interval; 2 contexts a function; float64")
+
+
+# ---- training intervals ---------------------------------------------------------------------------------------------
+
+
+@measurement("shift/intervals")
+def intervals(lab: Lab) -> Matrix:
+    """Errors of models trained on U(-a, a), tested on U(-sigma, sigma) for each of their a.
+
+    Arms: both, inputs and functions from U(-sigma, sigma); functions, with inputs from the smallest interval (Table 3);
+    untrained, the first with fresh weights.
+    """
+    models, own = by_interval(lab), half_width(lab.task)
+    sizes = list(models)
+    smallest = lab.task.scaled(functions=sizes[0] / own, inputs=sizes[0] / own)
+    predictors = {str(a): other or lab for a, other in models.items()}
+    untrained = {
+        str(a): bench(lab, fresh(lab, (other or lab).model, i)) for i, (a, other) in enumerate(models.items())
+    }  # fmt: skip
+    runs = {"both": (predictors, "both"), "functions": (predictors, "functions"), "untrained": (untrained, "both")}
+    values, note = [], ""
+    for who, arm in runs.values():
+        errors = evaluation.shifted(
+            who, smallest, [a / sizes[0] for a in sizes], arm=arm, n_functions=lab.n_functions, n_contexts=N_FEW,
+            seed=lab.seed,
+        )  # fmt: skip
+        values.append([errors.at(predictor=name) for name in (*who, "zero")])
+        note = errors.note
+    axes = {
+        "arm": tuple(runs), "predictor": (*predictors, "zero"), "sigma": tuple(sizes),
+        "function": tuple(range(lab.n_functions)),
+    }  # fmt: skip
+    return Matrix(values, axes, note=note.partition(";")[0])
+
+
+def _gaps(seat: Lab, xs: np.ndarray) -> np.ndarray:
+    """Squared distance of f from its own end in units of r: (function, x)."""
+    r = seat.measure(far.certificate).rows()[0]["r"]
+    return seat.by_function((gap_to_end(seat.sweep(xs), xs) / r).square())
+
+
+@measurement("shift/onsets")
+def onsets(lab: Lab) -> Curve:
+    """How models trained on different intervals run into their plateaus, each on contexts of its own interval.
+
+    Values: squared distance of f from its end at 1e6 in units of the model's own r, over the query.
+    """
+    models = by_interval(lab)
+    values = [_gaps(bench(lab, (other or lab).model, task=(other or lab).task), COARSE) for other in models.values()]
+    axes = {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(COARSE)}
+    return Curve(values, axes, note=f"query arm; {N_FEW} contexts a function; float64")
+
+
+@measurement("shift/onsets, untrained")
+def onsets_untrained(lab: Lab) -> Curve:
+    """`shift/onsets` with fresh weights, at one point a decade."""
+    models, xs = by_interval(lab), np.sort(far.DECADES)
+    values = [
+        _gaps(bench(lab, fresh(lab, (other or lab).model, i), task=(other or lab).task), xs)
+        for i, other in enumerate(models.values())
+    ]
+    return Curve(values, {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(xs)})

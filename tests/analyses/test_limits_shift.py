@@ -1,0 +1,412 @@
+"""Models beside companions: measurements by brute force, judges on made-up results, and what cannot be asked."""
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+from tiny_runs import checkpoint
+
+import icl_interp
+from icl_interp import evaluation, tasks
+from icl_interp.analyses import shift, verdicts
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.limits_intervals import cells, exponents, ordered, overlap
+from icl_interp.analyses.limits_shift import BETTER, MARGIN, gain
+from icl_interp.analyses.shift import COARSE, INSIDE, SIGMAS
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import encode
+from icl_interp.results import Curve, Matrix
+
+BETTER_ID, NEAR_ID, SIZE_ID = (f"limits.{n}" for n in ("no_norm_better", "error_near_boundary", "size_does_not_help"))
+DENSITY_ID, LARGER_ID = "limits.training_density", "limits.larger_intervals"
+RNG = np.random.default_rng(0)
+N = 40
+
+
+def run(a=1.0, **model):
+    """An untrained model whose task is affine functions on U(-a, a)."""
+    law = {"kind": "Uniform", "low": -a, "high": a}
+    found = checkpoint(task={"degrees": [1], "inputs": law, "coefficients": law}, model={"init_std": 0.5, **model})
+    found.model = HookedTransformer(found.model.cfg, seed=10 + int(a)).eval()  # no two with the same weights
+    return found
+
+
+@functools.cache
+def bench() -> Lab:
+    """A model with companions without a norm, wider, and trained on U(-4, 4)."""
+    mine = run()
+    others = {"no norm": run(normalization_type=None), "wider": run(d_model=16), "interval 4": run(4.0)}
+    return Lab(mine.model, mine.task, mine.encoding, n_functions=4, n_contexts=3, companions=others)
+
+
+# ---- who is compared ------------------------------------------------------------------------------------------------
+
+
+def test_half_widths():
+    uniform = tasks.Uniform
+    task = functools.partial(tasks.Polynomial, degrees=(1,), n_points=5)
+    assert shift.half_width(task(inputs=uniform(-2, 2), coefficients=uniform(-2, 2))) == 2
+    assert shift.half_width(encode(task(inputs=uniform(-2, 2), coefficients=uniform(-2, 2)))) == 2
+    for inputs, coefficients in (
+        (uniform(-2, 2), uniform(-1, 1)), (uniform(0, 2), uniform(0, 2)), (tasks.Normal(1), tasks.Normal(1)),
+        (uniform(-1, 1), tasks.Normal(1)),
+    ):  # fmt: skip
+        assert shift.half_width(task(inputs=inputs, coefficients=coefficients)) is None
+    assert shift.half_width({}) is None
+
+
+def test_other_seeds_of_a_companion_are_found():
+    mine = icl_interp.load("affine")
+    lab = Lab(
+        mine.model, mine.task, mine.encoding, n_functions=2, n_contexts=2,
+        companions={"no norm": icl_interp.load("affine_no_ln"), "interval 5": icl_interp.load("affine_u5")},
+    )  # fmt: skip
+    found = shift.family(lab)
+    assert {role: c.name for role, c in found.items()} == {
+        "no norm": "affine_no_ln", "no norm, another seed": "affine_no_ln_seed1",
+    }  # fmt: skip
+    assert list(shift.by_interval(lab)) == [1.0, 5.0]
+    assert shift.by_interval(lab)[1.0] is None
+
+
+# ---- measurements by brute force ------------------------------------------------------------------------------------
+
+
+def test_functions_are_shared_by_all():
+    lab = bench()
+    errors = shift.functions(lab)
+    assert errors.axes["predictor"] == ("model", "no norm", "wider", "least squares", "zero")
+    assert errors.axes["sigma"] == SIGMAS
+    alone = evaluation.function_errors(
+        {"wider": lab.companions["wider"]}, lab.task.scaled(5.0), n_functions=4, n_contexts=4, seed=0
+    )["wider"]
+    assert np.allclose(errors.at(predictor="wider", sigma=5.0), alone, rtol=1e-6)
+    zero = errors.at(predictor="zero")
+    assert np.allclose(zero / zero[0], np.square(SIGMAS)[:, None])
+    assert errors.at(predictor="least squares").max() < 1e-18
+
+
+def check_inside(measure):
+    lab = bench()
+    curve = measure(lab)
+    assert curve.axes["predictor"] == ("model", "no norm", "wider")
+    models = {"model": lab.model, "no norm": lab.companions["no norm"].model}
+    for name, model in models.items():
+        for k in (0, 8, 10):
+            squares = []
+            for side in (1, -1):
+                xs = lab.few.xs.clone()
+                xs[:, -1, 0] = side * INSIDE[k]
+                with torch.no_grad():
+                    f = model.double()(lab.encoding.encode(replace(lab.few, xs=xs)))[:, -1, 0]
+                truth = lab.few.parameters[:, 0] + lab.few.parameters[:, 1] * side * INSIDE[k]
+                squares.append((f - truth).square().view(4, 2).mean(1))
+            expected = torch.stack(squares).mean(0)
+            assert np.allclose(curve.at(arm="trained", predictor=name)[:, k], expected, rtol=1e-6)
+    fresh = curve.at(arm="untrained", predictor="model")
+    assert not np.allclose(fresh, curve.at(arm="trained", predictor="model"))
+
+
+def test_inside_is_what_forward_passes_give():
+    check_inside(shift.inside)
+
+    def one_side_only(lab):
+        curve = shift.inside(lab)
+        return replace(curve, values=np.roll(curve.values, 1, axis=-1))
+
+    must_fail(check_inside, one_side_only)
+
+
+def check_intervals(measure):
+    lab = bench()
+    result = measure(lab)
+    assert result.axes["predictor"] == ("1.0", "4.0", "zero")
+    for a, model in ((1.0, lab), (4.0, lab.companions["interval 4"])):
+        for sigma in (1.0, 4.0):
+            law, unit = tasks.Uniform(-sigma, sigma), tasks.Uniform(-1, 1)
+            for arm, inputs in (("both", law), ("functions", unit)):
+                task = tasks.Polynomial(degrees=(1,), inputs=inputs, coefficients=law, n_points=5)
+                settings = {"n_functions": 4, "n_contexts": 2, "seed": 0}
+                expected = evaluation.function_errors({"m": model}, task, **settings)["m"]
+                got = result.at(arm=arm, predictor=str(a), sigma=sigma)
+                assert np.allclose(got, expected, rtol=1e-5), (a, sigma, arm)
+
+
+def test_intervals_test_each_model_on_each_interval():
+    check_intervals(shift.intervals)
+    must_fail(check_intervals, lambda lab: replace(r := shift.intervals(lab), values=r.values[[1, 0, 2]]))
+    must_fail(check_intervals, lambda lab: replace(r := shift.intervals(lab), values=r.values[:, [1, 0, 2]]))
+    # From the larger model's side the intervals are the same ones.
+    mine, other = run(4.0), run(1.0)
+    seen = Lab(mine.model, mine.task, mine.encoding, n_functions=4, n_contexts=3, companions={"interval 1": other})
+    assert shift.intervals(seen).axes["sigma"] == (1.0, 4.0)
+
+
+def test_onsets_are_measured_on_each_model_s_own_contexts():
+    lab = bench()
+    curve = shift.onsets(lab)
+    assert curve.axes["interval"] == (1.0, 4.0)
+    other = lab.companions["interval 4"]
+    own = Lab(other.model, other.task, other.encoding, n_functions=4, n_contexts=2)
+    f = own.sweep([10.0, 1e6])
+    w = other.model.unembed.W_U[:, 0].detach().double()
+    r = float((w - w.mean()).norm() * np.sqrt(8))  # gains are 1 in an untrained model
+    expected = own.by_function(((f[:, 0] - f[:, 1]) / r).square())
+    assert np.allclose(curve.at(interval=4.0)[:, list(COARSE).index(10.0)], expected, rtol=1e-6)
+    assert shift.onsets_untrained(lab).values.shape == (2, 4, 16)
+
+
+# ---- judges ---------------------------------------------------------------------------------------------------------
+
+
+def known(*roles, norm="LN", a=1.0, **more):
+    config = {"normalization_type": norm, "norm_position": "pre"}
+    data = {
+        "config": config, "task": encode(run(a).task), "n_functions": N, "r2": 0.99,
+        "companions": dict.fromkeys(roles, "other"),
+    }  # fmt: skip
+    return {**data, **more}
+
+
+def judge(claim, results, facts):
+    return verdicts.REGISTRY[claim].judge_results(results, facts)
+
+
+def functions_of(ratios: dict[str, float], noise=0.05, level=1e-3) -> Matrix:
+    """Errors of "model" at a level, and of others at a ratio to it, each noisy by function; zero at 1."""
+    names = ("model", *ratios, "least squares", "zero")
+    base = level * np.exp(0.5 * RNG.standard_normal(N))
+    rows = {"model": base, **{k: r * base * np.exp(noise * RNG.standard_normal(N)) for k, r in ratios.items()}}
+    rows |= {"least squares": 0 * base, "zero": 1 + 0 * base}
+    values = [np.outer(np.square(SIGMAS), rows[name]) for name in names]
+    return Matrix(values, {"predictor": names, "sigma": SIGMAS, "function": tuple(range(N))})
+
+
+def no_norm(ratios, twin=1.0, facts=None, **settings):
+    untrained = functions_of(dict.fromkeys(ratios, twin), noise=0.0)
+    results = {"shift/functions": functions_of(ratios, **settings), "shift/functions, untrained": untrained}
+    return judge(BETTER_ID, results, facts or known("no norm"))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [(0.28, "supported"), (0.85, "supported"), (0.95, "inconclusive"), (1.1, "contradicted"), (3.0, "contradicted")],
+)
+def test_no_norm_better_is_judged_with_a_margin(ratio, verdict):
+    finding = no_norm({"no norm": ratio})
+    assert finding.verdict == verdict
+    assert finding.estimate is not None
+    assert finding.estimate.value == pytest.approx(np.log10(ratio), abs=0.02)
+    # The other way round, from the model without a norm, it is the same ratio.
+    other = no_norm({"with norm": 1 / ratio}, facts=known("with norm", norm=None))
+    assert other.verdict == verdict
+
+
+def test_seeds_must_agree():
+    seeds = "no norm, another seed"
+    assert no_norm({"no norm": 0.5, seeds: 0.7}).verdict == "supported"
+    assert no_norm({"no norm": 0.3, seeds: 1.3}).verdict == "inconclusive"
+    finding = no_norm({"no norm": 2.0, seeds: 1.3})
+    assert finding.verdict == "contradicted"
+    assert "2 pairs of seeds" in finding.reason
+    assert "2 seed(s) without and 1 with" in finding.scope
+    mine = no_norm({"with norm": 2.0, "another seed": 5.0}, facts=known("with norm", norm=None))
+    assert mine.verdict == "inconclusive"  # one seed without a norm is half, the other 2.5 times the error
+
+
+def test_models_that_did_not_learn_decide_nothing():
+    assert no_norm({"no norm": 400.0}).verdict == "inconclusive"
+    assert "no norm has not learned" in no_norm({"no norm": 400.0}).reason
+    assert no_norm({"no norm": 0.5}, facts=known("no norm", r2=0.3)).verdict == "inconclusive"
+    assert no_norm({"no norm": 0.5}, twin=0.5).verdict == "inconclusive"  # an untrained pair passes as well
+
+
+def inside_of(without, normed, arm=None) -> Curve:
+    """Errors over |x| of a model with a norm and a companion without, as functions of the share."""
+    factor = np.exp(0.3 * RNG.standard_normal((N, 1)))
+    one = np.ones((N, len(INSIDE)))
+    trained = [factor * normed(INSIDE) * one, factor * without(INSIDE) * one]
+    axes = {"arm": ("trained", "untrained"), "predictor": ("model", "no norm"), "function": tuple(range(N)),
+            "share": tuple(INSIDE)}  # fmt: skip
+    return Curve([trained, arm or [one, one]], axes)
+
+
+def check_gain(gain):
+    """Edge: the mean over shares from 0.9 on; inner: up to 0.5."""
+    curve = inside_of(lambda x: 1 + 0 * x, lambda x: 1 + 9 * (x > 0.85))
+    edge, more, both = gain(curve, "no norm", "model")
+    assert (edge.value, more.value, both.value) == pytest.approx((-1, -1, -1), abs=1e-9)
+    level = inside_of(lambda x: 0.1 + 0 * x, lambda x: 1 + 0 * x)
+    assert [i.value for i in gain(level, "no norm", "model")] == pytest.approx([-1, 0, 0], abs=1e-9)
+
+
+def test_gain_is_read_at_the_edge_and_inside():
+    check_gain(gain)
+    must_fail(check_gain, lambda curve, a, b: gain(curve, b, a))
+    must_fail(check_gain, lambda curve, a, b: gain(replace(curve, values=np.roll(curve.values, 3, -1)), a, b))
+
+
+@pytest.mark.parametrize(
+    ("without", "normed", "verdict"),
+    [
+        (lambda x: 1 + x, lambda x: 2 * np.exp(2 * x), "supported"),
+        (lambda x: 1 + x, lambda x: 0.5 + 0.5 * x, "contradicted"),  # worse everywhere
+        (lambda x: 0.1 * np.exp(2 * x), lambda x: 1 + 0 * x, "contradicted"),  # better, but most so inside
+    ],
+)
+def test_near_the_boundary_is_judged_on_both_counts(without, normed, verdict):
+    results = {"shift/inside": inside_of(without, normed), "shift/functions": functions_of({"no norm": 1.0})}
+    finding = judge(NEAR_ID, results, known("no norm"))
+    assert finding.verdict == verdict
+    assert len(finding.details) == 2 * len(INSIDE)
+    passes = inside_of(without, normed).values[0]
+    gated = {**results, "shift/inside": inside_of(without, normed, arm=list(passes))}
+    assert judge(NEAR_ID, gated, known("no norm")).verdict == ("inconclusive" if verdict == "supported" else verdict)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"), [(1.0, "supported"), (0.85, "supported"), (0.7, "contradicted"), (1.5, "inconclusive")]
+)
+def test_size_is_an_equivalence_test(ratio, verdict):
+    wider = judge(SIZE_ID, {"shift/functions": functions_of({"wider": ratio})}, known("wider"))
+    narrower = judge(SIZE_ID, {"shift/functions": functions_of({"narrower": 1 / ratio})}, known("narrower"))
+    assert wider.verdict == narrower.verdict == verdict
+    assert wider.estimate is not None
+    assert wider.estimate.value == pytest.approx(np.log10(ratio), abs=0.02)
+    assert ("the wider one is worse" in wider.reason) == (ratio > 1.4)
+
+
+def test_a_wide_interval_proves_no_equivalence():
+    noisy = {"shift/functions": functions_of({"wider": 1.0}, noise=2.0)}
+    assert judge(SIZE_ID, noisy, known("wider")).verdict == "inconclusive"
+    assert pytest.approx(np.log10(1.25)) == MARGIN
+    assert pytest.approx(np.log10(0.9)) == BETTER
+
+
+# The paper's Table 3 at sigma = 1, 5, 10 for models trained on U(-a, a), a = 1, 5, 10.
+TABLE_3 = [[0.0, 4.0, 27.85], [0.01, 0.03, 1.61], [0.13, 0.26, 0.49]]
+
+
+def intervals_of(errors, untrained=None, noise=0.05) -> Matrix:
+    """Stored errors over (model, sigma), noisy by function."""
+    table = np.vstack([errors, [0.5, 11.0, 47.0]])
+    spread = np.exp(noise * RNG.standard_normal((*table.shape, N)))
+    trained = table[..., None] * spread
+    other = np.ones_like(trained) * spread if untrained is None else np.array(untrained)
+    axes = {"arm": ("both", "functions", "untrained"), "predictor": ("1.0", "5.0", "10.0", "zero"),
+            "sigma": (1.0, 5.0, 10.0), "function": tuple(range(N))}  # fmt: skip
+    return Matrix([trained, trained, other], axes)
+
+
+def check_cells(cells):
+    found = {(SIZES[i], SIZES[j], SIZES[k]) for i, j, k in cells(SIZES)}
+    assert found == {(1, 5, 1), (1, 10, 1), (5, 10, 1), (5, 1, 5), (5, 10, 5), (10, 1, 5), (10, 1, 10), (10, 5, 10),
+                     (5, 1, 10)}  # fmt: skip
+
+
+SIZES = [1.0, 5.0, 10.0]
+
+
+def test_cells_compare_models_that_saw_more_of_an_interval_with_those_that_saw_less():
+    check_cells(cells)
+    must_fail(check_cells, lambda sizes: [(j, i, k) for i, j, k in cells(sizes)])
+    assert cells([1.0, 4.0, 16.0]).count((0, 2, 1)) == 0  # an even overlap decides nothing
+    draws = np.sort(np.random.default_rng(1).uniform(-4, 4, 200_000))
+    inside = np.mean(np.abs(draws) < 1)
+    assert abs(inside - overlap(4, 1)) < 4 * np.sqrt(0.25 * 0.75 / len(draws))  # U(-1, 1) lies inside U(-4, 4)
+
+
+def test_the_paper_s_table_is_in_the_claimed_order():
+    found = ordered(intervals_of(TABLE_3), "both")
+    assert (found.value, found.low, found.high) == (1, 1, 1)
+    assert ordered(intervals_of(np.array(TABLE_3)[::-1]), "both").value < 0.3
+
+
+def density(errors, **settings):
+    return judge(DENSITY_ID, {"shift/intervals": intervals_of(errors, **settings)}, known("interval 5", "interval 10"))
+
+
+def test_training_density():
+    assert density(TABLE_3).verdict == "supported"
+    assert density(np.array(TABLE_3)[::-1]).verdict == "contradicted"
+    swapped = np.array(TABLE_3)
+    swapped[0, 0] = 0.02  # no longer the best on its own interval
+    finding = density(swapped)
+    assert finding.verdict == "inconclusive"
+    assert finding.estimate is not None
+    assert finding.estimate.value == pytest.approx(8 / 9)
+    as_good = intervals_of(TABLE_3).values[0]
+    assert density(TABLE_3, untrained=as_good).verdict == "inconclusive"  # an untrained family passes too
+
+
+def onsets_of(power, xs=COARSE) -> Curve:
+    """Gaps 0.05 * 20 a^power / |x|: level from 20 a^power on, in both directions."""
+    gaps = [np.square(20 * a**power * 0.05 / np.abs(xs)) * np.ones((N, 1)) for a in SIZES]
+    return Curve(gaps, {"interval": SIZES, "function": tuple(range(N)), "x": tuple(xs)})
+
+
+def errors_of(power) -> Matrix:
+    rows = [[1e-3 * a**power * (1 + k) for k in range(3)] for a in SIZES]
+    return intervals_of(rows)
+
+
+def check_exponents(exponents):
+    for p, q in ((0.5, 2.0), (1.0, 0.3), (0.0, 1.0)):
+        onset, cost, both = exponents(onsets_of(p), errors_of(q))
+        assert onset.value == pytest.approx(p, abs=1e-9)
+        assert cost.value == pytest.approx(q, abs=0.05)
+        assert both.value == pytest.approx(min(p, q), abs=0.05)
+
+
+def test_exponents_are_the_powers_of_a():
+    check_exponents(exponents)
+    must_fail(check_exponents, lambda curve, errors: exponents(replace(curve, values=curve.values[::-1]), errors))
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "verdict"),
+    [(0.5, 2.0, "supported"), (0.5, -1.0, "contradicted"), (-0.5, 2.0, "contradicted"), (0.05, 2.0, "inconclusive")],
+)
+def test_larger_intervals(p, q, verdict):
+    results = {"shift/onsets": onsets_of(p), "shift/intervals": errors_of(q), "shift/onsets, untrained": onsets_of(0.0)}
+    finding = judge(LARGER_ID, results, known("interval 5", "interval 10"))
+    assert finding.verdict == verdict
+    assert [row["onset"] for row in finding.details] == pytest.approx([20 * a**p for a in SIZES])
+    assert finding.twin is not None
+    assert finding.twin.value == pytest.approx(0, abs=0.05)
+
+
+# ---- what cannot be asked -------------------------------------------------------------------------------------------
+
+
+def test_without_companions_nothing_is_asked():
+    for claim in (BETTER_ID, NEAR_ID, SIZE_ID, DENSITY_ID, LARGER_ID):
+        for facts in (known(), known(norm=None), {"config": {"normalization_type": "LN"}, "n_functions": 40, "r2": 1}):
+            finding = judge(claim, {}, facts)
+            assert finding.verdict == "not_applicable"
+    assert "trained without normalisation" in judge(BETTER_ID, {}, known()).reason
+    assert "trained with normalisation" in judge(BETTER_ID, {}, known(norm=None)).reason
+    assert "no normalisation" in judge(LARGER_ID, {}, known("interval 5", norm=None)).reason
+    normal = tasks.Polynomial(degrees=(1,), inputs=tasks.Normal(1), coefficients=tasks.Normal(1), n_points=5)
+    assert "U(-a, a)" in judge(DENSITY_ID, {}, known("interval 5", task=encode(normal))).reason
+    sine = tasks.Continuous(function="sin", inputs=tasks.Uniform(-1, 1), n_points=5)
+    assert "Continuous" in judge(BETTER_ID, {}, known("no norm", task=encode(sine))).reason
+
+
+def test_all_are_answered_where_companions_are_at_hand():
+    others = [run(normalization_type=None), run(d_model=16, d_head=8), run(4.0)]
+    report = icl_interp.analyze(
+        run(), claims=[BETTER_ID, NEAR_ID, SIZE_ID, DENSITY_ID, LARGER_ID], companions=others, n_prompts=256,
+        progress=False,
+    )  # fmt: skip
+    for finding in report.findings:
+        assert finding.verdict == "inconclusive" or finding.id in (DENSITY_ID, LARGER_ID)
+        assert finding.verdict != "supported"  # nobody has learned anything
+        assert finding.estimate is not None
+        assert np.isfinite([finding.estimate.low, finding.estimate.high]).all()
+        assert (finding.twin is None) == (finding.id == SIZE_ID)
+    again = report.judge()
+    assert [f.reason for f in again.findings] == [f.reason for f in report.findings]
