@@ -1,4 +1,4 @@
-"""Baselines against independent float64 routes."""
+"""Least squares against independent float64 routes: every prefix, deficient ranks, digits."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_least_squares_with_noise_equals_numpy_on_every_prefix(task):
     check_every_prefix(LeastSquares(task), task, prompts, by_numpy)
 
 
-class Ridge(LeastSquares):
+class Shrinking(LeastSquares):
     """Shrinks."""
 
     def predict(self, prompts):
@@ -94,7 +94,7 @@ class Late(LeastSquares):
         return out
 
 
-@pytest.mark.parametrize("mutant", [Ridge, Peeking, Late])
+@pytest.mark.parametrize("mutant", [Shrinking, Peeking, Late])
 def test_another_regression_is_noticed(mutant):
     prompts = CUBIC.sample(5, generator(0, "test"), dtype=torch.float64)
     must_fail(check_every_prefix, mutant(CUBIC), CUBIC, prompts, by_gram_matrix)
@@ -137,7 +137,7 @@ def test_without_noise_it_is_exact_once_the_function_is_determined(degrees):
 def test_exactness_of_other_functions_and_predictors():
     check_exact_once_determined(LeastSquares(SINE), SINE)
     must_fail(check_exact_once_determined, LeastSquares(CUBIC.with_degrees((2,))), CUBIC)
-    must_fail(check_exact_once_determined, Ridge(CUBIC), CUBIC)
+    must_fail(check_exact_once_determined, Shrinking(CUBIC), CUBIC)
     must_fail(check_exact_once_determined, Zero(), CUBIC)
 
 
@@ -156,3 +156,64 @@ def test_zero_predicts_zero_and_all_is_float64():
     assert prompts.ys.dtype == torch.float32
     assert torch.equal(Zero().predict(prompts), torch.zeros(3, 9, dtype=torch.float64))
     assert LeastSquares(CUBIC).predict(prompts).dtype == torch.float64
+
+
+# ---- precision ------------------------------------------------------------------------------------------------------
+
+SEXTIC = Polynomial(degrees=(6,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=41)
+
+
+def largest_error(predict, task=SEXTIC, n=128):
+    """The largest error, relative to 1 + |y|, from the first point on that the prefix determines."""
+    prompts = task.sample(n, generator(0, "precision"), dtype=torch.float64)
+    error = (predict(prompts) - prompts.ys).abs() / (1 + prompts.ys.abs())
+    return error[:, task.n_determining :].max()
+
+
+def by_gelsd(prompts):
+    features, out = SEXTIC.features(prompts.xs), prompts.ys.clone()
+    for k in range(7, prompts.n_points):
+        fit = torch.linalg.lstsq(features[:, :k], prompts.ys[:, :k, None], driver="gelsd").solution
+        out[:, k] = (features[:, k] * fit[..., 0]).sum(-1)
+    return out
+
+
+def by_normal_equations(prompts):
+    features, out = SEXTIC.features(prompts.xs), prompts.ys.clone()
+    gram = (features[..., None] * features[..., None, :]).cumsum(1)
+    moment = (features * prompts.ys[..., None]).cumsum(1)
+    out[:, 7:] = (features[:, 7:] * torch.linalg.solve(gram[:, 6:-1], moment[:, 6:-1])).sum(-1)
+    return out
+
+
+def check_digits(predict):
+    assert largest_error(predict) < 10 * largest_error(by_gelsd)
+
+
+def test_powers_up_to_the_sixth_keep_their_digits():
+    check_digits(LeastSquares(SEXTIC).predict)
+    must_fail(check_digits, by_normal_equations)
+
+
+def check_units(predict_at, scale):
+    """f(x) = g(x / scale): the same function, with inputs in another unit."""
+    prompts = CUBIC.sample(50, generator(0, "units"), dtype=torch.float64)
+    other = Prompts(scale * prompts.xs, prompts.ys, prompts.parameters, prompts.function)
+    found = predict_at(other)[:, 4:]
+    assert (found - prompts.ys[:, 4:]).abs().quantile(0.99) < 1e-9
+
+
+def cubic_by_gelsd(prompts):
+    features, out = CUBIC.features(prompts.xs), prompts.ys.clone()
+    for k in range(4, prompts.n_points):
+        fit = torch.linalg.lstsq(features[:, :k], prompts.ys[:, :k, None], driver="gelsd").solution
+        out[:, k] = (features[:, k] * fit[..., 0]).sum(-1)
+    return out
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_unit_of_the_inputs_does_not_matter(scale):
+    """The powers of x may be many decades apart: rank is a matter of directions, not of sizes."""
+    check_units(LeastSquares(CUBIC).predict, scale)
+    if scale != 1:
+        must_fail(check_units, cubic_by_gelsd, scale)

@@ -55,6 +55,9 @@ class MaximumDegree:
 
     degree: int
 
+    def __post_init__(self) -> None:
+        whole("degree", self.degree, 0)
+
     @property
     def name(self) -> str:
         """With its degree."""
