@@ -69,6 +69,8 @@ def classes(results: Mapping[str, Result], findings: Sequence[Finding], facts: M
 def _rates(results: Mapping[str, Result], facts: Mapping[str, Any]) -> list[tuple[str, str, Interval]]:
     """(class, look, error rate) of everything measured on classes."""
     found: list[tuple[str, str, Interval]] = []
+    if "degrees" not in facts.get("task", {}):
+        return found
     errors, continuous = results.get("classes/errors"), results.get("classes/continuous")
     if isinstance(errors, Matrix):
         trained = {f"degree {d}" for d in facts["task"]["degrees"]}
