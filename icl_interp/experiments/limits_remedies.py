@@ -233,23 +233,26 @@ def says(results: Results) -> tuple[str, ...]:
         helps, costs = [], []
         for row in (row for row in rows if row["model"] == name):
             low, high = sorted((row["better"] * row["low"], row["better"] * row["high"]))
-            text = f"{row['quantity']} x {10 ** row['log10 ratio']:.2g}"
+            text = f"{row['quantity']} (×{10 ** row['log10 ratio']:.2g})"
             if low > np.log10(MARGIN):
                 helps.append(text)
             elif high < -np.log10(MARGIN):
                 costs.append(text)
-        lines.append(f"{REMEDIES[name]}: helps {_listed(helps)}; costs {_listed(costs)}.")
+        lines.append(f"{REMEDIES[name]}: helps: {_listed(helps)}. Costs: {_listed(costs)}.")
     far_rows = errors.rows_of(results, "quantities", quantity="far error / zero's, query at 1e4")
     solved = [row["model"] for row in far_rows if row["high"] < 0.5]
     lines.append(
         f"Far out (query at 1e4) the error is below half of the zero predictor's for {_listed(solved)}: "
         + ("a remedy for the failure is among them." if solved else "no remedy extrapolates.")
     )
+    lines.append(
+        "One training seed of each kind: intervals are over functions only, so a factor near 1 may be the seed's doing."
+    )
     return tuple(lines)
 
 
 def _listed(parts: list[str]) -> str:
-    return ", ".join(parts) if parts else "none"
+    return "; ".join(parts) if parts else "none"
 
 
 register(Experiment(

@@ -250,8 +250,8 @@ def test_the_baseline_does_not_differ_from_itself():
         if row["model"] == "remedy_rms":
             assert row["log10 ratio"] == row["low"] == row["high"] == 0
     said = dict(line.split(": ", 1) for line in limits_remedies.says(results) if ": helps" in line)
-    assert said["RMSNorm"] == "helps none; costs none."
-    assert said["tanh instead of a norm"] != "helps none; costs none."
+    assert said["RMSNorm"] == "helps: none. Costs: none."
+    assert said["tanh instead of a norm"] != "helps: none. Costs: none."
 
 
 def test_ratios_are_paired():
