@@ -102,17 +102,14 @@ def arm_rows(curve: Curve) -> list[dict[str, object]]:
     """
     rows = []
     for arm in curve.axes["arm"]:
-        # Root mean squares over functions and both queries.
-        part = {s: curve.at(arm=arm, statistic=s) for s in curve.axes["statistic"]}
-        mean = part["mean"]
-        variance = np.square(mean - mean.mean(0)).mean((0, 1)) + part["variance"].mean((0, 1))
-        size = part["mean square"].mean((0, 1))
+        f, truth = curve.at(arm=arm, curve="model"), curve.at(arm=arm, curve="truth")  # (function, query, scale)
+        size, spread = np.square(f).mean((0, 1)), np.sqrt(np.square(f - f.mean(0)).mean((0, 1)))
+        error = np.square(f - truth).mean((0, 1)) / np.maximum(np.square(truth).mean((0, 1)), 1e-300)
         exponent = float(slope(np.log(curve.x[-2:]), 0.5 * np.log(np.maximum(size[-2:], 1e-300))))
-        error = part["squared error"].mean((0, 1)) / np.maximum(part["zero predictor"].mean((0, 1)), 1e-300)
         row: dict[str, object] = {"arm": arm, "growth exponent": exponent, "bounded": bool(exponent <= BOUNDED)}
         for scale in (1.0, 1e4, 1e6):
             k = int(np.argmin(np.abs(curve.x - scale)))
-            row |= {f"spread at {scale:.0e}": float(np.sqrt(variance[k])), f"error at {scale:.0e}": float(error[k])}
+            row |= {f"spread at {scale:.0e}": float(spread[k]), f"error at {scale:.0e}": float(error[k])}
         rows.append(row)
     return rows
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from icl_interp import evaluation
 from icl_interp.analyses import far
-from icl_interp.analyses.boundary import gap_to_end
-from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.boundary import gap_to_end, one_each
+from icl_interp.analyses.lab import GRID, Lab
 from icl_interp.analyses.verdicts import Facts, measurement
 from icl_interp.checkpoints import companions, store
 from icl_interp.checkpoints.store import Checkpoint
@@ -21,9 +22,9 @@ from icl_interp.results import Curve, Matrix
 
 RELATED = ("no norm", "with norm", "wider", "narrower", "another seed")
 SIGMAS = (1.0, 2.0, 5.0, 10.0)  # of Table 1: the functions' U(-sigma, sigma)
-N_CONTEXTS = 4
+N_CONTEXTS = 3
 N_FEW = 2  # contexts a function where three models or more are compared
-INSIDE = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0])  # of the half-width of the inputs' interval
+INSIDE = np.array([0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0])  # of the half-width of the inputs' interval
 COARSE = np.array([s * 10.0**k for s in (-1, 1) for k in np.arange(-1, 6.1, 0.5)])
 SEEDS = ", another seed"
 
@@ -39,6 +40,15 @@ def family(lab: Lab, roles: Sequence[str] = RELATED) -> dict[str, Checkpoint]:
         if twin is not None and role != "another seed":
             found[role + SEEDS] = store.load(twin)
     return found
+
+
+def untrained(lab: Lab) -> dict[str, Lab]:
+    """Benches with fresh weights of the model's config and its companions'; other seeds of one share theirs."""
+    seats = {"model": bench(lab, fresh(lab, lab.model))}
+    for role, other in family(lab).items():
+        alike = role.removesuffix(SEEDS) if role != "another seed" else "model"
+        seats[role] = seats[alike] if alike in seats else bench(lab, fresh(lab, other.model))
+    return seats
 
 
 def fresh(lab: Lab, model: HookedTransformer, number: int = 0) -> HookedTransformer:
@@ -94,10 +104,8 @@ def functions(lab: Lab) -> Matrix:
 @measurement("shift/functions, untrained")
 def functions_untrained(lab: Lab) -> Matrix:
     """Errors in distribution of untrained models of the same configs."""
-    models = {"model": lab.model, **{role: other.model for role, other in family(lab).items()}}
-    predictors = {role: bench(lab, fresh(lab, model)) for role, model in models.items()}
     return evaluation.shifted(
-        predictors, lab.task, SIGMAS[:1], n_functions=lab.n_functions, n_contexts=N_FEW, seed=lab.seed
+        untrained(lab), lab.task, SIGMAS[:1], n_functions=lab.n_functions, n_contexts=N_FEW, seed=lab.seed
     )
 
 
@@ -111,16 +119,17 @@ def inside(lab: Lab) -> Curve:
     middle, half = (low + high) / 2, (high - low) / 2
     xs = np.concatenate([middle + half * INSIDE, middle - half * INSIDE])
     truth = lab.truth(xs, lab.few)
-    models = {"model": lab.model, **{role: other.model for role, other in family(lab).items()}}
-    rows = []
-    for trained in (True, False):
-        for role, model in models.items():
-            seat = lab if trained and role == "model" else bench(lab, model if trained else fresh(lab, model))
-            error = lab.by_function((seat.sweep(xs, prompts=lab.few) - truth).square())
-            rows.append(error.reshape(lab.n_functions, 2, len(INSIDE)).mean(1))
-    values = np.reshape(rows, (2, len(models), lab.n_functions, len(INSIDE)))
+    trained = {"model": lab, **{role: bench(lab, other.model) for role, other in family(lab).items()}}
+    rows, done = [], {}
+    for seats in (trained, untrained(lab)):
+        for seat in seats.values():
+            if id(seat) not in done:
+                square = (seat.sweep(xs, prompts=lab.few) - truth).square()
+                done[id(seat)] = lab.by_function(square).reshape(lab.n_functions, 2, len(INSIDE)).mean(1)
+            rows.append(done[id(seat)])
+    values = np.reshape(rows, (2, len(trained), lab.n_functions, len(INSIDE)))
     axes = {
-        "arm": ("trained", "untrained"), "predictor": tuple(models), "function": tuple(range(lab.n_functions)),
+        "arm": ("trained", "untrained"), "predictor": tuple(trained), "function": tuple(range(lab.n_functions)),
         "share": tuple(INSIDE),
     }  # fmt: skip
     return Curve(values, axes, note="query arm, within the inputs' interval; 2 contexts a function; float64")
@@ -140,18 +149,18 @@ def intervals(lab: Lab) -> Matrix:
     sizes = list(models)
     smallest = lab.task.scaled(functions=sizes[0] / own, inputs=sizes[0] / own)
     predictors = {str(a): other or lab for a, other in models.items()}
-    untrained = {
+    blank = {
         str(a): bench(lab, fresh(lab, (other or lab).model, i)) for i, (a, other) in enumerate(models.items())
     }  # fmt: skip
-    runs = {"both": (predictors, "both"), "functions": (predictors, "functions"), "untrained": (untrained, "both")}
+    runs = {"both": (predictors, "both"), "functions": (predictors, "functions"), "untrained": (blank, "both")}
     values, note = [], ""
     for who, arm in runs.values():
         errors = evaluation.shifted(
-            who, smallest, [a / sizes[0] for a in sizes], arm=arm, n_functions=lab.n_functions, n_contexts=N_FEW,
-            seed=lab.seed,
+            who, smallest, [a / sizes[0] for a in sizes], arm=arm, n_functions=lab.n_functions,
+            n_contexts=1 if who is blank else N_FEW, seed=lab.seed,
         )  # fmt: skip
         values.append([errors.at(predictor=name) for name in (*who, "zero")])
-        note = errors.note
+        note = note or errors.note
     axes = {
         "arm": tuple(runs), "predictor": (*predictors, "zero"), "sigma": tuple(sizes),
         "function": tuple(range(lab.n_functions)),
@@ -159,10 +168,10 @@ def intervals(lab: Lab) -> Matrix:
     return Matrix(values, axes, note=note.partition(";")[0])
 
 
-def _gaps(seat: Lab, xs: np.ndarray) -> np.ndarray:
+def _gaps(seat: Lab, f: Tensor, xs: np.ndarray) -> np.ndarray:
     """Squared distance of f from its own end in units of r: (function, x)."""
     r = seat.measure(far.certificate).rows()[0]["r"]
-    return seat.by_function((gap_to_end(seat.sweep(xs), xs) / r).square())
+    return seat.by_function((gap_to_end(f, xs) / r).square())
 
 
 @measurement("shift/onsets")
@@ -171,18 +180,23 @@ def onsets(lab: Lab) -> Curve:
 
     Values: squared distance of f from its end at 1e6 in units of the model's own r, over the query.
     """
-    models = by_interval(lab)
-    values = [_gaps(bench(lab, (other or lab).model, task=(other or lab).task), COARSE) for other in models.values()]
+    models, values = by_interval(lab), []
+    for other in models.values():
+        if other is None:
+            columns = [int(np.argmin(np.abs(GRID - x))) for x in COARSE]
+            values.append(_gaps(lab, lab.intact[:, columns], COARSE))
+        else:
+            seat = bench(lab, other.model, task=other.task)
+            values.append(_gaps(seat, seat.sweep(COARSE), COARSE))
     axes = {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(COARSE)}
-    return Curve(values, axes, note=f"query arm; {N_FEW} contexts a function; float64")
+    return Curve(values, axes, note="query arm; float64")
 
 
 @measurement("shift/onsets, untrained")
 def onsets_untrained(lab: Lab) -> Curve:
-    """`shift/onsets` with fresh weights, at one point a decade."""
-    models, xs = by_interval(lab), np.sort(far.DECADES)
-    values = [
-        _gaps(bench(lab, fresh(lab, (other or lab).model, i), task=(other or lab).task), xs)
-        for i, other in enumerate(models.values())
-    ]
+    """`shift/onsets` with fresh weights, at one point a decade, on one context a function."""
+    models, xs, values = by_interval(lab), np.sort(far.DECADES), []
+    for i, other in enumerate(models.values()):
+        seat = bench(lab, fresh(lab, (other or lab).model, i), task=(other or lab).task)
+        values.append(_gaps(seat, seat.sweep(xs, prompts=one_each(seat)), xs))
     return Curve(values, {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(xs)})

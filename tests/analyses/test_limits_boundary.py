@@ -185,20 +185,18 @@ def test_elasticities_are_those_of_numerator_and_scale():
 def check_arms(measure):
     lab = bench()
     curve = measure(lab)
-    few = lab.few
-    slope, constant = few.parameters[:, 1], few.parameters[:, 0]
-    for arm, scale in (("query", 100.0), ("inputs", 10.0), ("functions", 1e4), ("inputs", 1.0)):
+    one = lab.prompts[torch.arange(0, 12, 3)]
+    slope, constant = one.parameters[:, 1], one.parameters[:, 0]
+    for arm, scale in (("query", 100.0), ("inputs", 1e4), ("functions", 1e4), ("inputs", 1.0), ("functions", 1.0)):
         inputs, functions = (scale if arm == name else 1.0 for name in ("inputs", "functions"))
-        xs = few.xs * inputs
+        xs = one.xs * inputs
         ys = (constant[:, None] + slope[:, None] * xs[..., 0]) * functions
-        for k, inner in enumerate(lab.inner):
+        for inner in lab.inner:
             x = inner * (1.0 if arm == "functions" else scale)
-            f = output(lab, replace(few, xs=xs, ys=ys), x).view(4, 2)
-            truth = ((constant + slope * x) * functions).view(4, 2)
-            want = [f.mean(1), f.square().mean(1), f.var(1, unbiased=False), (f - truth).square().mean(1),
-                    truth.square().mean(1)]  # fmt: skip
+            f = output(lab, replace(one, xs=xs, ys=ys), x)
             got = curve.at(arm=arm, scale=scale, query=inner)
-            assert np.allclose(got, torch.stack(want), rtol=1e-8, atol=1e-12), (arm, k)
+            assert np.allclose(got[0], f, rtol=1e-8, atol=1e-12), (arm, scale)
+            assert np.allclose(got[1], (constant + slope * x) * functions, rtol=1e-12), (arm, scale)
 
 
 def test_arms_scale_what_they_say():
@@ -211,12 +209,13 @@ def test_arms_scale_what_they_say():
         return replace(curve, values=values)
 
     must_fail(check_arms, labels_left_alone)
+    must_fail(check_arms, lambda lab: replace(c := boundary.arms(lab), values=c.values[:, :, :, ::-1]))
 
 
 def test_noise_stays_as_it_was_when_inputs_are_scaled():
     lab = bench()
-    lab.__dict__["few"] = replace(lab.few, ys=lab.few.ys + 0.25)
-    scaled = boundary._scaled(lab, "inputs", 10.0)
+    noisy = replace(lab.few, ys=lab.few.ys + 0.25)
+    scaled = boundary._scaled(lab, noisy, "inputs", 10.0)
     assert torch.allclose(scaled.ys - TASK.value(scaled.parameters, scaled.xs), torch.tensor(0.25).double())
 
 
@@ -344,9 +343,9 @@ def stored_for_error(share: float) -> dict:
     others = (f.sum(0) - f) / 39
     values = [0 * error, error, np.square(truth), np.square(others - truth)]
     curve = Curve(values, {"statistic": STATISTICS, "function": tuple(range(40)), "x": tuple(GRID)})
-    axes = {"arm": ARMS, "statistic": ("mean", "mean square", "variance", "squared error", "zero predictor"),
-            "function": tuple(range(40)), "query": (-0.5, 0.5), "scale": SCALES}  # fmt: skip
-    flat = Curve(np.ones((3, 5, 40, 2, 5)), axes)
+    axes = {"arm": ARMS, "curve": ("model", "truth"), "function": tuple(range(40)), "query": (-0.5, 0.5),
+            "scale": SCALES}  # fmt: skip
+    flat = Curve(np.ones((3, 2, 40, 2, len(SCALES))), axes)
     return {"far/approach": curve, "far/arms": flat, "twin/far/approach, decades": curve}
 
 
@@ -398,10 +397,9 @@ def test_arm_rows_tell_bounded_from_growing():
     assert rows["query"]["spread at 1e+06"] < 1e-3 * rows["query"]["spread at 1e+00"]
     assert rows["functions"]["spread at 1e+06"] > 1e-2 * rows["functions"]["spread at 1e+00"]
     curve = boundary.arms(bench())
-    f = curve.at(arm="functions", statistic="mean", scale=1e4)
-    within = curve.at(arm="functions", statistic="variance", scale=1e4)
-    spread = np.sqrt(((f - f.mean(0)) ** 2).mean() + within.mean())
-    assert rows["functions"]["spread at 1e+04"] == pytest.approx(spread)
+    f, truth = (curve.at(arm="functions", curve=c, scale=1e4) for c in ("model", "truth"))
+    assert rows["functions"]["spread at 1e+04"] == pytest.approx(np.sqrt(((f - f.mean(0)) ** 2).mean()))
+    assert rows["functions"]["error at 1e+04"] == pytest.approx(((f - truth) ** 2).mean() / (truth**2).mean())
 
 
 def test_findings_of_a_small_model_are_complete(measured):
