@@ -2,7 +2,6 @@
 
 import html
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,8 @@ from icl_interp.figures import catalogue, files
 from icl_interp.figures.style import VERDICTS, Figure
 from icl_interp.figures.text import MINUS, interval, name_of, number
 
+ROWS = 9  # of the board of verdicts
+OPEN = 8  # rows of a table of details that are shown unasked
 MODEL = ("config", "task", "encoding", "in_distribution")  # facts about the model that the foot of the page repeats
 CSS = """
 :root { --ink: #222; --grey: #666; --line: #e2e2e2; --wash: #f7f8f9; }
@@ -28,7 +29,10 @@ code { font: 13px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; 
 .tiles { display: flex; flex-wrap: wrap; gap: 4px 30px; margin: 10px 0 8px; }
 .tiles div { min-width: 96px; } .tiles b { display: block; font-size: 18px; line-height: 1.3; }
 .tiles span { display: block; font-size: 12px; color: var(--grey); }
-.tally { margin: 4px 0 0; } .tally b { margin-right: 18px; white-space: nowrap; }
+.board { display: flex; flex-wrap: wrap; gap: 6px 26px; margin: 8px 0 0; font-size: 12.5px; line-height: 1.4; }
+.board ul { list-style: none; margin: 2px 0 0; padding: 0; column-gap: 18px; } .board a { color: inherit;
+  text-decoration: none; } .board a:hover { text-decoration: underline; } .board b { font-size: 15px; }
+details > summary { cursor: pointer; color: #005a8c; margin: 6px 0; }
 .verdict { font-weight: bold; white-space: nowrap; }
 table { border-collapse: collapse; font-size: 13.5px; } th { text-align: left; font-weight: 600; color: var(--grey); }
 th, td { padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
@@ -137,16 +141,38 @@ def _banner(report: Mapping[str, Any], findings: Sequence[Finding]) -> str:
     tiles = "".join(
         f"<div><b>{value}</b><span>{label}</span><span>{more}</span></div>" for value, label, more in _tiles(model)
     )
-    counts = Counter(finding.verdict for finding in findings)
-    tally = " ".join(
-        f'<b style="color:{look.ink}">{look.sign} {counts[verdict]} {look.word}</b>'
-        for verdict, look in VERDICTS.items() if counts[verdict]
-    )  # fmt: skip
     return (
         f"<h1>{_text(checkpoint.get('name', 'a model'))}{step}</h1>"
         f'<p class="quiet small">{_text(describe(model))}</p>'
-        f'<div class="tiles">{tiles}</div><p class="tally">{tally}</p>'
+        f'<div class="tiles">{tiles}</div><div class="board">{_board(findings)}</div>'
     )
+
+
+def _board(findings: Sequence[Finding]) -> str:
+    """All verdicts at a glance: how many of each, and which; each leads to its finding in full."""
+    parts = []
+    for verdict, look in VERDICTS.items():
+        found = [f for f in findings if f.verdict == verdict]
+        if not found:
+            continue
+        links = "".join(
+            f'<li><a href="#{_anchor(f.id)}" title="{_text(f.statement)}">{_text(_short(f.id))}</a></li>' for f in found
+        )
+        columns = -(-len(found) // ROWS)
+        parts.append(
+            f'<div style="color:{look.ink}"><b>{look.sign} {len(found)} {look.word}</b>'
+            f'<ul style="columns:{columns}">{links}</ul></div>'
+        )
+    return "".join(parts)
+
+
+def _short(claim: str) -> str:
+    """A claim's id as words, without its study.
+
+    >>> _short("limits.softmax_hardmax")
+    'softmax hardmax'
+    """
+    return claim.partition(".")[2].replace("_", " ") or claim
 
 
 def _tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -274,7 +300,7 @@ def _mapping(values: Mapping[str, Any]) -> str:
 
 
 def _details(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows with the same columns share a table."""
+    """Rows with the same columns share a table; a long one opens when asked."""
     tables = []
     for columns, group in itertools.groupby(rows, key=lambda row: tuple(row)):
         head = "".join(f"<th>{_text(column)}</th>" for column in columns)
@@ -282,7 +308,10 @@ def _details(rows: Sequence[Mapping[str, Any]]) -> str:
             "<tr>" + "".join(f'<td class="number">{_cell(value)}</td>' for value in row.values()) + "</tr>"
             for row in group
         )
-        tables.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        long = body.count("<tr>") > OPEN
+        rows = f"{body.count('<tr>')} rows"
+        tables.append(f"<details><summary>{rows}</summary>{table}</details>" if long else table)
     return "".join(tables)
 
 

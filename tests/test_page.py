@@ -196,11 +196,12 @@ def test_a_browser_draws_every_plot_and_fetches_nothing(any_report, tmp_path):
             )
             assert tab.locator(".js-plotly-plot").count() == len(expected.figures)
             assert tab.locator(".js-plotly-plot path, .js-plotly-plot .point").count() > 0
-            # The answer is on the first screen: all of the forest plot, without scrolling.
-            box = tab.locator("#figure-claims").bounding_box()
-            assert box["y"] > 0
+            # The answer is on the first screen: all verdicts, and where the forest plot begins.
+            board, forest = (tab.locator(part).bounding_box() for part in (".board", "#figure-claims"))
+            assert board["y"] > 0
             if name == "report":
-                assert box["y"] + box["height"] <= 1000
+                assert tab.locator(".board li").count() == len(expected.findings)
+                assert board["y"] + board["height"] <= forest["y"] <= 500
         chromium.close()
     assert [url for url in asked if not url.startswith("file:")] == []
     assert said == []

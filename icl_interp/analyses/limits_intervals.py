@@ -53,7 +53,7 @@ def ordered(result: Matrix, arm: str) -> Interval:
 DENSITY = Criterion(
     "share of pairs of models and test intervals U(-sigma, sigma) in which the one whose training interval overlaps "
     "more with the test's has the smaller error: all / at most half",
-    supported=(1.0, 1.0), contradicted=(-INF, 0.5),
+    supported=(1.0, INF), contradicted=(-INF, 0.5),
 )  # fmt: skip
 
 

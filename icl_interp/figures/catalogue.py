@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from icl_interp.analyses.verdicts import Finding
+from icl_interp.figures.boundary import boundary
 from icl_interp.figures.claims import forest
 from icl_interp.figures.classes import classes
 from icl_interp.figures.context import context
@@ -11,6 +12,7 @@ from icl_interp.figures.dispersion import dispersion
 from icl_interp.figures.far_query import far_query
 from icl_interp.figures.growth import growth
 from icl_interp.figures.heads import heads
+from icl_interp.figures.shift import shift
 from icl_interp.figures.style import Figure
 from icl_interp.results import Result
 
@@ -20,10 +22,12 @@ FIGURES: dict[str, Drawing] = {
     "claims": forest,
     "far_query": far_query,
     "growth": growth,
+    "boundary": boundary,
     "context": context,
     "heads": heads,
     "dispersion": dispersion,
     "classes": classes,
+    "shift": shift,
 }
 
 # What one sees, for readers who meet the figure for the first time.
@@ -44,6 +48,13 @@ CAPTIONS = {
         "line. Norms are frozen at their in-distribution scale, at the query only; the sham freezes the context "
         "instead and should change nothing. Right, what each of these does to the error, in units of the error of "
         "always predicting 0."
+    ),
+    "boundary": (
+        "Query alone, both directions; grey is the trained range. Left, one context (thin) and the mean over all "
+        "(thick), with the end of the zone in which f follows the function, the onset of the plateau, and the bounds "
+        "that the weights certify (shaded). Middle, how f nears its own end: parallel to the guide is an approach like "
+        "1/|x|, below the dashed line is level. Right, exponents of growth: f grows as its numerator does, less the "
+        "scale that divides it; a plateau needs the two to cancel."
     ),
     "context": (
         "Left, how much predictions still differ between contexts as the query goes far; the dotted guide falls like "
@@ -66,6 +77,12 @@ CAPTIONS = {
         "row a classical algorithm: how far its predictions for the query are from the model's, in units of how far "
         "the model is from itself when its context is reshuffled (or trained from another seed), and no less than its "
         "error. It resembles an algorithm that lies in the shaded zone with all three marks."
+    ),
+    "shift": (
+        "This model beside those that differ from it in one respect, on the same functions and points. Errors as "
+        "coefficients leave their training range; errors from the centre of the inputs' interval to its edge (shaded: "
+        "what the claim compares); and, where models trained on other intervals are at hand, errors of each on each "
+        "interval: learning from a larger one moves the range without removing its end."
     ),
 }
 

@@ -12,7 +12,7 @@ from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, Marks, finish, l
 from icl_interp.figures.text import authors, interval, name_of, number, plain, wrapped
 from icl_interp.results import Result
 
-PAD, PANEL, ROW, LINE = 14, 28, 80, 15  # pixels: above an axis' panel, the panel, its whole row, a line of text
+PAD, PANEL, ROW, LINE, SMALL = 14, 28, 80, 15, 15  # pixels: above a panel, the panel, its row, a line of text (small)
 LEFT, RIGHT, BOTTOM = 376, 226, 8
 WHOLE = {"share": (0.0, 1.0), "quantile": (0.0, 1.0)}  # units whose whole range is worth showing
 
@@ -26,14 +26,19 @@ SHAMS: dict[str, Callable[[Mapping[str, Any]], float]] = {
 
 
 def forest(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
-    """Every claim: statement, estimate over its verdict zones, untrained twin and sham, verdict in words."""
+    """Every claim: statement, estimate over its verdict zones, untrained twin and sham, verdict in words.
+
+    Those that do not apply close the figure, a line each.
+    """
     if not findings:
         return None
-    heights = [_height(finding) for finding in findings]
-    plot = sum(heights)
+    shown = [f for f in findings if f.verdict != "not_applicable"]
+    skipped = [_skipped(f) for f in findings if f.verdict == "not_applicable"]
+    heights = [_height(finding) for finding in shown]
+    plot = sum(heights) + (_block(skipped) if skipped else 0)
     figure, marks = go.Figure(), Marks()
     top = n_axes = 0
-    for finding, height in zip(findings, heights, strict=True):
+    for finding, height in zip(shown, heights, strict=True):
         panel = (1 - (top + PAD + PANEL) / plot, 1 - (top + PAD) / plot)
         if drawable(finding):
             n_axes += 1
@@ -44,6 +49,9 @@ def forest(results: Mapping[str, Result], findings: Sequence[Finding], facts: Ma
         if top:
             _rule(marks, 1 - top / plot)
         top += height
+    if skipped:
+        _rule(marks, 1 - top / plot)
+        _closing(marks, skipped, 1 - top / plot)
     marks.put(figure)
     below = (
         "A row a claim: the estimate with its 95 % interval on the claim's own axis. A verdict needs the whole "
@@ -170,16 +178,35 @@ def _extent(criterion: Criterion, values: list[float], unit: str) -> tuple[str, 
 
 
 def _empty_row(marks: Marks, finding: Finding, panel: tuple[float, float]) -> None:
-    what = "not applicable: " if finding.verdict == "not_applicable" else "no estimate: "
     marks.note(
         xref="paper", yref="paper", x=0, y=sum(panel) / 2, xanchor="left", yanchor="middle",
-        text=f"<i>{wrapped(what + finding.reason, 54, 3)}</i>", align="left", font={"size": 12, "color": "#767676"},
+        text=f"<i>{wrapped('no estimate: ' + finding.reason, 54, 3)}</i>", align="left",
+        font={"size": 12, "color": "#767676"},
+    )  # fmt: skip
+
+
+def _skipped(finding: Finding) -> str:
+    """What is not applicable, and why."""
+    return f"{plain(finding.id)}: <i>{wrapped(finding.reason, 130, 3)}</i>"
+
+
+def _block(skipped: Sequence[str]) -> int:
+    """Height of the closing lines, in pixels."""
+    return SMALL * sum(text.count("<br>") + 1 for text in skipped) + 36
+
+
+def _closing(marks: Marks, skipped: Sequence[str], top: float) -> None:
+    """Claims that do not apply, a line each below all others."""
+    look = VERDICTS["not_applicable"]
+    marks.note(
+        text=f"<b>{look.sign} {look.word}</b><br>" + "<br>".join(skipped), xref="paper", yref="paper", align="left",
+        x=0, xanchor="left", xshift=12 - LEFT, y=top, yanchor="top", yshift=-8, font={"size": 11, "color": look.ink},
     )  # fmt: skip
 
 
 def _words(marks: Marks, finding: Finding, top: float, middle: float) -> None:
     """What is claimed on the left; the verdict and its numbers on the right."""
-    look, off = VERDICTS[finding.verdict], finding.verdict == "not_applicable"
+    look = VERDICTS[finding.verdict]
     left = f"{_statement(finding)}<br>"
     name = f"{plain(finding.id)} · {plain(authors(finding.source))}"
     left += f'<span style="font-size:10.5px;color:#767676">{name}</span>'
@@ -190,7 +217,7 @@ def _words(marks: Marks, finding: Finding, top: float, middle: float) -> None:
     common = {"xref": "paper", "yref": "paper", "align": "left", "xanchor": "left"}
     marks.note(
         text=left, x=0, xshift=12 - LEFT, y=top, yanchor="top", yshift=-8,
-        font={"size": 12, "color": "#767676" if off else INK}, **common,
+        font={"size": 12, "color": INK}, **common,
     )  # fmt: skip
     marks.note(
         text=right, x=1, xshift=14, y=middle, yanchor="middle", font={"size": 13, "color": look.ink}, **common,
