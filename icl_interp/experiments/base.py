@@ -1,7 +1,7 @@
 """What an experiment is: the models it needs and three pure steps. A registry finds them by id."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from icl_interp.errors import InputError, unknown
@@ -57,6 +57,7 @@ class Experiment:
         models: what has to be trained for it.
         run: measures. Whatever costs time goes through the bench, which keeps it.
         compare: the published numbers beside ours; a pure function of the results.
+        sample: what is measured on, with the fields of a scale in braces; the protocol of section 3.3 by default.
         says: what came out, a sentence each, and where it is not what the source says; a pure function of the results.
     """
 
@@ -67,6 +68,7 @@ class Experiment:
     run: Callable[["Bench"], dict[str, Result]]
     says: Callable[[Results], tuple[str, ...]]
     compare: Callable[[Results], Table | None] = no_comparison
+    sample: str = scales.SAMPLE
 
     @property
     def study(self) -> str:
@@ -76,6 +78,20 @@ class Experiment:
     def models_at(self, scale: str) -> tuple[Model, ...]:
         """The models that this scale asks for."""
         return tuple(model for model in self.models if scale in model.scales)
+
+    def words(self, scale: str) -> str:
+        """Models and sample at a scale, in a line; no models where it needs none."""
+        if not self.models:
+            return self.sample
+        size = scales.named(scale)
+        return f"{size.says}; {self.sample.format(**asdict(size))}"
+
+    @property
+    def published(self) -> str:
+        """The same of the source; where the sample is our own, its models only."""
+        if not self.models or self.sample == scales.SAMPLE:
+            return self.words("paper")
+        return scales.named("paper").says
 
 
 _REGISTRY: dict[str, Experiment] = {}
@@ -90,8 +106,8 @@ def register(experiment: Experiment) -> Experiment:
 
 
 def names() -> list[str]:
-    """Ids in the order of registration."""
-    return list(_REGISTRY)
+    """Ids, study by study: figures, tables and others by name."""
+    return sorted(_REGISTRY)
 
 
 def get(name: str) -> Experiment:

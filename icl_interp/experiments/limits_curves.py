@@ -211,4 +211,5 @@ register(Experiment(
 register(Experiment(
     "limits.figure7", "Squared error over the sigmas of inputs and of functions, degree 3",
     f"{PAPER}, appendix E, Figure 7", tuple(Model(name) for name in MAPPED.values()), run_figure7, says_figure7,
+    sample=f"{{n_functions}} functions x at most {MAP_CONTEXTS} contexts of {{n_points}} points",
 ))  # fmt: skip

@@ -22,6 +22,8 @@ from icl_interp.theory import limits as theory
 CUBIC = "degree_3"
 FOLLOWED, MISSED = 0.9, 0.5  # R2 from which a function counts as followed, and below which it does not
 FAR = queries.far_grid()
+SINGLE = "each function with {n_functions} contexts of {n_points} points"
+LENS_CONTEXTS = 8  # contexts of each function for R2 of the lens
 LEVEL = 0.01  # change of f over the last decade, in units of the certificate's half-width, that counts as a plateau
 
 
@@ -229,7 +231,7 @@ def run_figure8(bench: Bench) -> dict[str, Result]:
 
 def _lens_r2(model: Checkpoint, layers: tuple[str, ...], bench: Bench) -> Table:
     """R2 of the lens by layer, and what is left when its scale and shift are set right (squared correlation)."""
-    n_functions, n_contexts = bench.scale.n_functions, min(8, bench.scale.n_contexts)
+    n_functions, n_contexts = bench.scale.n_functions, min(LENS_CONTEXTS, bench.scale.n_contexts)
     prompts = model.task.sample(
         n_functions, generator(bench.seed, "experiments/lens"), n_contexts=n_contexts, dtype=torch.float64
     )
@@ -275,19 +277,22 @@ def says_figure8(results: Results) -> tuple[str, ...]:
 register(Experiment(
     "limits.figure1", "Continuous functions: exp, sin and ln(1+x) by a model trained on polynomials of degree 3",
     f"{PAPER}, section 4.2, Figure 1", (Model(CUBIC),), run_figure1, says_followed,
+    sample=SINGLE,
 ))  # fmt: skip
 register(Experiment(
     "limits.figure4", "Boundary values: x², x³ and 12x as the query goes far",
     f"{PAPER}, section 5, Figure 4",
     (Model("degree_2_gaussian"), Model("degree_3_gaussian"), Model("two_layers_32_heads", scales=("paper",)),
      Model("two_layers_attn_only", scales=("smoke", "small"))),
-    run_figure4, says_figure4,
+    run_figure4, says_figure4, sample="each function with {n_contexts} contexts of {n_points} points",
 ))  # fmt: skip
 register(Experiment(
     "limits.figure6", "A continuous function with a kink: |x| by a model trained on polynomials of degree 3",
     f"{PAPER}, appendix D, Figure 6", (Model(CUBIC),), run_figure6, says_followed,
+    sample=SINGLE,
 ))  # fmt: skip
 register(Experiment(
     "limits.figure8", "Predictions over layers, by the logit lens",
     f"{PAPER}, appendix F, Figure 8", (Model("affine"),), run_figure8, says_figure8,
+    sample=f"{{n_functions}} functions x at most {LENS_CONTEXTS} contexts of {{n_points}} points",
 ))  # fmt: skip

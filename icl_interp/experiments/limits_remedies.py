@@ -28,6 +28,7 @@ REMEDIES = {
     "remedy_sigmoid": "sigmoid", "remedy_relu": "ReLU / n", "remedy_rms": "RMSNorm",
     "remedy_tanh": "tanh instead of a norm", "remedy_bounded": "bounded read-in",
 }  # fmt: skip
+FEW = 16  # contexts of each function for the query arm and for dispersion
 MARGIN = 1.1  # a change counts from this factor on, with the whole interval
 SHIFTS = (1.0, 3.0, 10.0)
 FAR = (10.0, 1e4)  # |x| of the query
@@ -132,7 +133,7 @@ def _changes(parts: dict[str, dict[str, np.ndarray]]) -> Table:
 
 def _lab(bench: Bench, name: str) -> Lab:
     model = bench.models[name]
-    n_contexts = min(16, bench.scale.n_contexts)
+    n_contexts = min(FEW, bench.scale.n_contexts)
     return Lab(
         model.model, model.task, model.encoding, n_functions=bench.scale.n_functions, n_contexts=n_contexts,
         seed=bench.seed,
@@ -259,4 +260,5 @@ register(Experiment(
     "limits.remedies", "Remedies side by side: score functions, norms, and a bounded read-in",
     f"beyond {PAPER}: its section 6 suggests constrained embeddings and other score functions",
     tuple(Model(name) for name in (BASELINE, *REMEDIES)), run, says,
+    sample=f"{{n_functions}} functions; shifts: {{n_contexts}} contexts of each, far and long: at most {FEW}",
 ))  # fmt: skip

@@ -78,4 +78,5 @@ def says(results: Results) -> tuple[str, ...]:
 register(Experiment(
     "limits.table4", "Softmax of small and of large values: it is the gaps, not the size",
     f"{PAPER}, appendix G.2, Table 4", (), run, says, compare,
+    sample="three vectors of five numbers, and the same moved; no model",
 ))  # fmt: skip

@@ -28,11 +28,6 @@ class Scale:
     n_contexts: int
     says: str
 
-    @property
-    def words(self) -> str:
-        """Models and sample in a line."""
-        return f"{self.says}; {self.n_functions} functions x {self.n_contexts} contexts of {self.n_points} points"
-
 
 SCALES = {
     scale.name: scale
@@ -42,7 +37,8 @@ SCALES = {
         Scale("paper", 41, 100, 64, "12 layers, width 256, 8 heads, 500,000 steps"),
     )
 }
-PAPER = SCALES["paper"].words  # section 3.3: the sample is the paper's at both larger scales
+# Section 3.3: the sample is the paper's at both larger scales.
+SAMPLE = "{n_functions} functions x {n_contexts} contexts of {n_points} points"
 
 
 def named(name: str) -> Scale:

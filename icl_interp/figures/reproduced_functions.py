@@ -6,11 +6,24 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
-from icl_interp.figures.style import BLUE, GREEN, GREY, INK, ORANGE, Symlog, finish, panel_title, place, ranged
+from icl_interp.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    Symlog,
+    finish,
+    log_axis,
+    panel_title,
+    place,
+    ranged,
+)
 from icl_interp.figures.text import number, plain
 from icl_interp.results import Curve, Result, Table
 
 RAMP = ("#C6DBEF", "#9ECAE1", "#6BAED6", "#4292C6", "#2171B5", "#08519C", "#08306B")
+ROUNDING = 1e-12
 
 
 def followed(results: Mapping[str, Result], comparison: Table | None) -> dict[str, Figure]:
@@ -110,6 +123,31 @@ def layers(results: Mapping[str, Result], comparison: Table | None) -> dict[str,
     )
     below = f"{plain(table.note)}.<br>R² below −1 is drawn at −1."
     return {"layers": finish(figure, "Predictions over layers, by the logit lens", below, 360)}
+
+
+def appendix_g(results: Mapping[str, Result], comparison: Table | None) -> dict[str, Figure]:
+    """A panel a sum: how far what heads read is from the exact limit and from the paper's, along |x|."""
+    gaps = results.get("gaps")
+    if not isinstance(gaps, Curve):
+        return {}
+    sums, looks = list(gaps.axes["sum"]), {"exact limit": (BLUE, "solid"), "paper": (ORANGE, "dash")}
+    shown = np.maximum(np.asarray(gaps.values), ROUNDING)
+    axis = log_axis("", ROUNDING / 3, float(np.nanmax(shown)) * 3)
+    figure, domains = go.Figure(), _domains(len(sums))
+    for i, name in enumerate(sums):
+        axes = _axes(i)
+        for formula, (colour, dash) in looks.items():
+            values = np.maximum(gaps.at(sum=name, formula=formula), ROUNDING)
+            _line(figure, f"from the {formula}", gaps.x, values, axes, colour, i == 0, dash, 2.2)
+            if formula != "paper" and name.startswith("S1"):
+                figure.data[-1].line.width = 5  # the paper's line lies on it
+        panel_title(figure, plain(name), domains[i])
+        figure.update_layout({f"xaxis{axes[1:]}": log_axis("|x| of the query", 1, float(gaps.x.max())),
+                              f"yaxis{axes[1:]}": axis})  # fmt: skip
+    place(figure, *domains)
+    figure.update_layout(yaxis_title="largest gap, in units of the tokens")
+    below = f"{plain(gaps.note)}.<br>Gaps below 10<sup>-12</sup>, which is rounding, are drawn there."
+    return {"gaps": finish(figure, "What a head reads far out: distance from each formula for the limit", below, 360)}
 
 
 def softmax_examples(results: Mapping[str, Result], comparison: Table | None) -> dict[str, Figure]:

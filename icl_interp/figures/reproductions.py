@@ -23,6 +23,7 @@ DRAWINGS: dict[str, Drawing] = {
     "limits.figure6": functions.followed,
     "limits.figure7": by_sigma.maps,
     "limits.figure8": functions.layers,
+    "limits.appendix_g": functions.appendix_g,
     "limits.remedies": remedies.remedies,
 }
 
