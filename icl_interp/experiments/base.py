@@ -42,7 +42,7 @@ class Model:
 
 
 def no_comparison(results: Results) -> Table | None:
-    """There are no published numbers."""
+    """There is nothing to lay out."""
     return None
 
 
@@ -56,7 +56,7 @@ class Experiment:
         source: where it stands.
         models: what has to be trained for it.
         run: measures. Whatever costs time goes through the bench, which keeps it.
-        compare: the published numbers beside ours; a pure function of the results.
+        compare: the published numbers beside ours, or ours alone where none are printed; pure, like `says`.
         sample: what is measured on, with the fields of a scale in braces; the protocol of section 3.3 by default.
         says: what came out, a sentence each, and where it is not what the source says; a pure function of the results.
     """

@@ -91,6 +91,36 @@ def beside(paper: Mapping[float, float], ours: Sequence[Mapping[str, Any]], **ke
     return rows
 
 
+def in_numbers(comparison: Table | None, **key: Any) -> tuple[str, ...]:
+    """How far apart the paper's numbers and ours lie, and whether they rank alike: a sentence, or none without numbers.
+
+    Args:
+        key: rows with other values than these are left out.
+    """
+    from scipy.stats import rankdata  # only here: it loads slowly
+
+    rows = [row for row in (comparison.rows() if comparison else []) if all(row[k] == v for k, v in key.items())]
+    pairs = np.array([(row["paper"], row["ours"]) for row in rows if row["paper"] > 0])
+    if len(pairs) < 3:
+        return ()
+    ratio = pairs[:, 1] / pairs[:, 0]
+    rank = np.corrcoef(*(rankdata(column) for column in pairs.T))[0, 1]
+    return (
+        f"Ours / the paper's: median {plainly(np.median(ratio))}, from {plainly(ratio.min())} to "
+        f"{plainly(ratio.max())} over {len(pairs)} numbers; rank correlation {rank:.3f}.",
+    )
+
+
+def plainly(value: float) -> str:
+    """Two digits, without an exponent where a reader can do without.
+
+    >>> plainly(1034.2), plainly(0.000812), plainly(1.5e-9)
+    ('1000', '0.00081', '1.5e-09')
+    """
+    text = f"{value:.2g}"
+    return f"{float(text):.0f}" if "e+" in text and abs(value) < 1e6 else text
+
+
 def as_table(rows: Sequence[Mapping[str, Any]], note: str) -> Table | None:
     """Rows as a table; None where there are none."""
     return Table({name: [row[name] for row in rows] for name in rows[0]}, note=note) if rows else None
@@ -101,7 +131,9 @@ def rows_of(results: Mapping[str, Result], name: str, **key: Any) -> list[dict[s
     stored = results.get(name)
     if not isinstance(stored, Table):
         return []
-    return [row for row in stored.rows() if all(row[column] == value for column, value in key.items())]
+    return [
+        row for row in stored.rows() if all(column in row and row[column] == value for column, value in key.items())
+    ]
 
 
 def sigmas_text(sigmas: Iterable[float]) -> str:

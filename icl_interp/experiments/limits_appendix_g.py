@@ -163,7 +163,7 @@ def _gaps(layer: HookedTransformer, contexts: Tensor, xs: Tensor) -> Curve:
             gap = (measured[:, None][..., heads] - said).abs().amax((0, -1))  # formula, both directions
             values[i] = gap.view(len(FORMULAS), 2, len(XS)).amax(1).numpy()
     axes = {"sum": tuple(SUMS), "formula": FORMULAS, "x": XS}
-    note = f"first layer of {MODEL} without biases and positions; largest over {len(contexts)} contexts, heads, ±x"
+    note = f"First layer of {MODEL} without biases and positions; largest over {len(contexts)} contexts, heads, ±x"
     return Curve(values, axes, note=note)
 
 

@@ -67,6 +67,7 @@ def says_figure2(results: Results) -> tuple[str, ...]:
             "times the error of the curriculum (1, 2, 3). Degree 4 lies inside the family of degree 5 and outside that "
             "of degree 3: this is no evidence for gaps as such."
         )
+    lines += errors.in_numbers(compare_rates(results))
     return tuple(lines) or ("The models that would be compared are missing.",)
 
 
@@ -104,6 +105,16 @@ def _own_degrees(bench: Bench, models: dict[int, str], law: str) -> Table:
     return errors.joined(tables)
 
 
+def compare_figure5(results: Results) -> Table | None:
+    """Our error rates; the paper's curves come without numbers."""
+    rows = [
+        {"model": row["predictor"], "sigma": row["sigma"], "ours": row["error_rate"], "low": row["rate low"],
+         "high": row["rate high"]}
+        for row in errors.rows_of(results, "errors") if row["predictor"] not in ("least squares", "zero")
+    ]  # fmt: skip
+    return errors.as_table(rows, "error rate, a model for each degree on its own degree")
+
+
 def says_rates(results: Results) -> tuple[str, ...]:
     """Are degrees alike, and does the error rate rise with sigma?"""
     stored = [row for row in errors.rows_of(results, "errors") if row["predictor"] not in ("least squares", "zero")]
@@ -122,11 +133,13 @@ def says_rates(results: Results) -> tuple[str, ...]:
             lines.append(
                 f"{word}at sigma {sigma} the error rates of the degrees differ by a factor of {factor:.2g} "
                 f"(\"roughly the same\": at most {ALIKE:g})."
+                + (" The paper prints two decimals, all 0.0 there." if sigma == first else "")
             )  # fmt: skip
     rising = [name for name, curve in curves.items() if all(np.diff([curve[s] for s in SIGMAS]) > 0)]
     word = AGREES if len(rising) == len(curves) else DIFFERS
     lines.append(f"{word}the error rate rises with every step of sigma for {len(rising)} of {len(curves)} models.")
     lines += _width(results)
+    lines += errors.in_numbers(compare_rates(results))
     worse = [name for name, curve in curves.items() if max(curve.values()) > 1]
     if worse:
         lines.append(f"Beyond the zero predictor (error rate above 1) somewhere up to sigma 10: {', '.join(worse)}.")
@@ -168,6 +181,18 @@ def _map(bench: Bench, name: str, task: Polynomial, n_contexts: int) -> Matrix:
     return Matrix(values, axes, note=f"{each.note}; 95 % cluster bootstrap over functions")
 
 
+def compare_figure7(results: Results) -> Table | None:
+    """The corners of each map; the paper's colours come without numbers."""
+    rows = []
+    for interval, result in results.items():
+        if isinstance(result, Matrix):
+            for i, f in ((1, 1), (1, 10), (10, 1), (5, 5), (10, 10)):
+                ours, low, high = result.at(inputs=i, functions=f)
+                rows.append({"trained on": interval, "sigma of inputs": i, "sigma of functions": f,
+                             "ours": float(ours), "low": float(low), "high": float(high)})  # fmt: skip
+    return errors.as_table(rows, "mean squared error; the whole map is in results.json")
+
+
 def says_figure7(results: Results) -> tuple[str, ...]:
     """Which of the two sigmas costs more, and where the wider training interval wins."""
     maps = {interval: result for interval, result in results.items() if isinstance(result, Matrix)}
@@ -207,9 +232,11 @@ register(Experiment(
 register(Experiment(
     "limits.figure5", "Error rate against sigma for Gaussian inputs and coefficients",
     f"{PAPER}, appendix B, Figure 5", tuple(Model(name) for name in GAUSSIAN.values()), run_figure5, says_rates,
+    compare_figure5,
 ))  # fmt: skip
 register(Experiment(
     "limits.figure7", "Squared error over the sigmas of inputs and of functions, degree 3",
     f"{PAPER}, appendix E, Figure 7", tuple(Model(name) for name in MAPPED.values()), run_figure7, says_figure7,
+    compare_figure7,
     sample=f"{{n_functions}} functions x at most {MAP_CONTEXTS} contexts of {{n_points}} points",
 ))  # fmt: skip

@@ -77,10 +77,25 @@ def _follow(bench: Bench, functions: Mapping[str, Shown]) -> dict[str, Result]:
             "least squares, degree 3": queries.polynomial_fit(prompts, shown.xs, 3),
             "zero": torch.zeros(n, len(shown.xs), dtype=torch.float64),
         }
-        note = f"{n} contexts of {bench.scale.n_points - 1} pairs, inputs {shown.inputs}"
+        note = f"{n} contexts of {bench.scale.n_points - 1} pairs, inputs {_law(shown.inputs)}"
         results[name] = queries.summary(found[CUBIC], truth, shown.xs, note)
         tables.append(_follow_table(name, found, truth, note))
     return {"errors": errors.joined(tables), **results}
+
+
+def _law(law: Distribution) -> str:
+    """As papers write it.
+
+    >>> _law(Uniform(-1, 1)), _law(Normal(1))
+    ('U(-1, 1)', 'N(0, 1)')
+    """
+    match law:
+        case Uniform(low, high):
+            return f"U({low:g}, {high:g})"
+        case Normal(std, mean):
+            return f"N({mean:g}, {std**2:g})"
+        case _:
+            return str(law)
 
 
 def _follow_table(function: str, found: Mapping[str, Tensor], truth: Tensor, note: str) -> Table:
@@ -114,6 +129,13 @@ def says_followed(results: Results) -> tuple[str, ...]:
     return tuple(lines) or (f"The model {CUBIC} is missing.",)
 
 
+def compare_followed(results: Results) -> Table | None:
+    """Ours beside what the same contexts allow; the paper's plots come without numbers."""
+    keys = ("function", "predictor", "error", "low", "high", "r2")
+    rows = [{key: row[key] for key in keys} for row in errors.rows_of(results, "errors")]
+    return errors.as_table(rows, "mean squared error over the interval, intervals over contexts")
+
+
 # ---- Figure 4: boundary values -------------------------------------------------------------------------------------
 
 BOUNDARY: dict[str, tuple[str, Callable[[Tensor], Tensor], Distribution]] = {
@@ -133,9 +155,8 @@ def run_figure4(bench: Bench) -> dict[str, Result]:
             continue
         prompts = queries.contexts(f, law, bench.scale.n_points, bench.scale.n_contexts, bench.seed)
         found, truth = queries.sweep(bench.models[model], prompts, FAR), f(torch.from_numpy(FAR))
-        note = (
-            f"{model}; {bench.scale.n_contexts} contexts of {bench.scale.n_points - 1} pairs, inputs {law}; query arm"
-        )
+        pairs = bench.scale.n_points - 1
+        note = f"{model}; {bench.scale.n_contexts} contexts of {pairs} pairs, inputs {_law(law)}; query arm"
         results[name] = queries.summary(found, truth, FAR, note)
         rows.append({"function": name, "model": model, **boundary(bench.models[model], found, truth)})
     columns = {key: [row[key] for row in rows] for key in rows[0]} if rows else {}
@@ -200,13 +221,27 @@ def says_figure4(results: Results) -> tuple[str, ...]:
     for row in errors.rows_of(results, "boundary"):
         change = row["change over the last decade"]
         word = AGREES if change <= LEVEL else DIFFERS if change > 0.05 else OPEN
+        zone = f"up to |x| = {row['zone']:.2g}" if row["zone"] else "nowhere"
         lines.append(
-            f"{word}for {row['function']} ({row['model']}) the prediction ends in {row['level -']:.3g} and "
-            f"{row['level +']:.3g} (change over the last decade {change:.2g} of the half-width; a plateau: at most "
-            f"{LEVEL:g}), follows the function up to |x| = {row['zone']:.2g} and is level from {row['onset']:.3g} on; "
-            f"the weights alone predict {row['plateau -']:.3g} and {row['plateau +']:.3g}."
+            f"{word}for {row['function']} ({row['model']}) the prediction tends to {row['level -']:.3g} on the left "
+            f"and to {row['level +']:.3g} on the right, where the weights alone predict {row['plateau -']:.3g} and "
+            f"{row['plateau +']:.3g}. It follows the function {zone} and is level from {row['onset']:.3g} on (change "
+            f"over the last decade {change:.2g} of the half-width; a plateau: at most {LEVEL:g})."
         )
     return tuple(lines) or ("None of the models is at hand.",)
+
+
+def compare_figure4(results: Results) -> Table | None:
+    """Boundary values measured, and what the weights alone say; the paper's plots come without numbers."""
+    rows = [
+        {"function": row["function"], "model": row["model"], "follows up to |x|": row["zone"],
+         "largest |f|": row["largest |f|"], "level from |x|": row["onset"], "left": row["level -"],
+         "left, by the weights": row["plateau -"], "right": row["level +"], "right, by the weights": row["plateau +"],
+         "certificate, from": row["c"] - row["r"], "to": row["c"] + row["r"],
+         "spread over contexts, right": row["std over contexts +"]}
+        for row in errors.rows_of(results, "boundary")
+    ]  # fmt: skip
+    return errors.as_table(rows, "mean over contexts; left and right: at x = -1e4 and 1e4")
 
 
 # ---- Figure 8: predictions over layers -----------------------------------------------------------------------------
@@ -268,15 +303,26 @@ def says_figure8(results: Results) -> tuple[str, ...]:
     word = AGREES if before["high"] < UNFORMED else DIFFERS if before["low"] >= FORMED else OPEN
     return (
         f"{word}the lens reads R² {before['r2']:.3f} [{before['low']:.3f}, {before['high']:.3f}] before the last block "
-        f"and {after['r2']:.3f} after it (formed in the last: below {UNFORMED} before it).",
+        f"and {after['r2']:.3f} after it (formed in the last: below {UNFORMED} before it). There are {len(rows) - 1} "
+        "blocks here and 12 in the paper.",
         f"With the scale and shift set right it is {before['correlation squared']:.3f} before the last block: the lens "
         "reads one direction, so what stands in others before it is not seen here.",
     )
 
 
+def compare_figure8(results: Results) -> Table | None:
+    """R2 by layer; the paper's plots come without numbers."""
+    rows = [
+        {"after": row["layer"], "R2 of the lens": row["r2"], "low": row["low"], "high": row["high"],
+         "scale and shift set right": row["correlation squared"]}
+        for row in errors.rows_of(results, "r2")
+    ]  # fmt: skip
+    return errors.as_table(rows, "over many functions in distribution; 95 % bootstrap over functions")
+
+
 register(Experiment(
     "limits.figure1", "Continuous functions: exp, sin and ln(1+x) by a model trained on polynomials of degree 3",
-    f"{PAPER}, section 4.2, Figure 1", (Model(CUBIC),), run_figure1, says_followed,
+    f"{PAPER}, section 4.2, Figure 1", (Model(CUBIC),), run_figure1, says_followed, compare_followed,
     sample=SINGLE,
 ))  # fmt: skip
 register(Experiment(
@@ -284,15 +330,15 @@ register(Experiment(
     f"{PAPER}, section 5, Figure 4",
     (Model("degree_2_gaussian"), Model("degree_3_gaussian"), Model("two_layers_32_heads", scales=("paper",)),
      Model("two_layers_attn_only", scales=("smoke", "small"))),
-    run_figure4, says_figure4, sample="each function with {n_contexts} contexts of {n_points} points",
+    run_figure4, says_figure4, compare_figure4, sample="each function with {n_contexts} contexts of {n_points} points",
 ))  # fmt: skip
 register(Experiment(
     "limits.figure6", "A continuous function with a kink: |x| by a model trained on polynomials of degree 3",
-    f"{PAPER}, appendix D, Figure 6", (Model(CUBIC),), run_figure6, says_followed,
+    f"{PAPER}, appendix D, Figure 6", (Model(CUBIC),), run_figure6, says_followed, compare_followed,
     sample=SINGLE,
 ))  # fmt: skip
 register(Experiment(
     "limits.figure8", "Predictions over layers, by the logit lens",
-    f"{PAPER}, appendix F, Figure 8", (Model("affine"),), run_figure8, says_figure8,
+    f"{PAPER}, appendix F, Figure 8", (Model("affine"),), run_figure8, says_figure8, compare_figure8,
     sample=f"{{n_functions}} functions x at most {LENS_CONTEXTS} contexts of {{n_points}} points",
 ))  # fmt: skip

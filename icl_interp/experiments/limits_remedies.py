@@ -4,8 +4,9 @@ The paper's section 6 suggests to constrain embeddings and to revise the scoring
 that one respect are trained alike and measured alike, paired by function.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -224,22 +225,39 @@ def _shares(curve: Curve) -> dict[str, np.ndarray]:
 # ---- what came out -------------------------------------------------------------------------------------------------
 
 
+def compare(results: Results) -> Table | None:
+    """A row a quantity, the baseline's value, and a column a remedy: its value in units of the baseline's."""
+    changes = errors.rows_of(results, "changes")
+    rows: dict[str, dict[str, Any]] = {}
+    for row in errors.rows_of(results, "quantities", model=BASELINE):
+        rows[row["quantity"]] = {"quantity": row["quantity"], "baseline": row["value"]}
+    for row in changes:
+        low, high = (10 ** row[key] for key in ("low", "high"))
+        text = f"×{errors.plainly(10 ** row['log10 ratio'])} [{errors.plainly(low)}, {errors.plainly(high)}]"
+        rows[row["quantity"]][REMEDIES[row["model"]]] = text + ("", " ✓", " ✗")[_sign(row)]
+    kept = [row for row in rows.values() if len(row) > 2]
+    note = "each remedy's value / the baseline's, paired by function, 95 % intervals; ✓ and ✗: better or worse by 1.1"
+    return errors.as_table(kept, note)
+
+
 def says(results: Results) -> tuple[str, ...]:
     """Each remedy in a sentence: where it helps, what it costs, by the whole interval and a factor of 1.1."""
     rows = errors.rows_of(results, "changes")
     if not rows:
         return ("The baseline or all remedies are missing, so nothing is compared.",)
-    lines = []
+    lines, free = [], []
     for name in dict.fromkeys(row["model"] for row in rows):
         helps, costs = [], []
         for row in (row for row in rows if row["model"] == name):
-            low, high = sorted((row["better"] * row["low"], row["better"] * row["high"]))
-            text = f"{row['quantity']} (×{10 ** row['log10 ratio']:.2g})"
-            if low > np.log10(MARGIN):
+            text = f"{row['quantity']} (×{errors.plainly(10 ** row['log10 ratio'])})"
+            if _sign(row) > 0:
                 helps.append(text)
-            elif high < -np.log10(MARGIN):
+            elif _sign(row) < 0:
                 costs.append(text)
-        lines.append(f"{REMEDIES[name]}: helps: {_listed(helps)}. Costs: {_listed(costs)}.")
+        lines.append(f"{REMEDIES[name]} helps: {_listed(helps)}. It costs: {_listed(costs)}.")
+        if helps and not costs:
+            free.append(REMEDIES[name])
+    lines.append(f"Help somewhere and cost nothing that is measured here: {_listed(free)}.")
     far_rows = errors.rows_of(results, "quantities", quantity="far error / zero's, query at 1e4")
     solved = [row["model"] for row in far_rows if row["high"] < 0.5]
     lines.append(
@@ -252,6 +270,12 @@ def says(results: Results) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _sign(row: Mapping[str, Any]) -> int:
+    """1 where a remedy helps, -1 where it costs, by the whole interval and the margin; 0 otherwise."""
+    low, high = sorted((row["better"] * row["low"], row["better"] * row["high"]))
+    return 1 if low > np.log10(MARGIN) else -1 if high < -np.log10(MARGIN) else 0
+
+
 def _listed(parts: list[str]) -> str:
     return "; ".join(parts) if parts else "none"
 
@@ -259,6 +283,6 @@ def _listed(parts: list[str]) -> str:
 register(Experiment(
     "limits.remedies", "Remedies side by side: score functions, norms, and a bounded read-in",
     f"beyond {PAPER}: its section 6 suggests constrained embeddings and other score functions",
-    tuple(Model(name) for name in (BASELINE, *REMEDIES)), run, says,
+    tuple(Model(name) for name in (BASELINE, *REMEDIES)), run, says, compare,
     sample=f"{{n_functions}} functions; shifts: {{n_contexts}} contexts of each, far and long: at most {FEW}",
 ))  # fmt: skip

@@ -76,7 +76,9 @@ def says_table1(results: Results) -> tuple[str, ...]:
         )
     if undecided:
         lines.append(f"{OPEN}at sigma {errors.sigmas_text(undecided)} the interval of the ratio holds 1.")
-    return (*lines, *_seed_line(results))
+    numbers = [errors.in_numbers(compare_table1(results), quantity=name) for name in (WITH, WITHOUT)]
+    named = [f"{name}: {said[0]}" for name, said in zip((WITH, WITHOUT), numbers, strict=True) if said]
+    return (*lines, *_seed_line(results), *(line[0].upper() + line[1:] for line in named))
 
 
 def _seed_line(results: Results) -> tuple[str, ...]:
@@ -161,7 +163,15 @@ def says_table2(results: Results) -> tuple[str, ...]:
         + (f" (degrees {', '.join(map(str, sorted({d for d, _ in other})))})." if other else "."),
         f"{OPEN}in {undecided} pairs the interval of the ratio holds 1.",
         *_unseen(results),
+        *_table2_numbers(results),
     )
+
+
+def _table2_numbers(results: Results) -> tuple[str, ...]:
+    """The models' numbers; the zero predictor's are the sample's."""
+    whole = compare_table2(results)
+    rows = [row for row in whole.rows() if row["model"] != "zero"] if whole else []
+    return errors.in_numbers(errors.as_table(rows, ""))
 
 
 def _unseen(results: Results) -> tuple[str, ...]:
@@ -221,14 +231,14 @@ def says_table3(results: Results) -> tuple[str, ...]:
     crossing = [sigma for sigma in SIGMAS if here[wide][sigma] < here[narrow][sigma]]
     where = f"from sigma {min(crossing)} on" if crossing else "at no sigma up to 10"
     lines.append(
-        f"Trained on {wide}, a model has {here[wide][1] / here[narrow][1]:.2g} times the error of one trained on "
-        f"{narrow} at sigma 1, and is better {where}."
+        f"Trained on {wide}, a model has {errors.plainly(here[wide][1] / here[narrow][1])} times the error of one "
+        f"trained on {narrow} at sigma 1, and is better {where}."
     )
     growth = {interval: np.log10(values[SIGMAS[-1]] / values[SIGMAS[0]]) for interval, values in here.items()}
     lines.append(
         "Decades that the error rises from sigma 1 to 10: " + ", ".join(f"{k} {v:.1f}" for k, v in growth.items()) + "."
     )
-    return tuple(lines)
+    return (*lines, *errors.in_numbers(compare_table3(results)))
 
 
 register(Experiment(

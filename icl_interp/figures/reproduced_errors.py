@@ -31,6 +31,13 @@ FLOOR = 1e-7  # least squares is at rounding: it would stretch every axis by twe
 Rows = Sequence[Mapping[str, Any]]
 
 
+NAMES = {ZERO: "predicting 0"}
+GENERAL = {
+    "degrees_135": "M135, trained on degrees 1, 3, 5", "degrees_135_attn_only": "M135AL, attention only",
+    "degrees_123_curriculum": "trained on degrees 1, 2, 3 in turn",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Line:
     """One predictor's errors by sigma, and the paper's where it prints them."""
@@ -53,15 +60,14 @@ class Line:
 def table1(results: Mapping[str, Result], comparison: Table | None) -> dict[str, Figure]:
     """With and without LayerNorm: means over seeds, single seeds thin; and the ratio of the two."""
     rows = _rows(results, "errors")
-    seeds = {name for name in _names(rows) if name.startswith("affine")}
-    lines = [
-        Line(name, _of(rows, name), INK if name == ZERO else SKY if "no_ln" in name else YELLOW, {}, "dot", 1.0)
-        for name in (*sorted(seeds), ZERO)
-    ]
     groups = (("with LN", ORANGE), ("without LN", BLUE))
-    lines += [Line(name, _of(rows, name), c, _paper(comparison, quantity=name)) for name, c in groups]
+    lines = [Line(name, _of(rows, name), c, _paper(comparison, quantity=name)) for name, c in groups]
+    for name in sorted(name for name in _names(rows) if name.startswith("affine")):
+        group, colour = groups["no_ln" in name]
+        lines.append(Line(f"{group}, single seeds", _of(rows, name), colour, {}, "dot", 1.0))
+    lines.append(Line(ZERO, _of(rows, ZERO), INK, {}, "dot", 1.2))
     panels = [("", lines)]
-    below = "Thick: means over seeds; thin: single seeds. Bands: 95 % over functions. Crosses: the paper's numbers."
+    below = "Thick: means over seeds. Bands: 95 % over functions. Crosses: the paper's numbers."
     figures = {"errors": sigma_panels(panels, "Squared error with and without LayerNorm", below, "mean squared error")}
     if comparison is not None and "without / with" in comparison["quantity"]:
         figures["ratio"] = _ratio(comparison)
@@ -89,7 +95,7 @@ def by_degree(results: Mapping[str, Result], comparison: Table | None) -> dict[s
 
 def rates_by_degree(results: Mapping[str, Result], comparison: Table | None) -> dict[str, Figure]:
     """A panel a degree, error rate."""
-    figure = _degrees(results, comparison, "error_rate", "error rate", "Error rate by degree: generalisation to unseen")
+    figure = _degrees(results, comparison, "error_rate", "error rate", "Error rate by degree")
     return {"rates": figure} if figure else {}
 
 
@@ -112,7 +118,7 @@ def _degrees(
                 comparison, degree=degree, model=labels.get(name, f"M{degree}" if own else name)
             )  # fmt: skip
             colour = INK if name == ZERO else BLUE if own else colours[name]
-            shown = "that degree only" if own else name
+            shown = "trained on that degree only" if own else GENERAL.get(name, name)
             look = ("dot", 1.2) if name == ZERO else ("solid", 2.0)
             lines.append(Line(shown, _of(here, name), colour, paper, *look, column))
         panels.append((f"degree {degree}", lines))
@@ -142,9 +148,9 @@ def rates(results: Mapping[str, Result], comparison: Table | None) -> dict[str, 
     for i, name in enumerate(_names(rows)):
         mine = _of(rows, name)
         paper = _paper(comparison, model=f"M{mine[0]['degree']}") if comparison is not None else {}
-        lines.append(Line(name, mine, COLOURS[i % len(COLOURS)], paper, column="error_rate"))
+        lines.append(Line(f"degree {mine[0]['degree']}", mine, COLOURS[i % len(COLOURS)], paper, column="error_rate"))
     below = "0 is as good as least squares, 1 as bad as predicting 0. Bands: 95 % over functions." + (
-        " Crosses: the paper's numbers." if comparison is not None else ""
+        " Crosses: the paper's numbers." if comparison is not None and "paper" in comparison.columns else ""
     )
     figure = sigma_panels([("", lines)], "Error rate as functions leave the training range", below, "error rate")
     return {"rates": figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})}
@@ -216,7 +222,8 @@ def _draw(figure: Figure, line: Line, x: str, y: str, legend: bool) -> None:
         ))  # fmt: skip
     text = [f"{number(v)} [{number(a)}, {number(b)}]" for v, a, b in zip(value, low, high, strict=True)]
     figure.add_trace(go.Scatter(
-        x=sigma, y=value, text=text, mode="lines+markers" if line.width > 1.5 else "lines", name=plain(line.name),
+        x=sigma, y=value, text=text, mode="lines+markers" if line.width > 1.5 else "lines", 
+        name=plain(NAMES.get(line.name, line.name)),
         legendgroup=line.name, showlegend=legend, line={"color": line.colour, "width": line.width, "dash": line.dash},
         marker={"size": 5}, hovertemplate="sigma %{x}: %{text}<extra>" + plain(line.name) + "</extra>",
         xaxis=x, yaxis=y,
@@ -244,5 +251,5 @@ def _of(rows: Rows, name: str) -> list:
 
 
 def _paper(comparison: Table | None, **key: object) -> dict[float, float]:
-    rows = comparison.rows() if comparison is not None else []
+    rows = comparison.rows() if comparison is not None and "paper" in comparison.columns else []
     return {row["sigma"]: row["paper"] for row in rows if all(row[k] == value for k, value in key.items())}

@@ -131,6 +131,7 @@ def appendix_g(results: Mapping[str, Result], comparison: Table | None) -> dict[
     if not isinstance(gaps, Curve):
         return {}
     sums, looks = list(gaps.axes["sum"]), {"exact limit": (BLUE, "solid"), "paper": (ORANGE, "dash")}
+    names = {"exact limit": "the exact limit", "paper": "the paper's"}
     shown = np.maximum(np.asarray(gaps.values), ROUNDING)
     axis = log_axis("", ROUNDING / 3, float(np.nanmax(shown)) * 3)
     figure, domains = go.Figure(), _domains(len(sums))
@@ -138,7 +139,7 @@ def appendix_g(results: Mapping[str, Result], comparison: Table | None) -> dict[
         axes = _axes(i)
         for formula, (colour, dash) in looks.items():
             values = np.maximum(gaps.at(sum=name, formula=formula), ROUNDING)
-            _line(figure, f"from the {formula}", gaps.x, values, axes, colour, i == 0, dash, 2.2)
+            _line(figure, f"distance from {names[formula]}", gaps.x, values, axes, colour, i == 0, dash, 2.2)
             if formula != "paper" and name.startswith("S1"):
                 figure.data[-1].line.width = 5  # the paper's line lies on it
         panel_title(figure, plain(name), domains[i])

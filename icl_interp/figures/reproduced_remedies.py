@@ -72,6 +72,9 @@ def _dispersion(curve: Curve) -> Figure:
         x=curve.x, y=guide, mode="lines", name="1 / n", line={"color": GREY, "dash": "dot", "width": 1},
         hoverinfo="skip",
     ))  # fmt: skip
-    figure.update_xaxes(title="keys n", type="log")
-    figure.update_yaxes(title="largest share of a head's weight", type="log")
+    values = curve.at(statistic="largest share")
+    figure.update_xaxes(**log_axis("keys n", curve.x.min() / 1.1, curve.x.max() * 1.1))
+    figure.update_yaxes(
+        **log_axis("largest share of a head's weight", min(values.min(), guide.min()), values.max() * 1.2)
+    )
     return finish(figure, "Does attention disperse as the context grows?", plain(curve.note), 380)

@@ -8,9 +8,11 @@ from icl_interp import page as report_page
 from icl_interp.figures import files
 from icl_interp.figures.style import VERDICTS, Figure
 from icl_interp.figures.text import number
-from icl_interp.results import Table
+from icl_interp.reproduction import layout
+from icl_interp.results import Table, from_dict
 
 MARKS = {"As in the paper": "supported", "Not as in the paper": "contradicted", "Undecided": "inconclusive"}
+COVERED = {"measured": "made", "kept from before": "kept from earlier calls"}
 Record = Mapping[str, Any]
 
 
@@ -20,9 +22,9 @@ def page(record: Record, figures: Mapping[str, Figure], comparison: Table | None
         _header(record),
         f"<main><h2>What came out</h2>{says(record['says'])}",
         *(f'<div class="plot">{files.to_div(figure, f"figure-{name}")}</div>' for name, figure in figures.items()),
-        f"<h2>The paper's numbers and ours</h2>{table(comparison)}" if comparison is not None else "",
+        f"<h2>{_heading(comparison)}</h2>{table(comparison)}" if comparison is not None else "",
         f"<h2>Models</h2>{_models(record)}",
-        f'<h2>Provenance</h2><p class="small">{_text(_origin(record))}</p></main>',
+        f'<h2>Provenance</h2><p class="small">{_text(_origin(record).replace("`", ""))}</p></main>',
     ]  # fmt: skip
     script = f"<script>{files.plotly_js()}</script>" if figures else ""
     return _whole(record["id"], script, "\n".join(parts))
@@ -35,10 +37,11 @@ def says(lines: Iterable[str]) -> str:
 
 def table(shown: Table) -> str:
     """A table with numbers rounded for reading."""
-    head = "".join(f"<th>{_text(name)}</th>" for name in shown.columns)
+    words = layout.readable(shown)
+    head = "".join(f"<th>{_text(name)}</th>" for name in words.columns)
     body = "".join(
-        "<tr>" + "".join(f'<td class="number">{_cell(value)}</td>' for value in row.values()) + "</tr>"
-        for row in shown.rows()
+        "<tr>" + "".join(f'<td class="number">{_text(value)}</td>' for value in row.values()) + "</tr>"
+        for row in words.rows()
     )
     note = f'<p class="quiet small">{_text(shown.note)}</p>' if shown.note else ""
     return f'{note}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
@@ -48,7 +51,7 @@ def index(records: Sequence[Record]) -> str:
     """The page that leads to all experiments of a folder."""
     rows = "".join(
         f'<tr><td><a href="{_text(r["id"])}/figure.html">{_text(r["id"])}</a></td><td>{_text(r["title"])}'
-        f"{says(r['says'])}</td><td>{_text(r['scale']['name'])}</td><td>{r['provenance']['seconds']} s</td></tr>"
+        f"{says(r['says'])}</td><td>{_text(r['scale']['name'])}</td><td>{r['provenance']['seconds']:.0f}&nbsp;s</td></tr>"
         for r in records
     )
     head = "<tr><th>experiment</th><th>what came out</th><th>scale</th><th>time</th></tr>"
@@ -64,17 +67,27 @@ def index_markdown(records: Sequence[Record]) -> str:
         missing = f" Missing: {', '.join(r['missing'])}." if r["missing"] else ""
         parts.append(
             f"## {r['id']}: {r['title']}\n\n{r['source']}. {_origin(r)}\n\n"
-            f"Ours: {r['scale']['words']}.{missing}\n\n{says}"
+            f"Ours: {r['scale']['words']}. The paper's: {r['scale']['published']}.{missing}\n\n{says}{_numbers(r)}"
         )
     return "\n".join(parts)
+
+
+def _numbers(record: Record) -> str:
+    """The comparison in Markdown, without intervals: results.json has them."""
+    stored = from_dict(record["comparison"]) if record["comparison"] else None
+    return f"\n{stored.note}:\n\n{layout.markdown(stored, intervals=False)}\n" if isinstance(stored, Table) else ""
+
+
+def _heading(comparison: Table) -> str:
+    return "The paper's numbers and ours" if "paper" in comparison.columns else "Our numbers; the paper prints none"
 
 
 def _origin(record: Record) -> str:
     """Command, time and what it covers."""
     p = record["provenance"]
-    kept = f", {p['kept from before']} kept from earlier calls" if p["kept from before"] else ""
-    time = f"{p['seconds']} s for {p['measured']} measurements{kept}"
-    return f"{p['command']}: {time}; seed {p['seed']}, {p['written']} UTC."
+    what = [f"{p[key]} {words}" for key, words in COVERED.items() if p[key]]
+    covers = f" ({', '.join(what)})" if what else ""
+    return f"`{p['command']}`: {p['seconds']} s of measuring{covers}; seed {p['seed']}, {p['written']} UTC."
 
 
 def _header(record: Record) -> str:
@@ -89,13 +102,18 @@ def _header(record: Record) -> str:
 
 def _models(record: Record) -> str:
     rows = "".join(
-        f"<tr><td>{_text(name)}</td><td>{facts['steps']}</td><td>{_error(facts)}</td><td>{_text(facts['run_id'])}</td></tr>"
+        f"<tr><td>{_text(name)}</td><td>{facts['steps']}</td><td>{_trained(facts)}</td><td>{_error(facts)}</td><td>{_text(facts['run_id'])}</td></tr>"
         for name, facts in record["models"].items()
     )
     if not rows:
         return "<p>None is needed.</p>"
-    head = "<tr><th>model</th><th>steps</th><th>in-distribution error</th><th>run id</th></tr>"
+    head = "<tr><th>model</th><th>steps</th><th>trained in</th><th>in-distribution error</th><th>run id</th></tr>"
     return f"<table>{head}{rows}</table>"
+
+
+def _trained(facts: Mapping[str, Any]) -> str:
+    seconds = facts.get("training_seconds")
+    return f"{seconds / 60:.1f} min" if seconds else "–"
 
 
 def _error(facts: Mapping[str, Any]) -> str:
@@ -109,14 +127,6 @@ def _marked(line: str) -> str:
         return _text(line)
     look = VERDICTS[MARKS[start]]
     return f'<b style="color:{look.ink}">{look.sign} {_text(start)}</b>: {_text(rest)}'
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return "–" if value != value else number(value)
-    return _text(value)
 
 
 def _whole(title: str, script: str, body: str) -> str:

@@ -14,6 +14,7 @@ from icl_interp.experiments.bench import Bench
 from icl_interp.figures import files, reproductions
 from icl_interp.figures.style import Figure
 from icl_interp.provenance import environment, read_json, run_id, write_atomically, write_json
+from icl_interp.reproduction.layout import markdown
 from icl_interp.reproduction.page import index, index_markdown, page
 from icl_interp.results import Result, Table, from_dict
 
@@ -83,13 +84,13 @@ def reproduce(
     size, out = scales.named(scale), Path(out)
     shelf, done = obtain.Shelf(Path(folder) for folder in models), []
     for experiment in chosen:
-        started = time.perf_counter()
         wanted = experiment.models_at(scale)
         found = obtain.obtain(wanted, scale, out / "models", shelf, train=train, progress=progress, device=device)
         missing = [model.name for model in wanted if model.name not in found]
         bench = Bench(
             found, size, missing=missing, seed=seed, cache=out / "measurements", progress=progress, title=experiment.id
         )
+        started = time.perf_counter()
         with bench:
             results = experiment.run(bench)
         seconds = time.perf_counter() - started
@@ -115,13 +116,13 @@ def save(result: Reproduction, out: Path, formats: Sequence[str] = ()) -> str | 
 
 
 def _record(experiment: Experiment, bench: Bench, results: Mapping[str, Result], seconds: float) -> dict[str, Any]:
-    comparison = experiment.compare(results)
+    comparison, scale = experiment.compare(results), bench.scale.name
     return {
         "schema": kept.SCHEMA,
         "id": experiment.id,
         "title": experiment.title,
         "source": experiment.source,
-        "scale": {"name": bench.scale.name, "words": experiment.words(bench.scale.name), "published": experiment.published},
+        "scale": {"name": scale, "words": experiment.words(scale), "published": experiment.published},
         "models": {name: _model(checkpoint) for name, checkpoint in bench.models.items()},
         "missing": list(bench.missing),
         "says": list(_hedged(experiment, results, bench.scale.name)),
@@ -156,13 +157,10 @@ def _model(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _markdown(result: Reproduction, comparison: Table) -> str:
     record = result.record
-    rows = [list(comparison.columns), ["---"] * len(comparison.columns)]
-    rows += [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in comparison.rows()]
     says = "\n".join(f"* {line}" for line in record["says"])
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return (
         f"# {record['id']}: {record['title']}\n\n{record['source']}\n\nOurs: {record['scale']['words']}.  \n"
-        f"The source's: {record['scale']['published']}.\n\n{says}\n\n{comparison.note}\n\n{table}\n"
+        f"The source's: {record['scale']['published']}.\n\n{says}\n\n{comparison.note}\n\n{markdown(comparison)}\n"
     )
 
 
