@@ -77,8 +77,8 @@ class Lab:
         )
         self.counterpart_model, self.companions = counterpart, dict(companions or {})
         self._results: dict[str, Result] = {}
-        self._contexts: dict[int | None, Any] = {}
-        self._key: int | None = None
+        self._contexts: dict[tuple[str, int] | None, Any] = {}
+        self._key: tuple[str, int] | None = None
 
     def measure(self, measurement: Measurement) -> Result:
         """The result of a measurement, taken once."""
@@ -222,11 +222,12 @@ class Lab:
         causal = self.model.cfg.attention_dir == "causal"
         run = self._after_context if causal else self._whole_prompts
         parts = []
+        # Only the lab's own contexts, read without interventions, come again and again.
+        own = None if context else next((n for n in ("prompts", "few") if prompts is self.__dict__.get(n)), None)
         with torch.no_grad():
             for rows in _chunks(len(prompts)):
                 hooks = [(name, _reader(watch, name, rows)) for name in names] if watch else []
-                # Only the lab's own contexts, read without interventions, come again and again.
-                self._key = rows.start if prompts is self.prompts and not context else None
+                self._key = (own, rows.start) if own else None
                 parts.append(run(prompts[rows], queries[rows], context, query, hooks))
         return torch.cat(parts)
 

@@ -186,10 +186,12 @@ def check_memory(lab_class: type[Lab]):
     other = TASK.sample(3, generator(5, "test/other prompts"), n_contexts=3, dtype=torch.float64)
     cases = {"plain": {}, "uniform": {"context": [SwapPattern("uniform")]}}
     cases["other prompts"] = {"prompts": other}
+    cases["few"] = {"prompts": "few"}
     for first in cases:
         lab = bench(lab_class=lab_class)
         for case in (first, *cases, first):
-            assert same(lab.sweep(XS, **cases[case]), whole(lab, **cases[case])), (first, case)
+            arguments = {**cases[case], **({"prompts": lab.few} if case == "few" else {})}
+            assert same(lab.sweep(XS, **arguments), whole(lab, **arguments)), (first, case)
 
 
 def test_memory_is_not_mixed_up():
@@ -198,7 +200,9 @@ def test_memory_is_not_mixed_up():
     class IgnoresInterventions(Lab):
         def _remember(self, prompts, context):
             starts = torch.arange(len(self.prompts))[:: lab_module.CHUNK].tolist()
-            self._key = next((s for s in starts if torch.equal(self.prompts.xs[s], prompts.xs[0])), None)
+            rows = {s: self.prompts.xs[s : s + lab_module.CHUNK] for s in starts}
+            start = next((s for s, xs in rows.items() if torch.equal(xs, prompts.xs)), None)
+            self._key = None if start is None else ("prompts", start)
             return super()._remember(prompts, context)
 
     class IgnoresPrompts(Lab):
@@ -208,16 +212,22 @@ def test_memory_is_not_mixed_up():
 
         def _remember(self, prompts, context):
             if self._key is None and not context:
-                self._key = 0 if len(prompts) == lab_module.CHUNK else None
+                self._key = ("prompts", 0) if len(prompts) == lab_module.CHUNK else None
             return super()._remember(prompts, context)
 
     class OneKeyForAllChunks(Lab):
         def _remember(self, prompts, context):
             if self._key is not None and len(prompts) == lab_module.CHUNK:
-                self._key = 0
+                self._key = ("prompts", 0)
             return super()._remember(prompts, context)
 
-    for mutant in (IgnoresInterventions, IgnoresPrompts, OneKeyForAllChunks):
+    class OneKeyForBothSamples(Lab):
+        def _remember(self, prompts, context):
+            if self._key == ("few", 0):
+                self._key = ("prompts", 0)
+            return super()._remember(prompts, context)
+
+    for mutant in (IgnoresInterventions, IgnoresPrompts, OneKeyForAllChunks, OneKeyForBothSamples):
         must_fail(check_memory, mutant)
 
 
@@ -233,6 +243,15 @@ def test_memory_is_used_and_bounded(monkeypatch):
     assert reads(bench()) == 3  # chunks of 4, 4 and 1 prompts, once each
     monkeypatch.setattr(lab_module, "REMEMBERED", 1000)
     assert reads(bench()) == 12
+
+
+def test_few_is_remembered_too(monkeypatch):
+    lab, calls = bench(), []
+    remember = lab.model.remember
+    monkeypatch.setattr(lab.model, "remember", lambda tokens: calls.append(len(tokens)) or remember(tokens))
+    for _ in range(3):
+        lab.sweep(XS, prompts=lab.few)
+    assert sum(calls) == len(lab.few)
 
 
 # ---- the sample -----------------------------------------------------------------------------------------------------
@@ -345,7 +364,8 @@ def check_length(lab_class: type[Lab], *claims: str):
         with torch.no_grad():
             model.pos_embed.W_pos[13:] = poison
         lab = lab_class(model, TASK, Interleaved(), **SIZES)
-        wanted = {m.name: m for claim in select(claims or None) for m in claim.measurements}
+        known = lab_module.facts(model, TASK, "interleaved", {"r2": 1.0}) | {"companions": {}}
+        wanted = {m.name: m for c in select(claims or None) if not c.excluded(known) for m in c.measurements}
         results[poison] = {name: lab.measure(m) for name, m in wanted.items()}
     clean, poisoned = results.values()
     for name, result in clean.items():
