@@ -1,0 +1,251 @@
+"""What a model loses without its attention, its MLPs or one of its blocks: their outputs made their mean.
+
+A sublayer's output at its mean (over prompts, position by position) keeps what it writes whatever the prompt, and tells
+nothing about the prompt any more. With all heads at their mean no token learns of another: what is left is a function
+of the query alone, whatever the weights are.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.verdicts import measurement
+from icl_interp.errors import InputError
+from icl_interp.interventions import At, Hook, Intervention, intervene
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import generator
+from icl_interp.results import Matrix
+
+PARTNERS = ("MLP only", "attention only", "with MLP")  # companions that lack a part this model has, or the reverse
+ALL, QUERY = "all", "query"
+BLIND, NOTHING = "without context", "zero"
+CHUNK = 128  # prompts at once
+
+
+@dataclass(frozen=True)
+class MeanOutputs(Intervention):
+    """Replace what sublayers write to the stream by its mean over reference prompts, at each position.
+
+    For attention this is `AblateHeads` of all heads of a layer, since what a layer writes is linear in them.
+
+    Attributes:
+        means: by hook, `(token, d_model)`.
+    """
+
+    means: Mapping[str, Float[Tensor, "token d_model"]]
+
+    @classmethod
+    def measure(cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], names: Sequence[str]) -> Self:
+        """Means over these prompts, of the sublayers whose hooks are named."""
+        with torch.no_grad():
+            _, cache = model.run_with_cache(tokens, names_filter=names)
+        return cls({name: cache[name].mean(0) for name in names})
+
+    def only(self, *names: str) -> Self:
+        """Some of the sublayers measured."""
+        return replace(self, means={name: self.means[name] for name in names})
+
+    def at_query(self) -> Self:
+        """The last position's means only."""
+        return replace(self, means={name: mean[-1:] for name, mean in self.means.items()})
+
+    def hooks(self, model: HookedTransformer) -> list[Hook]:
+        """One a sublayer."""
+
+        def put(mean: Tensor) -> Callable[..., Tensor]:
+            def edit(t: Tensor, hook: object) -> Tensor:
+                if len(mean) != 1 and t.shape[1] > len(mean):
+                    raise InputError(
+                        f"the means cover {len(mean)} positions, but there are {t.shape[1]} tokens: measure on longer "
+                        "prompts"
+                    )
+                return mean[: t.shape[1]].to(t).expand_as(t)
+
+            return edit
+
+        return [(name, put(mean)) for name, mean in self.means.items()]
+
+
+def sublayers(model: HookedTransformer, kind: str | None = None, layer: int | None = None) -> list[str]:
+    """Hooks of what sublayers write: of all, of one kind ("attn" or "mlp") or of one block.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8))
+    >>> sublayers(model, "attn")
+    ['blocks.0.hook_attn_out', 'blocks.1.hook_attn_out']
+    """
+    cfg = model.cfg
+    there = {"attn": not cfg.mlp_only, "mlp": not cfg.attn_only}
+    return [
+        f"blocks.{i}.hook_{name}_out"
+        for i in range(cfg.n_layers) if layer in (None, i)
+        for name, exists in there.items() if exists and kind in (None, name)
+    ]  # fmt: skip
+
+
+# ---- prompts and errors ---------------------------------------------------------------------------------------------
+
+
+def chunks(n: int, size: int = CHUNK) -> Iterator[slice]:
+    """Rows of a batch, so many at once."""
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
+
+
+def sample(lab: Lab) -> Prompts:
+    """Fresh prompts, each of a function of its own: two for each of the lab's functions, which intervals resample.
+
+    Errors without a context differ by function far more than by context, so another function tells more than another
+    context; and means measured on the lab's own prompts have not seen these.
+    """
+    return lab.task.sample(2 * lab.n_functions, generator(lab.seed, "layers/ablation"), dtype=torch.float64)
+
+
+def means(lab: Lab, kind: str | None = None) -> MeanOutputs:
+    """Sublayers' means on in-distribution prompts, of all or of one kind; in the model's own float32."""
+    return MeanOutputs.measure(lab.single, lab.tokens(lab.few).float(), sublayers(lab.model, kind))
+
+
+def first_scored(lab: Lab) -> int:
+    """The first point at which the model predicts and the function is determined."""
+    points = lab.encoding.read_at(lab.task.n_points, lab.model.cfg.attention_dir)[1]
+    return max(points.start, lab.task.n_determining)
+
+
+def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[np.ndarray]]:
+    """Squared error of each group of `sample` for each arm: over scored points, and at the last query.
+
+    Args:
+        lab: the model.
+        arms: what is made its mean, at every position for the first and at the query's own token for the second.
+    """
+    prompts, first = sample(lab), first_scored(lab)
+    read, points = lab.encoding.read_at(prompts.n_points, lab.model.cfg.attention_dir)
+    found: dict[str, list[Tensor]] = {name: [] for name in arms}
+    for rows in chunks(len(prompts)):
+        tokens, ys = lab.tokens(prompts[rows]).float(), prompts.ys[rows]
+        query = _queries(lab, tokens)
+        for name, edit in arms.items():
+            with torch.no_grad(), intervene(lab.single, *([edit] if edit else [])):
+                out = lab.single(tokens, read)[..., 0].double().cpu()
+            last = query(edit) if edit else out[:, -1]
+            missed = (out[:, first - points.start :] - ys[:, first:]).square().mean(1)
+            found[name].append(torch.stack([missed, (last - ys[:, -1]).square()], 1))
+    return {name: list(lab.by_function(torch.cat(parts)).T) for name, parts in found.items()}
+
+
+def _queries(lab: Lab, tokens: Float[Tensor, "batch token d_in"]) -> Callable[[MeanOutputs], Tensor]:
+    """Predictions for the last query with an ablation at its own token only; a causal context is read once for all."""
+    model, last = lab.single, tokens.shape[1] - 1
+    causal = model.cfg.attention_dir == "causal"
+    with torch.no_grad():
+        memory = model.remember(tokens[:, :-1]) if causal else None
+
+    def predict(mean: MeanOutputs) -> Tensor:
+        edit = mean.at_query() if memory is not None else At((last,), mean)
+        with torch.no_grad(), intervene(model, edit):
+            out = model(tokens, range(last, last + 1)) if memory is None else model.after(memory, tokens[:, -1:], last)
+        return out[:, 0, 0].double().cpu()
+
+    return predict
+
+
+def without_context(lab: Lab, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    """The mean over the lab's functions at the same input: an estimate of the best guess that reads the query alone."""
+    rows = [lab.few.function.tolist().index(i) for i in range(lab.n_functions)]
+    values = [lab.task.value(lab.few.parameters[row].expand(len(prompts), -1), prompts.xs) for row in rows]
+    return torch.stack(values).mean(0)
+
+
+def _matrix(lab: Lab, rows: Mapping[str, Sequence[np.ndarray]]) -> Matrix:
+    axes = {"arm": tuple(rows), "points": (ALL, QUERY), "group": tuple(range(lab.n_functions))}
+    note = f"{2 * lab.n_functions} functions, one context each, two a group; means from others; float32"
+    return Matrix(list(rows.values()), axes, note=note)
+
+
+# ---- measurements ---------------------------------------------------------------------------------------------------
+
+
+@measurement("layers/without attention")
+def without_attention(lab: Lab) -> Matrix:
+    """Squared error intact, with all attention outputs at their mean, and of those beside it; by group of functions.
+
+    Beside it: companions that are MLP only, attention only or with MLP; the best guess without a context; zero. Points
+    "all": the edit is made at every position and all scored points count. "query": made at the last query's own token
+    only, and scored there.
+    """
+    arms: dict[str, MeanOutputs | None] = {"intact": None}
+    if not lab.model.cfg.mlp_only:
+        arms["no attention"] = means(lab, "attn")
+    rows = squares(lab, arms)
+    prompts, first = sample(lab), first_scored(lab)
+    others = {r: lab.companions[r].predict(prompts).double().cpu() for r in PARTNERS if r in lab.companions}
+    for name, out in {
+        **others, BLIND: without_context(lab, prompts), NOTHING: torch.zeros_like(prompts.ys)
+    }.items():  # fmt: skip
+        missed = (out - prompts.ys).square()
+        rows[name] = [lab.by_function(missed[:, first:].mean(1)), lab.by_function(missed[:, -1])]
+    return _matrix(lab, rows)
+
+
+@measurement("layers/ablated")
+def ablated(lab: Lab) -> Matrix:
+    """Squared error with all MLPs, or one block (attention and MLP), at their mean; and a sham; by group of functions.
+
+    The sham leaves everything and shows the pairs of the context in another order: attention at the query says
+    something else, as much as `layers/edit size` tells, and should say it about the same function. Points as in
+    `layers/without attention`; for the sham only the query is the same.
+    """
+    cfg, mean = lab.model.cfg, means(lab)
+    arms: dict[str, MeanOutputs | None] = {}
+    if not (cfg.attn_only or cfg.mlp_only):
+        arms["no MLP"] = mean.only(*sublayers(lab.model, "mlp"))
+    for i in range(cfg.n_layers):
+        arms[f"block {i}"] = mean.only(*sublayers(lab.model, layer=i))
+    rows = squares(lab, arms)
+    prompts = reordered(lab)
+    parts = []
+    for part in chunks(len(prompts)):
+        tokens = lab.tokens(prompts[part]).float()
+        with torch.no_grad():
+            parts.append(lab.single(tokens, range(tokens.shape[1] - 1, tokens.shape[1]))[:, 0, 0].double().cpu())
+    missed = (torch.cat(parts) - prompts.ys[:, -1]).square()
+    rows["reordered"] = [np.full(lab.n_functions, np.nan), lab.by_function(missed)]
+    return _matrix(lab, rows)
+
+
+def reordered(lab: Lab) -> Prompts:
+    """`sample` with the pairs of each context in another order, the query last as before."""
+    prompts = sample(lab)
+    noise = torch.rand(len(prompts), prompts.n_points - 1, generator=generator(lab.seed, "layers/order"))
+    order = torch.cat([noise.argsort(-1), torch.full((len(prompts), 1), prompts.n_points - 1)], 1)
+    rows = torch.arange(len(prompts))[:, None]
+    return replace(prompts, xs=prompts.xs[rows, order], ys=prompts.ys[rows, order])
+
+
+@measurement("layers/edit size")
+def edit_size(lab: Lab) -> Matrix:
+    """How much the last query's attention outputs change when they are made their mean, and when pairs are reordered.
+
+    Squared change, summed over layers, over the squared size; a mean over prompts.
+    """
+    names, axes = sublayers(lab.model, "attn"), {"edit": ("mean", "reordered")}
+    if not names:
+        return Matrix([np.nan, np.nan], axes)
+    said = []
+    for prompts in (sample(lab)[: lab.n_functions], reordered(lab)[: lab.n_functions]):
+        with torch.no_grad():
+            _, cache = lab.single.run_with_cache(lab.tokens(prompts).float(), names_filter=names)
+        said.append(torch.stack([cache[name][:, -1].double().cpu() for name in names]))
+    size = said[0].square().sum((0, 2)).mean()
+    changes = [
+        (other - said[0]).square().sum((0, 2)).mean() / size for other in (said[0].mean(1, keepdim=True), said[1])
+    ]
+    return Matrix([float(c) for c in changes], axes)

@@ -1,0 +1,240 @@
+"""Ablations against brute force: what they replace, what errors they leave, and that the model is as it was after."""
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+from small_models import MODELS, OTHERS, encoding_of, make, tokens_for
+from tiny_runs import STACKED, checkpoint
+from torch.testing import assert_close
+
+from icl_interp.analyses import ablation
+from icl_interp.analyses.ablation import ALL, BLIND, NOTHING, QUERY, MeanOutputs, sublayers
+from icl_interp.analyses.lab import Lab
+from icl_interp.errors import InputError
+from icl_interp.interventions import AblateHeads, At, intervene
+from icl_interp.models.transformer import HookedTransformer
+
+WITH_ATTENTION = [name for name in MODELS if name != "mlp only"]
+
+
+def run(seed=5, **changes):
+    """An untrained model of two layers, on affine functions."""
+    sizes = {"n_layers": 2, "init_std": 0.5}
+    model = {**sizes, **changes.pop("model", {})}
+    found = checkpoint(task={"degrees": [1]}, model=model, **changes)
+    found.model = HookedTransformer(found.model.cfg, seed=seed).eval()
+    return found
+
+
+def bench_of(found, **companions) -> Lab:
+    settings = {"n_functions": 4, "n_contexts": 3, "companions": companions}
+    return Lab(found.model, found.task, found.encoding, **settings)
+
+
+@functools.cache
+def bench(kind="causal") -> Lab:
+    """A model with companions that lack a part."""
+    if kind == "bidirectional":
+        return bench_of(run(encoding="stacked", model=STACKED["model"]))
+    return bench_of(
+        run(), **{"MLP only": run(6, model={"mlp_only": True}), "attention only": run(7, model={"attn_only": True})}
+    )
+
+
+# ---- the intervention -----------------------------------------------------------------------------------------------
+
+
+def check_all_heads(name, kind="attn"):
+    """What a layer writes is linear in its heads' outputs: at their mean it is at its own."""
+    model = make(name)
+    tokens, heads = tokens_for(model), [(i, h) for i in range(2) for h in range(model.cfg.n_heads)]
+    reference = tokens_for(model, OTHERS)
+    with intervene(model, AblateHeads.measure(model, reference, *heads)):
+        expected = model(tokens)
+    with intervene(model, MeanOutputs.measure(model, reference, sublayers(model, kind))):
+        assert_close(model(tokens), expected, rtol=1e-9, atol=1e-9)
+    assert not torch.allclose(model(tokens), expected)
+
+
+@pytest.mark.parametrize("name", WITH_ATTENTION)
+def test_it_is_the_ablation_of_all_heads(name):
+    check_all_heads(name)
+    if not MODELS[name].get("attn_only"):
+        must_fail(check_all_heads, name, "mlp")
+
+
+def check_query_alone(name, layer=None):
+    """With attention at its mean everywhere, what is said at a token depends on that token alone."""
+    model = make(name)
+    tokens = tokens_for(model)
+    other = torch.cat([tokens.flip(0)[:, :-1], tokens[:, -1:]], 1)
+    names = sublayers(model, "attn", layer)
+    with intervene(model, MeanOutputs.measure(model, tokens_for(model, OTHERS), names)):
+        assert_close(model(tokens)[:, -1], model(other)[:, -1], rtol=0, atol=1e-12)
+    assert not torch.allclose(model(tokens)[:, -1], model(other)[:, -1])
+
+
+@pytest.mark.parametrize("name", WITH_ATTENTION)
+def test_without_attention_a_prediction_reads_the_query_alone(name):
+    check_query_alone(name)
+    must_fail(check_query_alone, name, layer=0)
+
+
+def test_sublayers_are_those_that_exist():
+    assert sublayers(make()) == [f"blocks.{i}.hook_{s}_out" for i in range(2) for s in ("attn", "mlp")]
+    assert sublayers(make(), layer=1) == ["blocks.1.hook_attn_out", "blocks.1.hook_mlp_out"]
+    assert sublayers(make("mlp only"), "attn") == []
+    assert sublayers(make("attention only"), layer=0) == ["blocks.0.hook_attn_out"]
+
+
+def test_the_model_is_as_it_was():
+    model = make()
+    tokens, weights = tokens_for(model), {k: v.clone() for k, v in model.state_dict().items()}
+    before = model(tokens)
+    edit = MeanOutputs.measure(model, tokens, sublayers(model))
+    with pytest.raises(InputError, match="measure on longer"), intervene(model, edit):
+        model(torch.cat([tokens, tokens], 1)[:, :16])
+    assert torch.equal(model(tokens), before)
+    assert all(torch.equal(weights[k], v) for k, v in model.state_dict().items())
+    assert not any(point.fwd_hooks for point in model.hook_dict.values())
+    assert not any(point._forward_hooks for point in model.hook_dict.values())
+
+
+def test_measuring_leaves_the_lab_as_it_was():
+    lab = bench_of(run())
+    before = lab.single(lab.tokens(lab.few).float()).clone()
+    for m in (ablation.without_attention, ablation.ablated, ablation.edit_size):
+        lab.measure(m)
+    assert torch.equal(lab.single(lab.tokens(lab.few).float()), before)
+    assert not any(point._forward_hooks for point in lab.single.hook_dict.values())
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
+
+
+def check_squares(squares, kind, layers=(0,)):
+    """Prompt by prompt, in full forward passes, with the edit at every position and at the query's alone."""
+    lab = bench(kind)
+    edit = ablation.means(lab).only(*sublayers(lab.model, layer=0))  # what other tokens say still matters
+    got = squares(lab, {"arm": edit})["arm"]
+    prompts = ablation.sample(lab)
+    assert len(prompts) == 2 * lab.n_functions
+    assert len(prompts.function.unique()) == len(prompts)
+    names = [f"blocks.{i}.hook_{s}_out" for i in layers for s in ("attn", "mlp")]
+    _, cache = lab.single.run_with_cache(lab.tokens(lab.few).float())
+    mine = MeanOutputs({name: cache[name].mean(0) for name in names})
+    rows = []
+    for i in range(len(prompts)):
+        one = prompts[i : i + 1]
+        tokens = lab.tokens(one).float()
+        last = tokens.shape[1] - 1
+        with intervene(lab.single, mine), torch.no_grad():
+            whole = lab.single(tokens)[0, :, 0].double()
+        with intervene(lab.single, At((last,), mine)), torch.no_grad():
+            query = lab.single(tokens)[0, -1, 0].double()
+        # Interleaved, x_k is token 2 k and predicts y_k; bidirectional models predict the last point only.
+        said = whole[2 * 2 :: 2] if kind == "causal" else whole[-1:]
+        truth = one.ys[0, 2:] if kind == "causal" else one.ys[0, -1:]
+        rows.append([(said - truth).square().mean().item(), (query - one.ys[0, -1]).square().item()])
+    expected = np.array(rows).reshape(lab.n_functions, 2, 2).mean(1).T
+    assert np.allclose(got, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["causal", "bidirectional"])
+def test_squared_errors_by_brute_force(kind):
+    check_squares(ablation.squares, kind)
+    must_fail(check_squares, ablation.squares, kind, layers=(0, 1))
+    must_fail(check_squares, lambda lab, arms: {"arm": ablation.squares(lab, arms)["arm"][::-1]}, kind)
+
+
+def check_rows(measure):
+    lab = bench()
+    result = measure(lab)
+    assert result.axes["arm"] == ("intact", "no attention", "MLP only", "attention only", BLIND, NOTHING)
+    prompts = ablation.sample(lab)
+    with torch.no_grad():
+        outs = {"intact": lab.single(lab.tokens(prompts).float())[:, ::2, 0].double()}
+        for role in ("MLP only", "attention only"):
+            other = lab.companions[role].model.float()
+            outs[role] = other(lab.tokens(prompts).float())[:, ::2, 0].double()
+    # All other functions at the same inputs, as a mean of lines.
+    a, b = (lab.few.parameters[::2, k].mean() for k in (0, 1))
+    outs |= {BLIND: a + b * prompts.xs[..., 0], NOTHING: 0 * prompts.ys}
+    for name, out in outs.items():
+        missed = (out - prompts.ys).square()
+        for points, values in ((ALL, missed[:, 2:].mean(1)), (QUERY, missed[:, -1])):
+            assert np.allclose(result.at(arm=name, points=points), values.view(4, 2).mean(1), rtol=1e-4), name
+
+
+def test_those_beside_the_model_are_scored_on_the_same_points():
+    check_rows(ablation.without_attention)
+    must_fail(
+        check_rows, lambda lab: replace(r := ablation.without_attention(lab), values=r.values[[1, 0, 2, 3, 4, 5]])
+    )
+    must_fail(check_rows, lambda lab: replace(r := ablation.without_attention(lab), values=r.values[:, ::-1].copy()))
+
+
+def test_arms_of_the_parts():
+    lab = bench()
+    result = lab.measure(ablation.ablated)
+    assert result.axes["arm"] == ("no MLP", "block 0", "block 1", "reordered")
+    for i in range(2):
+        mine = ablation.squares(lab, {"b": ablation.means(lab).only(*sublayers(lab.model, layer=i))})["b"]
+        assert np.allclose(result.at(arm=f"block {i}"), mine, rtol=1e-6)
+    mine = ablation.squares(lab, {"m": ablation.means(lab, "mlp")})["m"]
+    assert np.allclose(result.at(arm="no MLP"), mine, rtol=1e-6)
+    assert bench("bidirectional").measure(ablation.ablated).axes["arm"][0] == "no MLP"
+    alone = bench_of(run(model={"attn_only": True}))
+    assert alone.measure(ablation.ablated).axes["arm"] == ("block 0", "block 1", "reordered")
+
+
+def test_without_attention_a_model_that_has_none():
+    lab = bench_of(run(model={"mlp_only": True}))
+    assert lab.measure(ablation.without_attention).axes["arm"] == ("intact", BLIND, NOTHING)
+    assert np.isnan(lab.measure(ablation.edit_size).values).all()
+
+
+# ---- the sham -------------------------------------------------------------------------------------------------------
+
+
+def check_reordered(reordered):
+    """The same pairs, in another order; the query and the function stay."""
+    lab = bench()
+    before, after = ablation.sample(lab), reordered(lab)
+    assert torch.equal(before.xs[:, -1], after.xs[:, -1])
+    assert torch.equal(before.parameters, after.parameters)
+    assert_close(lab.task.value(after.parameters, after.xs), after.ys)
+    assert torch.equal(before.xs[..., 0].sort(1).values, after.xs[..., 0].sort(1).values)
+    assert not torch.equal(before.xs, after.xs)
+
+
+def test_the_sham_shows_the_same_points_in_another_order():
+    check_reordered(ablation.reordered)
+    must_fail(check_reordered, lambda lab: replace(p := ablation.reordered(lab), xs=p.xs.flip(1), ys=p.ys.flip(1)))
+    must_fail(check_reordered, lambda lab: replace(ablation.reordered(lab), xs=ablation.sample(lab).xs))
+    must_fail(check_reordered, ablation.sample)
+
+
+def test_edit_sizes_by_brute_force():
+    lab = bench()
+    said = []
+    for prompts in (ablation.sample(lab), ablation.reordered(lab)):
+        _, cache = lab.single.run_with_cache(lab.tokens(prompts[:4]).float())
+        said.append(torch.stack([cache[f"blocks.{i}.hook_attn_out"][:, -1].double() for i in range(2)], 1))
+    mean, other = said[0].mean(0), said[1]
+    size = sum(float(row.square().sum()) for row in said[0])
+    expected = [
+        sum(float((row - mean).square().sum()) for row in said[0]) / size,
+        sum(float((a - b).square().sum()) for a, b in zip(said[0], other, strict=True)) / size,
+    ]
+    assert np.allclose(lab.measure(ablation.edit_size).values, expected, rtol=1e-4)
+
+
+def test_encodings_agree_on_which_points_are_scored():
+    assert ablation.first_scored(bench()) == 2
+    assert ablation.first_scored(bench("bidirectional")) == 4
+    assert encoding_of(bench("bidirectional").model) == bench("bidirectional").encoding
