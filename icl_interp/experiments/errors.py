@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 
 from icl_interp import evaluation
-from icl_interp.experiments.bench import REFERENCES
-from icl_interp.resampling import bootstrap
 from icl_interp.results import Matrix, Result, Table
 
 SIGMAS = tuple(range(1, 11))
@@ -25,20 +23,8 @@ def pooled(matrix: Matrix, groups: Mapping[str, Sequence[str]]) -> Matrix:
 
 
 def table(matrix: Matrix, **key: Any) -> Table:
-    """Errors with intervals by predictor and sigma; `key` becomes columns of its own in front.
-
-    The error rate's interval is its own: error and references are resampled together, and what they share cancels.
-    """
-    found = evaluation.error_table(matrix)
-    rates = [
-        bootstrap(
-            lambda error, best, zero: error / np.abs(best - zero),
-            *(matrix.at(predictor=name, sigma=row["sigma"]) for name in (row["predictor"], *REFERENCES)),
-        )
-        for row in found.rows()
-    ]
-    columns = {**found.columns, "rate low": [i.low for i in rates], "rate high": [i.high for i in rates]}
-    return keyed(Table(columns, found.units, found.note), **key)
+    """Errors with intervals by predictor and sigma; `key` becomes columns of its own in front."""
+    return keyed(evaluation.error_table(matrix), **key)
 
 
 def keyed(found: Table, **key: Any) -> Table:

@@ -39,7 +39,7 @@ def compare_rates(results: Results) -> Table | None:
             paper = printed.errors("limits.table2", degree=str(degree), model=label)
             rates = {sigma: value / zero[sigma] for sigma, value in paper.items()}
             ours = [
-                {**row, "error": row["error_rate"], "low": row["rate low"], "high": row["rate high"]}
+                {**row, "error": row["error_rate"], "low": row["rate_low"], "high": row["rate_high"]}
                 for row in errors.rows_of(results, "errors", degree=degree, predictor=name)
             ]
             rows += errors.beside(rates, ours, degree=degree, model=label)
@@ -108,8 +108,8 @@ def _own_degrees(bench: Bench, models: dict[int, str], law: str) -> Table:
 def compare_figure5(results: Results) -> Table | None:
     """Our error rates; the paper's curves come without numbers."""
     rows = [
-        {"model": row["predictor"], "sigma": row["sigma"], "ours": row["error_rate"], "low": row["rate low"],
-         "high": row["rate high"]}
+        {"model": row["predictor"], "sigma": row["sigma"], "ours": row["error_rate"], "low": row["rate_low"],
+         "high": row["rate_high"]}
         for row in errors.rows_of(results, "errors") if row["predictor"] not in ("least squares", "zero")
     ]  # fmt: skip
     return errors.as_table(rows, "error rate, a model for each degree on its own degree")

@@ -53,7 +53,7 @@ class Line:
     @property
     def shown(self) -> list[tuple[float, float, float, float]]:
         """(sigma, value, low, high)."""
-        low, high = ("rate low", "rate high") if self.column == "error_rate" else ("low", "high")
+        low, high = ("rate_low", "rate_high") if self.column == "error_rate" else ("low", "high")
         return [(row["sigma"], row[self.column], row[low], row[high]) for row in self.rows]
 
 

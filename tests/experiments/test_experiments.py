@@ -116,7 +116,7 @@ def error_rows(values, **key):
     """{(predictor, sigma): error} as an error table."""
     rows = [
         {**key, "predictor": p, "sigma": s, "error": v, "low": 0.9 * v, "high": 1.1 * v, "error_rate": v / s**2,
-         "rate low": 0.9 * v / s**2, "rate high": 1.1 * v / s**2}
+         "rate_low": 0.9 * v / s**2, "rate_high": 1.1 * v / s**2}
         for (p, s), v in values.items()
     ]  # fmt: skip
     return Table({name: [row[name] for row in rows] for name in rows[0]})

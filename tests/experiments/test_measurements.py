@@ -189,7 +189,7 @@ def test_the_rate_of_zero_is_1_without_error():
     rows = errors.table(make_bench().errors(["a"], TASK, [1])).rows()
     zero = next(row for row in rows if row["predictor"] == "zero")
     assert zero["error_rate"] == pytest.approx(1)
-    assert zero["rate low"] == pytest.approx(1)
+    assert zero["rate_low"] == pytest.approx(1)
     assert zero["low"] < zero["error"] < zero["high"]
 
 

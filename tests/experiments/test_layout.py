@@ -1,0 +1,79 @@
+"""Tables for readers: nothing is lost or put in another place, and words for how far apart numbers lie."""
+
+import numpy as np
+import pytest
+from helpers import must_fail
+
+from icl_interp.experiments import base, errors, kept
+from icl_interp.reproduction import layout
+from icl_interp.results import Table, from_dict
+
+
+def by_sigma(order):
+    """Two models by three sigmas; every number tells where it belongs."""
+    rows = [
+        {"degree": 1, "model": m, "sigma": s, "paper": 100.0 * i + s, "ours": 200.0 * i + s, "low": 0.5, "high": 2.0,
+         "ours / paper": 2.0}
+        for i, m in enumerate("ab", 1) for s in (1, 2, 10)
+    ]  # fmt: skip
+    rows = [rows[i] for i in order]
+    return Table({name: [row[name] for row in rows] for name in rows[0]}, note="a note")
+
+
+def test_tables_by_sigma_are_laid_out_as_papers_do():
+    def check(table):
+        shown = layout.readable(table)
+        assert list(shown.columns) == ["degree", "model", "sigma:", "1", "2", "10"]
+        assert shown.note == "a note"
+        for i, model in enumerate("ab", 1):
+            for column in ("1", "2", "10"):
+                cells = {row["sigma:"]: row[column] for row in shown.rows() if row["model"] == model}
+                assert cells == {"paper": str(100 * i + int(column)), "ours": str(200 * i + int(column)),
+                                 "95 %": "0.5 to 2", "ours / paper": "2"}  # fmt: skip
+
+    check(by_sigma(range(6)))
+    check(by_sigma([5, 0, 3, 1, 4, 2]))
+    swapped = by_sigma(range(6))
+    must_fail(check, Table({**swapped.columns, "model": list("ababab")}, note="a note"))
+
+
+def test_what_is_missing_is_a_dash():
+    shown = layout.readable(by_sigma([0, 1, 2, 3]), intervals=False)
+    assert [row["10"] for row in shown.rows() if row["model"] == "b"] == ["–"] * 3
+    assert layout.cell(float("nan")) == "–"
+    assert (layout.cell(True), layout.cell(3), layout.cell(1e-6)) == ("yes", "3", "10⁻⁶")
+
+
+def test_other_tables_stay_row_by_row():
+    table = Table({"layer": ["a", "b|c"], "r2": [0.12345, float("nan")]})
+    assert layout.readable(table)["r2"] == ["0.123", "–"]
+    assert layout.markdown(table).splitlines()[-1] == "| b\\|c | – |"
+
+
+def test_distance_in_numbers():
+    """Ratios 1, 2 and 4 of numbers that the paper prints, in the same order and turned around."""
+
+    def said(ours):
+        rows = [{"paper": p, "ours": o} for p, o in zip([0.0, 1.0, 2.0, 3.0], [9.0, *ours], strict=True)]
+        return errors.in_numbers(errors.as_table(rows, ""))
+
+    (line,) = said([1.0, 4.0, 12.0])
+    assert line == "Ours / the paper's: median 2, from 1 to 4 over 3 numbers; rank correlation 1.000."
+    assert said([12.0, 4.0, 1.0])[0].endswith("rank correlation -1.000.")
+    assert errors.in_numbers(None) == ()
+    assert errors.in_numbers(errors.as_table([{"paper": 1.0, "ours": 1.0}], "")) == ()
+
+
+@pytest.mark.parametrize("name", [name for name in base.names() if kept.path(name).is_file()])
+def test_numbers_in_the_package_are_laid_out(name):
+    """Every number of a kept comparison is in its table; the ratio is that of the two numbers above it."""
+    stored = kept.record(name)["comparison"]
+    if stored is None:
+        return
+    table = from_dict(stored)
+    assert isinstance(table, Table)
+    assert layout.markdown(table)
+    if "ours / paper" in table.columns:
+        paper, ours, ratio = (np.array(table[key], dtype=float) for key in ("paper", "ours", "ours / paper"))
+        np.testing.assert_allclose(ratio[paper > 0], (ours / np.where(paper > 0, paper, 1))[paper > 0])
+        assert np.isnan(ratio[paper == 0]).all()
