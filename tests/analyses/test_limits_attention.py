@@ -1,0 +1,196 @@
+"""The claims about what attention does: judges on made-up errors, the gate, and models of known truth."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+from tiny_runs import checkpoint
+
+from icl_interp.analyses import verdicts
+from icl_interp.analyses.ablation import ALL, BLIND, NOTHING, QUERY
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.limits_attention import best_blind, ratio
+from icl_interp.models.constructions import gradient_step
+from icl_interp.provenance import encode, generator
+from icl_interp.results import Matrix
+
+NECESSARY, SUFFICIENT = "limits.attention_necessary", "limits.attention_sufficient"
+N = 40
+
+
+def matrix(noise=0.2, seed=0, **arms: float) -> Matrix:
+    """Errors by arm at a level, noisy by group of functions; "_" in a name is a space."""
+    g = np.random.default_rng(seed)
+    base = np.exp(noise * g.standard_normal(N))
+    own = {name.replace("_", " "): level * base * np.exp(0.05 * g.standard_normal(N)) for name, level in arms.items()}
+    values = [[row, row] for row in own.values()]
+    return Matrix(values, {"arm": tuple(own), "points": (ALL, QUERY), "group": tuple(range(N))})
+
+
+def results(twin_level=1.1, blind=0.9, **arms):
+    twin = {"intact": twin_level, "no attention": 1.05}
+    context = {BLIND.replace(" ", "_"): blind, NOTHING: 1.0}
+    parts = matrix(no_MLP=0.3, block_0=0.5, block_1=0.2, reordered=arms["intact"])
+    return {
+        "layers/without attention": matrix(**arms, **context),
+        "twin/layers/without attention": matrix(**{k.replace(" ", "_"): v for k, v in twin.items()}, **context),
+        "layers/ablated": parts,
+        "layers/edit size": Matrix([0.6, 0.1], {"edit": ("mean", "reordered")}),
+    }
+
+
+def known(*roles, attn_only=False, mlp_only=False, **more):
+    task = encode(checkpoint(task={"degrees": [1]}).task)
+    config = {"attn_only": attn_only, "mlp_only": mlp_only, "n_layers": 2}
+    companions = {role: f"model {role}" for role in roles}
+    return {"config": config, "task": task, "n_functions": N, "r2": 0.99, "companions": companions, **more}
+
+
+def judge(claim, found, facts):
+    return verdicts.REGISTRY[claim].judge_results(found, facts)
+
+
+# ---- necessary ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("level", "verdict"), [(0.9, "supported"), (3.0, "supported"), (0.6, "inconclusive"), (0.2, "contradicted")]
+)
+def test_necessary_by_the_error_without_attention(level, verdict):
+    finding = judge(NECESSARY, results(intact=1e-3, no_attention=level), known())
+    assert finding.verdict == verdict
+    assert finding.estimate.value == pytest.approx(level / 0.9, rel=0.05)  # in units of the best blind guess
+    assert finding.causal["effect"] == finding.estimate.value
+    assert finding.causal["sham: the same points in another order"] == pytest.approx(1e-3 / 0.9, rel=0.3)
+
+
+def test_a_companion_that_learns_with_mlps_only_decides():
+    found = results(intact=1e-3, no_attention=1.0, MLP_only=0.1)
+    finding = judge(NECESSARY, found, known("MLP only"))
+    assert finding.verdict == "contradicted"
+    assert finding.estimate.value > 1 > 0.2 > finding.test.value
+    assert judge(NECESSARY, results(intact=1e-3, no_attention=1.0, MLP_only=0.95), known()).verdict == "supported"
+
+
+def test_a_model_with_mlps_only_is_judged_by_its_own_error():
+    for level, verdict in ((0.9, "supported"), (0.2, "contradicted")):
+        finding = judge(NECESSARY, results(intact=level), known(mlp_only=True, r2=0.0))
+        assert finding.verdict == verdict
+        assert finding.causal is None
+
+
+def test_necessity_needs_something_to_lose():
+    found = results(intact=0.8, no_attention=0.9)
+    assert judge(NECESSARY, found, known(r2=0.2)).verdict == "inconclusive"
+    alike = results(intact=1e-3, no_attention=0.9, blind=1e-12)
+    finding = judge(NECESSARY, alike, known())
+    assert (finding.verdict, finding.estimate) == ("inconclusive", None)
+
+
+def check_best_blind(pick):
+    assert pick(matrix(without_context=0.8, zero=1.0)) == BLIND
+    assert pick(matrix(without_context=1.1, zero=1.0)) == NOTHING
+
+
+def test_the_best_guess_without_a_context():
+    check_best_blind(best_blind)
+    must_fail(check_best_blind, lambda result: BLIND)
+    must_fail(check_best_blind, lambda result: NOTHING)
+
+
+def check_paired(ratio):
+    """Both errors vary tenfold with the function, their ratio hardly: pairs tell it."""
+    found = ratio(matrix(noise=1.5, intact=2.0, zero=1.0), "intact", "zero")
+    assert found.value == pytest.approx(2.0, rel=0.05)
+    assert found.high - found.low < 0.2
+
+
+def test_ratios_are_paired_by_function():
+    check_paired(ratio)
+
+    def unpaired(result, arm, over):
+        other = Matrix(np.random.default_rng(1).permuted(result.values, axis=-1), result.axes)
+        return ratio(result, arm, over, beside=other)
+
+    must_fail(check_paired, unpaired)
+
+
+# ---- sufficient -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("alone", "full", "verdict"),
+    [
+        (1e-3, 1e-3, "supported"),
+        (2e-3, 1e-3, "supported"),
+        (5e-3, 1e-3, "contradicted"),  # learns, but not as well
+        (0.5, 1e-3, "contradicted"),
+        (1e-3, 5e-3, "supported"),  # better without
+    ],
+)
+def test_sufficient_from_both_sides(alone, full, verdict):
+    """The same two models, whichever of them is analysed."""
+    mine = judge(SUFFICIENT, results(intact=alone, with_MLP=full, no_attention=1), known("with MLP", attn_only=True))
+    other = judge(SUFFICIENT, results(intact=full, attention_only=alone, no_attention=1), known("attention only"))
+    assert mine.verdict == other.verdict == verdict
+    assert mine.estimate.value == pytest.approx(alone, rel=0.1)
+    assert other.estimate.value == pytest.approx(alone, rel=0.1)
+    assert ("not as well" in mine.reason) == (alone == 5e-3)
+    assert mine.causal is None
+    assert other.causal["effect"] == pytest.approx(0.3, rel=0.2)
+
+
+def test_sufficient_is_gated():
+    learned = results(intact=1e-3, twin_level=1e-3, no_attention=1.0)
+    assert judge(SUFFICIENT, learned, known(attn_only=True)).verdict == "inconclusive"  # an untrained twin passes
+    failed = results(intact=0.5, no_attention=1.0)
+    assert judge(SUFFICIENT, failed, known(attn_only=True, r2=0.5)).verdict == "inconclusive"
+    finding = judge(SUFFICIENT, results(intact=1e-3, no_attention=1.0), known(attn_only=True))
+    assert finding.verdict == "supported"
+    assert "no companion with MLPs" in finding.reason
+
+
+def test_who_cannot_be_asked():
+    assert judge(SUFFICIENT, {}, known(mlp_only=True)).reason == "the model has no attention"
+    assert judge(SUFFICIENT, {}, known()).verdict == "not_applicable"
+    fixed = known(task={"kind": "Continuous", "amplitude": None})
+    assert judge(NECESSARY, {}, fixed).verdict == "not_applicable"
+
+
+# ---- known truth ----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def stepping(a: float = 2.0):
+    """One step of gradient descent on least squares, by attention alone: a model that does learn in context."""
+    model = gradient_step(generator(0, "test/step"))
+    with torch.no_grad():
+        model.unembed.W_U[model.unembed.W_U != 0] = 1.0
+        model.blocks[0].attn.W_Q[model.blocks[0].attn.W_Q != 0] = a
+    return model
+
+
+def test_one_step_of_gradient_descent_is_all_attention(measured):
+    """Without its head it always says the same: the error is the best blind guess's, and no more."""
+    bench = measured(stepping(), NECESSARY, SUFFICIENT, n_functions=32)
+    finding = bench.judge(NECESSARY, r2=0.95)
+    assert finding.verdict == "supported"
+    assert finding.estimate.value == pytest.approx(1.0, abs=0.1)
+    assert finding.causal["at the query only"] == pytest.approx(1.0, abs=0.1)
+    result = bench.results["layers/without attention"]
+    assert ratio(result, "intact", NOTHING).value < 0.9  # it does learn: its head has something to lose
+    # Order does not matter to a sum.
+    same = finding.causal["sham: the same points in another order"] - finding.causal["intact, last query"]
+    assert same == pytest.approx(0, abs=1e-5)
+
+
+def test_nobody_beats_the_best_guess_without_attention():
+    """Whatever the weights are: what says the same whatever the context cannot be nearer than the mean."""
+    run = checkpoint(task={"degrees": [1]})
+    lab = Lab(run.model, run.task, run.encoding, n_functions=16, n_contexts=2)
+    for m in verdicts.REGISTRY[NECESSARY].measurements:
+        lab.measure(m)
+    result = lab.results["layers/without attention"]
+    assert ratio(result, "no attention", best_blind(result)).value > 0.95

@@ -1,0 +1,285 @@
+"""The claim that the last layer forms the prediction: read-outs against least squares, hand-set layers, the judge."""
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+from small_models import MODELS, OTHERS, TASK, encoding_of, make, tokens_for
+from torch.testing import assert_close
+
+from icl_interp.analyses import limits_layers, verdicts
+from icl_interp.analyses.ablation import ALL, QUERY
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.limits_layers import LENSES, cross_validated, depths, r_squared, readable
+from icl_interp.models.constructions import HIDDEN, LABEL, MARK, TOKEN, WRITTEN, hand_set
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import generator
+from icl_interp.results import Matrix
+
+LAST_ID = "limits.last_layer"
+N = 40
+ELSEWHERE = 4  # a coordinate that is not read out
+
+
+# ---- the read-outs --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_last_depth_reads_the_prediction_itself(name):
+    model = make(name)
+    tokens = tokens_for(model, OTHERS)
+    out, cache = model.run_with_cache(tokens)
+    assert depths(model)[-1] == "blocks.1.hook_resid_post"
+    assert_close(model.unembed(readable(model, cache[depths(model)[-1]])), out, rtol=1e-12, atol=1e-12)
+
+
+def rows(n=60, width=5, noise=0.1, seed=0):
+    g = generator(seed, "test/rows")
+    features = torch.randn(n, width, generator=g).double() * torch.tensor([1.0, 3.0, 1.0, 10.0, 1.0]) + 2
+    target = features @ torch.tensor([1.0, 0.2, -1.0, 0.1, 0.0]).double() + noise * torch.randn(n, generator=g) - 7
+    return features, target, torch.arange(n) % 6
+
+
+def check_held_out(predict):
+    """Least squares with an intercept, fitted without the fold that is predicted."""
+    features, target, fold = rows()
+    with_one = torch.cat([torch.ones(len(features), 1).double(), features], 1)
+    expected = torch.zeros_like(target)
+    for k in range(6):
+        solution = torch.linalg.lstsq(with_one[fold != k], target[fold != k, None]).solution
+        expected[fold == k] = (with_one[fold == k] @ solution)[:, 0]
+    assert_close(predict(features, target, fold), expected, rtol=1e-3, atol=1e-3)
+
+
+def in_sample(features, target, fold):
+    return cross_validated(
+        torch.cat([features] * 2), torch.cat([target] * 2), torch.arange(2 * len(fold)) // len(fold)
+    )[: len(fold)]
+
+
+def test_held_out_predictions_are_those_of_least_squares():
+    check_held_out(cross_validated)
+    must_fail(check_held_out, in_sample)
+    must_fail(check_held_out, lambda x, y, fold: cross_validated(x, y, fold.sort().values))
+
+
+def check_nothing_to_find(predict):
+    """Noise is not seen in noise, though there are nearly as many features as rows."""
+    g = generator(1, "test/noise")
+    features, target = torch.randn(60, 40, generator=g).double(), torch.randn(60, generator=g).double()
+    left = (predict(features, target, torch.arange(60) % 6) - target).square().mean()
+    assert left > 0.8 * target.var()
+
+
+def test_a_read_out_does_not_see_what_is_not_there():
+    check_nothing_to_find(cross_validated)
+    must_fail(check_nothing_to_find, in_sample)
+    # Nor does a feature that never varies break it.
+    features, target, fold = rows()
+    constant = torch.full((60, 1), 3.0).double()
+    assert_close(
+        cross_validated(torch.cat([features, constant], 1), target, fold), cross_validated(features, target, fold),
+        rtol=1e-4, atol=1e-4,
+    )  # fmt: skip
+    assert_close(cross_validated(constant, target, fold), target.mean().expand(60), rtol=0.1, atol=0.3)
+
+
+# ---- layers of known truth ------------------------------------------------------------------------------------------
+
+
+def two_layers(first: float, second: float) -> HookedTransformer:
+    """f = first * sum_j y_j x_j x, formed in the first layer, + second * (sum_j y_j) / 2, formed in the second."""
+    model = hand_set(generator(0, "test/layers"), n_layers=2, d_in=2, score_fn="linear", score_norm="labelled")
+    a, b = (block.attn for block in model.blocks)
+    with torch.no_grad():
+        a.W_Q[0, TOKEN, 0], a.W_K[0, TOKEN, 0], a.W_V[0, LABEL, 0] = 1, 1, 1
+        b.b_Q[0, 0], b.b_K[0, 0], b.W_V[0, LABEL, 0] = 1, 1, 0.5
+        a.W_O[0, 0, WRITTEN], b.W_O[0, 0, WRITTEN] = first, second
+        model.unembed.W_U[WRITTEN, 0] = 1
+    return model
+
+
+def elsewhere() -> HookedTransformer:
+    """An average of labels, done in the first layer where no read-out looks; the second carries it to where it does."""
+    model = hand_set(
+        generator(0, "test/basis"), n_layers=2, d_in=2, d_model=6, n_ctx=20, positional_embedding_type="standard"
+    )
+    a, b = (block.attn for block in model.blocks)
+    with torch.no_grad():
+        model.pos_embed.W_pos[-1, MARK + 2] = 1
+        a.W_Q[0, TOKEN, 0], a.W_K[0, TOKEN, 0], a.W_V[0, LABEL, 0] = 1, 1, 1
+        a.W_O[0, 0, WRITTEN], a.W_O[0, 0, ELSEWHERE] = 0, 1
+        b.b_Q[0, 1], b.W_K[0, MARK + 2, 1] = 1, HIDDEN  # the query attends to itself
+        b.W_V[0, ELSEWHERE, 0], b.W_O[0, 0, WRITTEN] = 1, 1
+    return model
+
+
+def bench(measured, model):
+    return measured(model, LAST_ID, n_functions=32, n_contexts=8)
+
+
+def test_a_prediction_formed_in_the_first_layer(measured):
+    found = bench(measured, two_layers(1.0, 0.0))
+    result = found.results["layers/lens"]
+    for lens in LENSES:
+        assert r_squared(result, lens, 1).value == pytest.approx(1, abs=1e-6)
+        assert r_squared(result, lens, 0).high < 0.1
+    finding = found.judge(LAST_ID, r2=0.95)
+    assert finding.verdict == "contradicted"
+    # Ablating the second layer costs nothing, the first all.
+    by_block = finding.causal["by block"]
+    assert finding.causal["effect"] == by_block[1] == pytest.approx(finding.causal["intact"], rel=1e-5)
+    assert finding.causal["the same for another block (the largest effect)"] == by_block[0]
+    assert by_block[0] == pytest.approx(1, abs=0.2)
+
+
+def test_a_prediction_formed_in_the_last_layer(measured):
+    found = bench(measured, two_layers(0.0, 1.0))
+    finding = found.judge(LAST_ID, r2=0.95)
+    assert finding.verdict == "supported"
+    assert finding.estimate.high < 0.1
+    by_block = finding.causal["by block"]
+    assert by_block[0] == pytest.approx(finding.causal["intact"], rel=1e-5)
+    assert abs(by_block[1] - finding.causal["intact"]) > 0.1
+    must_fail(lambda: test_a_prediction_formed_in_the_first_layer(lambda *a, **k: found))
+
+
+def test_the_share_follows_what_each_layer_adds(measured):
+    """The two parts are not correlated, so the share is that of the variance: A has 0.17, B / 2 the rest."""
+    shares = []
+    for second in (0.0, 0.3, 1.0, 3.0):
+        found = bench(measured, two_layers(1.0, second))
+        shares.append(r_squared(found.results["layers/lens"], "affine", 1).value)
+        lab = found.lab
+        prompts = lab.task.sample(4000, generator(1, "test/share"))
+        # The context's mean over labelled pairs, the query's own left out.
+        x, y, query = prompts.xs[:, :-1, 0], prompts.ys[:, :-1], prompts.xs[:, -1, 0]
+        a, b = (x * y).mean(1) * query, y.mean(1) / 2 * second
+        expected = float(a.var() / (a.var() + b.var()))
+        assert shares[-1] == pytest.approx(expected, abs=0.12)
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 0.99 > 0.5 > shares[-1]
+
+
+def test_the_logit_lens_misses_another_basis(measured):
+    finding = bench(measured, elsewhere()).judge(LAST_ID, r2=0.95)
+    assert finding.verdict == "contradicted"
+    assert finding.estimate.low > 0.99
+    assert "by which alone the claim would be supported" in finding.reason
+    assert "by which alone" not in bench(measured, two_layers(1.0, 0.0)).judge(LAST_ID, r2=0.95).reason
+
+
+def check_lens(measure):
+    """The residual is that of the stream at that depth, prompt by prompt."""
+    model = make("pre").float()
+    task = TASK
+    lab = Lab(model, task, encoding_of(model), n_functions=4, n_contexts=8)
+    result = measure(lab)
+    prompts = task.sample(32, generator(0, "layers/prompts"), dtype=torch.float64)
+    out, cache = lab.single.run_with_cache(lab.tokens(prompts).float())
+    final = out[:, -1, 0].double()
+    for depth, hook in enumerate(("blocks.0.hook_resid_pre", "blocks.0.hook_resid_post", "blocks.1.hook_resid_post")):
+        read = lab.single.unembed(lab.single.ln_final(cache[hook]))[:, -1, 0].double()
+        expected = (read - final).square().view(4, 8).mean(1)
+        assert np.allclose(result.at(lens="logit", depth=depth, statistic="residual"), expected, rtol=1e-4, atol=1e-9)
+    total = (final - final.mean()).square().view(4, 8).mean(1)
+    assert np.allclose(result.at(lens="affine", depth=0, statistic="total"), total, rtol=1e-5)
+
+
+def test_lenses_by_brute_force():
+    check_lens(limits_layers.lens)
+
+    def shifted(lab):
+        result = limits_layers.lens(lab)
+        return Matrix(np.roll(result.values, 1, axis=1), result.axes)
+
+    must_fail(check_lens, shifted)
+
+
+def test_curves_are_the_stream_read_at_each_query():
+    model = make("pre")
+    lab = Lab(model, TASK, encoding_of(model), n_functions=4, n_contexts=2)
+    curve = lab.measure(limits_layers.curves)
+    assert curve.axes["what"] == ("depth 0", "depth 1", "depth 2", "f")
+    for k in (0, 20):
+        for c in range(3):
+            one = lab.prompts[2 * c : 2 * c + 1]
+            tokens = lab.tokens(one)
+            tokens[0, -1, 0] = curve.x[k]
+            out, cache = lab.model.run_with_cache(tokens)
+            read = lab.model.unembed(lab.model.ln_final(cache["blocks.0.hook_resid_post"]))[:, -1]
+            assert curve.at(context=c, what="depth 1")[k] == pytest.approx(read.item(), abs=1e-9)
+            assert curve.at(context=c, what="depth 2")[k] == pytest.approx(out[0, -1, 0].item(), abs=1e-9)
+            line = one.parameters[0, 0] + one.parameters[0, 1] * curve.x[k]
+            assert curve.at(context=c, what="f")[k] == pytest.approx(float(line), abs=1e-9)
+
+
+# ---- the judge ------------------------------------------------------------------------------------------------------
+
+
+def lensed(affine, logit=None, noise=0.05) -> Matrix:
+    """Made-up results with an R2 at each depth before the last, where it is 1."""
+    g = np.random.default_rng(0)
+    total = np.exp(0.3 * g.standard_normal(N))
+    shares = [[*(logit or affine), 1.0], [*affine, 1.0]]
+    values = [[[(1 - r) * total * np.exp(noise * g.standard_normal(N)), total] for r in row] for row in shares]
+    axes = {"lens": LENSES, "depth": tuple(range(len(affine) + 1)), "statistic": ("residual", "total"),
+            "group": tuple(range(N))}  # fmt: skip
+    return Matrix(values, axes)
+
+
+def results(affine, logit=None, twin=0.99):
+    n = len(affine)
+    axes = {"points": (ALL, QUERY), "group": tuple(range(N))}
+    parts = {f"block {i}": np.full((2, N), 0.1 * (i + 1)) for i in range(n)} | {"reordered": np.full((2, N), np.nan)}
+    whole = {"intact": np.full((2, N), 1e-3), "zero": np.full((2, N), 0.5)}
+    return {
+        "layers/lens": lensed(affine, logit),
+        "twin/layers/lens": lensed([twin] * n),
+        "layers/ablated": Matrix(list(parts.values()), {"arm": tuple(parts), **axes}),
+        "layers/without attention": Matrix(list(whole.values()), {"arm": tuple(whole), **axes}),
+    }
+
+
+def known(n_layers=3, **more):
+    config = {"mlp_only": False, "n_layers": n_layers, "norm_position": "pre", "normalization_type": "LN"}
+    config.update({k: more.pop(k) for k in list(more) if k in config})
+    return {"config": config, "n_functions": N, "r2": 0.99, **more}
+
+
+def judge(found, facts=None):
+    return verdicts.REGISTRY[LAST_ID].judge_results(found, facts or known())
+
+
+@pytest.mark.parametrize(
+    ("affine", "verdict"),
+    [
+        ([0, 0.1, 0.2], "supported"), ([0, 0.4, 0.501], "inconclusive"), ([0, 0.5, 0.8], "contradicted"),
+        ([0.9, 0.9, 0.1], "supported"),
+    ],
+)  # fmt: skip
+def test_the_depth_before_the_last_decides(affine, verdict):
+    finding = judge(results(affine))
+    assert finding.verdict == verdict
+    assert finding.estimate.value == pytest.approx(affine[2], abs=0.02)
+    assert finding.causal["by block"] == pytest.approx([0.2, 0.4, 0.6])
+    assert finding.causal["effect"] == pytest.approx(0.6)
+    assert finding.causal["the same for another block (the largest effect)"] == pytest.approx(0.4)
+    assert len(finding.details) == 8
+
+
+def test_the_affine_read_out_decides_and_not_the_logit_lens():
+    finding = judge(results([0, 0.7, 0.9], logit=[0, 0, 0]))
+    assert finding.verdict == "contradicted"
+    assert "by which alone the claim would be supported" in finding.reason
+
+
+def test_the_gate():
+    assert judge(results([0, 0.1, 0.2], twin=0.1)).verdict == "inconclusive"
+    assert judge(results([0, 0.1, 0.2]), known(r2=0.5)).verdict == "inconclusive"
+    assert "no final norm" in judge(results([0, 0.1, 0.2]), known(norm_position="post")).reason
+
+
+def test_who_cannot_be_asked():
+    assert judge({}, known(n_layers=1)).reason == "the model has one layer, which is the last"
+    assert judge({}, known(mlp_only=True)).verdict == "not_applicable"

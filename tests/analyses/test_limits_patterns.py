@@ -1,0 +1,317 @@
+"""Attention patterns across degrees: distances by brute force, models that attend to inputs alone, and the judge."""
+
+import functools
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+from tiny_runs import STACKED, checkpoint
+
+from icl_interp.analyses import limits_patterns, verdicts
+from icl_interp.analyses.classes import polynomials
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.limits_patterns import LARGEST, by_nearness, last_patterns, others, some, variation
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import encode
+from icl_interp.results import Matrix
+
+ALIKE_ID = "limits.patterns_alike"
+STATISTICS = ("between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")
+N = 40
+
+
+def run(degrees=(1, 3), **changes):
+    model = {"n_layers": 2, "init_std": 0.8, **changes.pop("model", {})}
+    found = checkpoint(task={"degrees": list(degrees), "n_points": 6}, model=model, **changes)
+    found.model = HookedTransformer(found.model.cfg, seed=5).eval()
+    return found
+
+
+def lab_of(found, n_functions=6, n_contexts=8) -> Lab:
+    return Lab(found.model, found.task, found.encoding, n_functions=n_functions, n_contexts=n_contexts)
+
+
+@functools.cache
+def bench() -> Lab:
+    return lab_of(run())
+
+
+def inputs_only(**sizes) -> Lab:
+    """Stacked tokens whose labels no head can see: patterns depend on inputs alone."""
+    found = run(encoding="stacked", model={**STACKED["model"], "attention_dir": "causal", "n_layers": 1})
+    with torch.no_grad():
+        found.model.embed.W_E[1] = 0
+        found.model.embed.W_E[1, 0] = 1  # the label has a coordinate of its own, which only values read
+        attn = found.model.blocks[0].attn
+        found.model.embed.W_E[0, 0] = 0
+        attn.W_Q[:, 0] = attn.W_K[:, 0] = 0
+        attn.W_Q *= 4
+        attn.W_K *= 4
+    bare = HookedTransformer(replace(found.model.cfg, normalization_type=None)).eval()
+    bare.load_state_dict({k: v for k, v in found.model.state_dict().items() if k in bare.state_dict()})
+    found.model = bare  # a norm would let the label's size into all coordinates
+    return lab_of(found, **sizes)
+
+
+# ---- patterns -------------------------------------------------------------------------------------------------------
+
+
+def check_nearness(order):
+    """Pairs by distance of x from the query's, each with both its tokens; the query's own token last."""
+    lab = bench()
+    prompts = polynomials(lab, 1)
+    keys = order(lab, prompts)
+    for row in range(4):
+        xs = prompts.xs[row, :, 0]
+        near = sorted(range(5), key=lambda j: abs(float(xs[j] - xs[5])))
+        expected = [token for j in near for token in (2 * j, 2 * j + 1)] + [10]
+        assert keys[row].tolist() == expected
+
+
+def test_keys_are_lined_up_by_nearness():
+    check_nearness(by_nearness)
+    must_fail(check_nearness, lambda lab, prompts: torch.arange(11).expand(len(prompts), -1))
+    must_fail(check_nearness, lambda lab, prompts: by_nearness(lab, replace(prompts, xs=prompts.xs.abs())))
+    stacked = inputs_only()
+    keys = by_nearness(stacked, polynomials(stacked, 1))
+    assert keys.shape[1] == 6
+    assert (keys.sort(1).values == torch.arange(6)).all()
+    assert (keys[:, -1] == 5).all()
+
+
+def test_total_variation_is_the_weight_that_moves():
+    a, b = torch.tensor([[0.5, 0.5, 0.0]]), torch.tensor([[0.2, 0.5, 0.3]])
+    assert float(variation(a, b)) == pytest.approx(0.3)
+    assert float(variation(a, a)) == 0
+    assert float(variation(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]))) == 1
+
+
+def test_the_last_query_s_pattern_whatever_the_chunks():
+    lab = bench()
+    prompts = polynomials(lab, 3)
+    _, cache = lab.single.run_with_cache(lab.tokens(prompts).float())
+    expected = torch.stack([cache[f"blocks.{i}.attn.hook_pattern"][:, :, -1].double() for i in range(2)], 1)
+    assert torch.allclose(last_patterns(lab, prompts), expected, atol=1e-6)
+
+
+def check_others(others):
+    """The same inputs, the next function of the same degree."""
+    lab = bench()
+    mine, next_one = polynomials(lab, 3), others(lab, 3)
+    assert torch.equal(mine.xs, next_one.xs)
+    assert torch.equal(next_one.parameters[:2], mine.parameters[2:4])  # two contexts of each function
+    assert torch.allclose(lab.task.value(next_one.parameters, next_one.xs), next_one.ys)
+    assert not (mine.parameters == next_one.parameters).all(-1).any()
+
+
+def test_the_other_function_meets_the_same_inputs():
+    check_others(others)
+    must_fail(check_others, lambda lab, degree: polynomials(lab, degree))
+    must_fail(check_others, lambda lab, degree: replace(p := others(lab, degree), xs=p.xs.flip(0), ys=p.ys))
+    lab = lab_of(run(), n_contexts=16)
+    kept = some(lab, polynomials(lab, 1))
+    assert kept.function.tolist() == [i // 2 for i in range(12)]
+
+
+# ---- distances by brute force ---------------------------------------------------------------------------------------
+
+
+def aligned(lab, degree, order=None) -> np.ndarray:
+    """(prompt, layer, head, key) lined up, from full forward passes."""
+    prompts = polynomials(lab, degree)
+    _, cache = lab.single.run_with_cache(lab.tokens(prompts).float())
+    patterns = [cache[f"blocks.{i}.attn.hook_pattern"][:, :, -1].double().numpy() for i in range(2)]
+    rows = np.stack(patterns, 1)
+    keys = (order or by_nearness)(lab, prompts).numpy()
+    return np.stack([rows[k][..., keys[k]] for k in range(len(rows))])
+
+
+def check_distances(measure):
+    lab = bench()
+    result = measure(lab)
+    assert result.axes["statistic"] == STATISTICS
+    assert result.axes["pair"] == ("1 ~ 2", "1 ~ 3", "2 ~ 3", LARGEST)
+    rows = {d: aligned(lab, d) for d in (1, 2, 3)}
+    for a, b in combinations((1, 2, 3), 2):
+        for layer in range(2):
+            at = {"pair": f"{a} ~ {b}", "layer": layer}
+            means = [rows[d][:, layer].mean(0) for d in (a, b)]
+            between = 0.5 * np.abs(means[0] - means[1]).sum(-1).mean()
+            within = np.mean([
+                0.5 * np.abs(rows[d][k, layer] - rows[d][(k + 2 * s) % 12, layer]).sum(-1).mean()
+                for d in (a, b) for k in range(12) for s in (1, 2, 3, 4)
+            ])  # fmt: skip
+            assert result.at(statistic="between", **at) == pytest.approx(between, rel=1e-4)
+            assert result.at(statistic="within", **at) == pytest.approx(within, rel=1e-4)
+            ratio = between / max(within, limits_patterns.RESPONDS)
+            assert result.at(statistic="ratio", **at) == pytest.approx(ratio, rel=1e-4)
+    table = result.at(statistic="ratio")[:-1, :-1]
+    assert float(result.at(pair=LARGEST, layer=LARGEST, statistic="ratio")) == table.max()
+    low, value, high = (result.at(pair=LARGEST, layer=LARGEST, statistic=s) for s in ("low", "ratio", "high"))
+    assert low <= value <= high
+
+
+def test_distances_by_brute_force(monkeypatch):
+    check_distances(limits_patterns.distances)
+    with monkeypatch.context() as m:
+        m.setattr(limits_patterns, "by_nearness", lambda lab, p: torch.arange(11).expand(len(p), -1))
+        must_fail(check_distances, limits_patterns.distances)
+    with monkeypatch.context() as m:
+        m.setattr(limits_patterns, "variation", lambda a, b: (a - b).square().sum(-1).sqrt().mean(-1))
+        must_fail(check_distances, limits_patterns.distances)
+
+
+def test_patterns_that_read_inputs_alone_are_the_same_for_every_degree(measured):
+    """Not only alike: every degree meets the same inputs, and so patterns are equal."""
+    lab = inputs_only(n_functions=16)
+    result = lab.measure(limits_patterns.distances)
+    for statistic in ("between", "ratio", "high", "by position", "excess"):
+        assert np.abs(result.at(statistic=statistic)).max() < 1e-5, statistic
+    assert result.at(statistic="within").min() > 0.05
+    patched = lab.measure(limits_patterns.swapped)
+    for target in ("degree 1", "degree 3"):
+        own = patched.at(target=target, source="own")
+        for source in ("degree 1", "degree 3"):
+            assert np.allclose(patched.at(target=target, source=source), own, rtol=1e-4, atol=1e-7)
+        assert not np.allclose(patched.at(target=target, source="uniform"), own, rtol=1e-2)
+
+
+def differing(lab, prompts):
+    """Made-up patterns: degree 1 attends to the nearest pair, degree 3 to the furthest, with some noise."""
+    keys, n = by_nearness(lab, prompts), len(prompts)
+    degree = prompts.parameters.shape[1] - 1
+    weights = torch.full((n, 2, 2, keys.shape[1]), 0.01).double()
+    noise = torch.rand(n, 2, 2, keys.shape[1], generator=torch.Generator().manual_seed(degree)).double()
+    place = keys[:, 0] if degree == 1 else keys[:, -3]
+    weights.scatter_(-1, place[:, None, None, None].expand(n, 2, 2, 1), 1.0)
+    weights = weights + 0.05 * noise
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def test_patterns_that_differ_by_degree_are_told(monkeypatch):
+    monkeypatch.setattr(limits_patterns, "last_patterns", differing)
+    lab = lab_of(run(), n_functions=16)
+    result = lab.measure(limits_patterns.distances)
+    at = {s: float(result.at(pair="1 ~ 3", layer=0, statistic=s)) for s in STATISTICS}
+    assert at["low"] > limits_patterns.UNLIKE
+    assert at["between"] > 0.5 > at["within"]
+    assert at["excess"] > 1
+    # The same patterns with degrees shuffled are no further apart than the sample makes them.
+    assert at["shuffled"] < 0.5 * at["ratio"]
+    facts = known()
+    finding = judge({"patterns/degrees": result, "patterns/swapped": swaps(), "twin/patterns/degrees": result}, facts)
+    assert finding.verdict == "contradicted"
+
+
+def check_swapped(measure):
+    """The pattern of another function put in by hand, at every position of every layer."""
+    lab = bench()
+    result = measure(lab)
+    assert result.axes["source"] == ("own", "degree 1", "degree 3", "uniform", "zero")
+    for t in (1, 3):
+        prompts = some(lab, polynomials(lab, t), 1)
+        tokens = lab.tokens(prompts).float()
+        for s in (1, 3):
+            giver = lab.tokens(some(lab, others(lab, s), 1)).float()
+            _, cache = lab.single.run_with_cache(giver)
+            names = [f"blocks.{i}.attn.hook_pattern" for i in range(2)]
+            hooks = [(name, lambda p, hook: cache[hook.name]) for name in names]  # noqa: B023
+            out = lab.single.run_with_hooks(tokens, fwd_hooks=hooks)[:, -1, 0].double()
+            expected = (out - prompts.ys[:, -1]).square().detach()
+            got = result.at(target=f"degree {t}", source=f"degree {s}")
+            assert np.allclose(got, expected, rtol=1e-3, atol=1e-7)
+        out = lab.single(tokens)[:, -1, 0].double().detach()
+        own = result.at(target=f"degree {t}", source="own")
+        assert np.allclose(own, (out - prompts.ys[:, -1]).square(), rtol=1e-4)
+        assert np.allclose(result.at(target=f"degree {t}", source="zero"), prompts.ys[:, -1].square())
+
+
+def test_swapped_patterns_by_brute_force():
+    check_swapped(limits_patterns.swapped)
+
+    def mixed_up(lab):
+        result = limits_patterns.swapped(lab)
+        return Matrix(result.values[:, [0, 2, 1, 3, 4]], result.axes)
+
+    must_fail(check_swapped, mixed_up)
+
+
+def test_the_model_is_as_it_was():
+    lab = lab_of(run())
+    before = lab.single(lab.tokens(lab.few).float()).clone()
+    lab.measure(limits_patterns.distances)
+    lab.measure(limits_patterns.swapped)
+    assert torch.equal(lab.single(lab.tokens(lab.few).float()), before)
+    assert not any(point._forward_hooks for point in lab.single.hook_dict.values())
+
+
+# ---- the judge ------------------------------------------------------------------------------------------------------
+
+
+def distances_of(ratio, spread=0.02, within=0.5) -> Matrix:
+    """Made-up results of one pair of degrees in two layers, the second with a smaller ratio."""
+    cells = []
+    for r in (ratio, ratio / 2, ratio):
+        cells.append([r * within, within, r, r - spread, r + spread, r, 0.01, 0.02])
+    axes = {"pair": ("1 ~ 3", LARGEST), "layer": (0, 1, LARGEST), "statistic": STATISTICS}
+    return Matrix([cells, cells], axes)
+
+
+def swaps(other=0.01) -> Matrix:
+    own = np.full(N, 0.005)
+    rows = [[own, own, np.full(N, other), np.full(N, 0.4), np.ones(N)],
+            [own, np.full(N, other), own, np.full(N, 0.4), np.ones(N)]]  # fmt: skip
+    axes = {"target": ("degree 1", "degree 3"), "source": ("own", "degree 1", "degree 3", "uniform", "zero"),
+            "function": tuple(range(N))}  # fmt: skip
+    return Matrix(rows, axes)
+
+
+def results(ratio, twin_within=0.01, **settings):
+    return {
+        "patterns/degrees": distances_of(ratio, **settings), "patterns/swapped": swaps(),
+        "twin/patterns/degrees": distances_of(0.01, spread=0.001, within=twin_within),
+    }  # fmt: skip
+
+
+def known(degrees=(1, 3), **config):
+    config = {"mlp_only": False, "score_fn": "softmax", **config}
+    return {"config": config, "task": encode(run(degrees).task), "n_functions": N, "r2": 0.99}
+
+
+def judge(found, facts=None):
+    return verdicts.REGISTRY[ALIKE_ID].judge_results(found, facts or known())
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [(0.05, "supported"), (0.17, "supported"), (0.19, "inconclusive"), (0.3, "inconclusive"), (0.6, "contradicted")],
+)
+def test_the_largest_distance_is_judged(ratio, verdict):
+    finding = judge(results(ratio))
+    assert finding.verdict == verdict
+    assert finding.estimate.value == ratio
+    assert [row["ratio"] for row in finding.details] == [ratio, ratio / 2]
+    assert finding.causal["effect"] == pytest.approx(0.01)
+    assert finding.causal["sham: the other function has the same degree"] == pytest.approx(0.005)
+    assert finding.causal["uniform patterns"] == pytest.approx(0.4)
+
+
+def test_patterns_that_never_change_say_nothing():
+    finding = judge(results(0.05, within=0.02))
+    assert finding.verdict == "inconclusive"
+    assert "hardly depend on the prompt" in finding.reason
+    assert judge(results(0.05, twin_within=0.5)).verdict == "inconclusive"  # an untrained twin's are alike as well
+
+
+def test_who_cannot_be_asked():
+    assert "no attention" in judge({}, known(mlp_only=True)).reason
+    assert "no two degrees" in judge({}, known((1,))).reason
+    assert judge({}, known(score_fn="linear")).verdict == "not_applicable"
+    assert judge({}, known((1, 3)) | {"task": {"kind": "Continuous"}}).verdict == "not_applicable"
+
+
+def test_one_degree_above_1_is_compared_with_those_below_it():
+    assert limits_patterns.degrees(lab_of(run((3,)))) == [1, 2, 3]
