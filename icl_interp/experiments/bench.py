@@ -1,6 +1,7 @@
 """The bench that experiments measure on: their models, one sample for all of them, and what was measured before."""
 
 import hashlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +32,7 @@ class Bench:
         scale: sizes of the sample.
         seed: of every sample.
         measured, reused: how many results were computed, and how many were kept from before.
+        seconds: that measuring what was kept took then.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Bench:
         self.models, self.missing, self.scale, self.seed = dict(models), tuple(missing), scale, seed
         self._cache = cache
         self.measured = self.reused = 0
+        self.seconds = 0.0
         self._digests: dict[str, str] = {}
         self._bar = tqdm(desc=title, unit="measurement", disable=None if progress else True)
 
@@ -83,12 +86,12 @@ class Bench:
             settings: and everything else.
         """
         path = self._path(what, names, settings)
-        kept = _read(path)
+        kept = self._read(path)
         if kept is not None:
-            self.reused += 1
             return kept
+        started = time.perf_counter()
         result = compute()
-        self._write(path, result)
+        self._write(path, result, time.perf_counter() - started)
         return result
 
     def errors(
@@ -108,19 +111,20 @@ class Bench:
         shown = (*self.among(names), *REFERENCES)
         paths = {name: self._path(f"errors of {name}" if name in REFERENCES else "errors", [name], settings)
                  for name in shown}  # fmt: skip
-        rows = {name: kept for name, path in paths.items() if isinstance(kept := _read(path), Matrix)}
-        self.reused += len(rows)
+        rows = {name: kept for name, path in paths.items() if isinstance(kept := self._read(path), Matrix)}
         todo = [name for name in shown if name not in rows]
         if todo:
+            started = time.perf_counter()
             # Each model draws the same prompts, so only those whose row is not kept yet have to be asked.
             result = evaluation.shifted(
                 {name: self.models[name] for name in todo if name in self.models}, task, sigmas, arm=arm,
                 n_functions=self.scale.n_functions, n_contexts=self.scale.n_contexts, seed=self.seed,
             )  # fmt: skip
+            each = (time.perf_counter() - started) / len(todo)
             for name in todo:
                 axes = {**result.axes, "predictor": (name,)}
                 rows[name] = Matrix(result.at(predictor=name)[None], axes, result.unit, result.note)
-                self._write(paths[name], rows[name])
+                self._write(paths[name], rows[name], each)
         whole = [rows[name] for name in shown]
         axes = {**whole[0].axes, "predictor": shown}
         return Matrix(np.concatenate([np.asarray(row.values) for row in whole]), axes, whole[0].unit, whole[0].note)
@@ -132,17 +136,20 @@ class Bench:
         key = {"what": what, "models": models, "seed": self.seed, "scale": encode(self.scale), "settings": settings}
         return self._cache / f"{hashlib.sha256(canonical(key).encode()).hexdigest()[:20]}.json"
 
-    def _write(self, path: Path | None, result: Result) -> None:
+    def _write(self, path: Path | None, result: Result, seconds: float) -> None:
         if path is not None:
-            write_json(path, result.to_dict())
+            write_json(path, {"seconds": round(seconds, 2), "result": result.to_dict()})
         self.measured += 1
         self._bar.update()
 
-
-def _read(path: Path | None) -> Result | None:
-    if path is None or not path.is_file():
-        return None
-    try:
-        return from_dict(read_json(path))
-    except (InputError, KeyError, TypeError, ValueError):
-        return None  # what was edited or cut off is measured again
+    def _read(self, path: Path | None) -> Result | None:
+        if path is None or not path.is_file():
+            return None
+        try:
+            stored = read_json(path)
+            result, seconds = from_dict(stored["result"]), float(stored["seconds"])
+        except (InputError, KeyError, TypeError, ValueError):
+            return None  # what was edited or cut off is measured again
+        self.reused += 1
+        self.seconds += seconds
+        return result

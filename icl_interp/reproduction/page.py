@@ -12,7 +12,6 @@ from icl_interp.reproduction import layout
 from icl_interp.results import Table, from_dict
 
 MARKS = {"As in the paper": "supported", "Not as in the paper": "contradicted", "Undecided": "inconclusive"}
-COVERED = {"measured": "made", "kept from before": "kept from earlier calls"}
 Record = Mapping[str, Any]
 
 
@@ -85,9 +84,9 @@ def _heading(comparison: Table) -> str:
 def _origin(record: Record) -> str:
     """Command, time and what it covers."""
     p = record["provenance"]
-    what = [f"{p[key]} {words}" for key, words in COVERED.items() if p[key]]
-    covers = f" ({', '.join(what)})" if what else ""
-    return f"`{p['command']}`: {p['seconds']} s of measuring{covers}; seed {p['seed']}, {p['written']} UTC."
+    total = p["measured"] + p["kept from before"]
+    kept = f", {p['kept from before']} of {total} measurements kept from before" if p["kept from before"] else ""
+    return f"`{p['command']}`: {p['seconds']:.0f} s of measuring{kept}; seed {p['seed']}, {p['written']} UTC."
 
 
 def _header(record: Record) -> str:

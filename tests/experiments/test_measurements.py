@@ -30,6 +30,15 @@ def make_bench(tmp_path=None, **models) -> bench.Bench:
     return bench.Bench(models or {"a": checkpoint(), "b": checkpoint("no norm")}, SCALE, cache=tmp_path)
 
 
+def test_what_is_kept_counts_with_the_time_that_it_took(tmp_path):
+    first, again = make_bench(tmp_path), make_bench(tmp_path)
+    result = first.errors(["a", "b"], TASK, [1.0])
+    assert (first.measured, first.reused, first.seconds) == (4, 0, 0)
+    np.testing.assert_array_equal(again.errors(["a", "b"], TASK, [1.0]).values, result.values)
+    assert (again.measured, again.reused) == (0, 4)
+    assert again.seconds > 0
+
+
 # Queries and the lens
 
 
