@@ -26,7 +26,9 @@ from icl_interp.report import Report
 from icl_interp.resampling import Interval
 from icl_interp.results import Curve, Table
 
-WITH_NORM = ["claims", "far_query", "growth", "boundary", "context", "heads", "dispersion", "classes", "shift"]
+WITH_NORM = [
+    "claims", "far_query", "growth", "boundary", "context", "heads", "dispersion", "layers", "classes", "shift",
+]  # fmt: skip
 # What each figure cannot be drawn without.
 NEEDS = {
     "far_query": ["far/contexts"],
@@ -35,6 +37,7 @@ NEEDS = {
     "context": ["far/intact"],
     "heads": ["heads/delta", "heads/overlap"],
     "dispersion": ["heads/dispersion"],
+    "layers": ["layers/curves", "layers/lens", "layers/without attention", "patterns/degrees"],
     "classes": ["classes/errors", "classes/continuous", "algorithms/distance"],
     "shift": ["shift/functions", "shift/inside", "shift/intervals"],
 }

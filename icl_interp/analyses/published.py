@@ -9,17 +9,23 @@ from icl_interp.analyses import limits_algorithms  # isort: skip
 from icl_interp.analyses import limits_boundary  # isort: skip
 from icl_interp.analyses import limits_shift  # isort: skip
 from icl_interp.analyses import limits_intervals  # isort: skip
+from icl_interp.analyses import limits_attention  # isort: skip
+from icl_interp.analyses import limits_layers  # isort: skip
+from icl_interp.analyses import limits_patterns  # isort: skip
 from icl_interp.analyses import heads  # isort: skip
 
 __all__ = [
     "heads",
     "limits_algorithms",
+    "limits_attention",
     "limits_boundary",
     "limits_classes",
     "limits_context",
     "limits_continuous",
     "limits_intervals",
     "limits_layernorm",
+    "limits_layers",
+    "limits_patterns",
     "limits_shift",
     "limits_softmax",
 ]

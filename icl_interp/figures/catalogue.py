@@ -12,6 +12,7 @@ from icl_interp.figures.dispersion import dispersion
 from icl_interp.figures.far_query import far_query
 from icl_interp.figures.growth import growth
 from icl_interp.figures.heads import heads
+from icl_interp.figures.layers import layers
 from icl_interp.figures.shift import shift
 from icl_interp.figures.style import Figure
 from icl_interp.results import Result
@@ -26,6 +27,7 @@ FIGURES: dict[str, Drawing] = {
     "context": context,
     "heads": heads,
     "dispersion": dispersion,
+    "layers": layers,
     "classes": classes,
     "shift": shift,
 }
@@ -70,6 +72,15 @@ CAPTIONS = {
         "Left, how far attention is from a uniform average as prompts grow: 0 is uniform. Right, the largest weight "
         "on any key: it shrinks with any bounded scores, which is dispersion and not uniformity. Solid: measured on "
         "prompts of that length. Dashed: scores resampled from prompts of the trained length."
+    ),
+    "layers": (
+        "First, what the read-out makes of the stream after each layer, for one prompt, as the query moves. Then the "
+        "share of the final prediction's variance that is there after so many layers: for the model's own read-out "
+        "(the logit lens), and for the best affine one, fitted to other functions, which finds a prediction in any "
+        "basis; the claim is supported where that lies in the shaded zone. Then errors, 1 for whoever always predicts "
+        "0, with a part of the model made its mean, at every position or at the query's token alone. Where several "
+        "degrees can be compared: how far apart their mean attention patterns are, in units of the distance between "
+        "two prompts of one degree; shaded counts as alike."
     ),
     "classes": (
         "Left, a row a class of functions: the squared error where the function is determined, 1 for whoever always "
