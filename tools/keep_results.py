@@ -1,31 +1,50 @@
 """Copy the results of `icl-interp reproduce` into the package, where `icl_interp.experiments.results` finds them.
 
 python tools/keep_results.py OUT [ID ...]     # all experiments of the folder by default
+python tools/keep_results.py                  # none: what is kept is put into words again, as the code has them now
 """
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from icl_interp.errors import InputError
 from icl_interp.experiments import base, kept
 from icl_interp.provenance import read_json, write_atomically
 from icl_interp.reproduction.page import index_markdown
+from icl_interp.results import from_dict
 
 
-def keep(out: Path, name: str) -> None:
+def in_words(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with what the code says about its results now."""
+    experiment, scale = base.get(record["id"]), record["scale"]["name"]
+    results = {name: from_dict(data) for name, data in record["results"].items()}
+    comparison = experiment.compare(results)
+    return {
+        **record, "title": experiment.title, "source": experiment.source, "says": list(experiment.says(results)),
+        "scale": {"name": scale, "words": experiment.words(scale), "published": experiment.published},
+        "comparison": comparison.to_dict() if comparison is not None else None,
+    }  # fmt: skip
+
+
+def keep(record: Mapping[str, Any]) -> None:
     """One experiment's record, on one line: these files are read by programs, and there is much in them."""
-    base.get(name)
-    record = kept.checked(read_json(out / name / "results.json"), str(out / name))
+    name = record["id"]
     if record["scale"]["name"] == "smoke":
         raise InputError(f"{name} was run at scale smoke, which shows nothing: keep results of another scale")
-    write_atomically(kept.path(name), json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n")
+    write_atomically(kept.path(name), json.dumps(in_words(record), separators=(",", ":"), allow_nan=False) + "\n")
     print(f"{name}: {kept.path(name).stat().st_size / 1024:.0f} KiB, missing: {', '.join(record['missing']) or 'none'}")
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    for experiment in sys.argv[2:] or [n for n in base.names() if (folder / n / "results.json").is_file()]:
-        keep(folder, experiment)
-    records = [kept.record(name) for name in base.names() if kept.path(name).is_file()]
-    write_atomically(kept.FOLDER / "README.md", index_markdown(records))
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    for experiment in sys.argv[2:] or base.names():
+        path = folder / experiment / "results.json" if folder else kept.path(experiment)
+        if path.is_file():
+            keep(kept.checked(read_json(path), str(path)))
+    for study in sorted({name.partition(".")[0] for name in base.names()}):
+        records = [kept.record(n) for n in base.names() if n.startswith(f"{study}.") and kept.path(n).is_file()]
+        if records:
+            write_atomically(kept.FOLDER / study / "README.md", index_markdown(records))

@@ -77,10 +77,11 @@ def beside(paper: Mapping[float, float], ours: Sequence[Mapping[str, Any]], **ke
     return rows
 
 
-def in_numbers(comparison: Table | None, **key: Any) -> tuple[str, ...]:
+def in_numbers(comparison: Table | None, what: str = "", **key: Any) -> tuple[str, ...]:
     """How far apart the paper's numbers and ours lie, and whether they rank alike: a sentence, or none without numbers.
 
     Args:
+        what: the rows that are meant, in words.
         key: rows with other values than these are left out.
     """
     from scipy.stats import rankdata  # only here: it loads slowly
@@ -92,8 +93,8 @@ def in_numbers(comparison: Table | None, **key: Any) -> tuple[str, ...]:
     ratio = pairs[:, 1] / pairs[:, 0]
     rank = np.corrcoef(*(rankdata(column) for column in pairs.T))[0, 1]
     return (
-        f"Ours / the paper's: median {plainly(np.median(ratio))}, from {plainly(ratio.min())} to "
-        f"{plainly(ratio.max())} over {len(pairs)} numbers; rank correlation {rank:.3f}.",
+        f"Ours / the paper's{f' {what}' if what else ''}: median {plainly(np.median(ratio))}, from "
+        f"{plainly(ratio.min())} to {plainly(ratio.max())} over {len(pairs)} numbers; rank correlation {rank:.3f}.",
     )
 
 

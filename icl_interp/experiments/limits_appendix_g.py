@@ -242,7 +242,7 @@ def _says_sum(gaps: Curve, name: str) -> str:
     what = {AGREES: "holds as printed", DIFFERS: "does not hold as printed", OPEN: "is not reached yet"}[word]
     return (
         f"{word}{name} {what}: at |x| = {last:g} heads read within {exact:.1g} of the exact limit and within "
-        f"{paper:.2g} of the paper's, in units of the tokens (the limit: within {CLOSE:g})."
+        f"{errors.plainly(paper)} of the paper's, in units of the tokens (the limit: within {CLOSE:g})."
     )
 
 

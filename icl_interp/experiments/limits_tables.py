@@ -76,9 +76,8 @@ def says_table1(results: Results) -> tuple[str, ...]:
         )
     if undecided:
         lines.append(f"{OPEN}at sigma {errors.sigmas_text(undecided)} the interval of the ratio holds 1.")
-    numbers = [errors.in_numbers(compare_table1(results), quantity=name) for name in (WITH, WITHOUT)]
-    named = [f"{name}: {said[0]}" for name, said in zip((WITH, WITHOUT), numbers, strict=True) if said]
-    return (*lines, *_seed_line(results), *(line[0].upper() + line[1:] for line in named))
+    numbers = [errors.in_numbers(compare_table1(results), name, quantity=name) for name in (WITH, WITHOUT)]
+    return (*lines, *_seed_line(results), *(line for said in numbers for line in said))
 
 
 def _seed_line(results: Results) -> tuple[str, ...]:

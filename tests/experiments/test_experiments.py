@@ -39,8 +39,9 @@ def words(lines, *starts):
 
 
 def test_the_whole_study_is_registered_and_drawn():
-    assert set(base.names()) == FIGURES | TABLES | {"limits.appendix_g", "limits.remedies"}
-    assert set(reproductions.DRAWINGS) == set(base.names())
+    study = {name for name in base.names() if base.get(name).study == "limits"}
+    assert study == FIGURES | TABLES | {"limits.appendix_g", "limits.remedies"}
+    assert set(reproductions.DRAWINGS) >= study
 
 
 # The paper's numbers
