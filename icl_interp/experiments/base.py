@@ -1,11 +1,13 @@
 """What an experiment is: the models it needs and three pure steps. A registry finds them by id."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from icl_interp.checkpoints.config import RunConfig
 from icl_interp.errors import InputError, unknown
 from icl_interp.experiments import scales
+from icl_interp.experiments.scales import at_scale
 from icl_interp.results import Result, Table
 
 if TYPE_CHECKING:
@@ -16,11 +18,16 @@ Results = Mapping[str, Result]
 
 @dataclass(frozen=True)
 class Model:
-    """A model that an experiment needs: a recipe, a seed, and the scales at which it is asked for."""
+    """A model that an experiment needs: a recipe, a seed, and the scales at which it is asked for.
+
+    Attributes:
+        scaled: what its study makes of a recipe at a scale.
+    """
 
     recipe: str
     seed: int = 0
     scales: tuple[str, ...] = tuple(scales.SCALES)
+    scaled: Callable[[RunConfig, str], RunConfig] = at_scale
 
     @property
     def name(self) -> str:
@@ -59,6 +66,7 @@ class Experiment:
         compare: the published numbers beside ours, or ours alone where none are printed; pure, like `says`.
         sample: what is measured on, with the fields of a scale in braces; the protocol of section 3.3 by default.
         says: what came out, a sentence each, and where it is not what the source says; a pure function of the results.
+        sizes: its models at each scale in words, where they are not those of `scales.SCALES`.
     """
 
     id: str
@@ -69,6 +77,7 @@ class Experiment:
     says: Callable[[Results], tuple[str, ...]]
     compare: Callable[[Results], Table | None] = no_comparison
     sample: str = scales.SAMPLE
+    sizes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def study(self) -> str:
@@ -84,14 +93,14 @@ class Experiment:
         if not self.models:
             return self.sample
         size = scales.named(scale)
-        return f"{size.says}; {self.sample.format(**asdict(size))}"
+        return f"{self.sizes.get(scale, size.says)}; {self.sample.format(**asdict(size))}"
 
     @property
     def published(self) -> str:
         """The same of the source; where the sample is our own, its models only."""
         if not self.models or self.sample == scales.SAMPLE:
             return self.words("paper")
-        return scales.named("paper").says
+        return self.sizes.get("paper", scales.named("paper").says)
 
 
 _REGISTRY: dict[str, Experiment] = {}

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 def config_of(model: Model, scale: str) -> RunConfig:
     """The whole run of a model at a scale."""
-    return scales.config(model.recipe, scale, [f"training.seed={model.seed}"])
+    return scales.config(model.recipe, scale, [f"training.seed={model.seed}"], model.scaled)
 
 
 class Shelf:

@@ -1,6 +1,6 @@
 """Three scales of one experiment: seconds, what a CPU trains in minutes, and the paper's own for a GPU."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from icl_interp.checkpoints.config import Curriculum, RunConfig, TrainingConfig
@@ -75,11 +75,11 @@ def at_scale(config: RunConfig, scale: str) -> RunConfig:
         config,
         model=replace(config.model, **shape, n_ctx=2 * n_points),
         task=config.task.with_points(n_points),
-        training=_training(config.training, changes),
+        training=rescaled(config.training, changes),
     )
 
 
-def _training(training: TrainingConfig, changes: dict) -> TrainingConfig:
+def rescaled(training: TrainingConfig, changes: dict) -> TrainingConfig:
     """The training section with these changes, and the curriculum in proportion to the steps."""
     factor = changes["steps"] / training.steps
     curriculum = Curriculum(
@@ -90,8 +90,13 @@ def _training(training: TrainingConfig, changes: dict) -> TrainingConfig:
     return replace(training, **changes, curriculum=curriculum)
 
 
-def config(recipe: str, scale: str, overrides: Iterable[str] = ()) -> RunConfig:
-    """The run of a recipe at a scale, with `key=value` changes made last.
+def config(
+    recipe: str,
+    scale: str,
+    overrides: Iterable[str] = (),
+    scaled: Callable[[RunConfig, str], RunConfig] = at_scale,
+) -> RunConfig:
+    """The run of a recipe at a scale, with `key=value` changes made last; `scaled` is what the scales of a study are.
 
     Raises:
         InputError: an unknown recipe or scale, or a recipe that exists at the paper's scale only.
@@ -101,7 +106,7 @@ def config(recipe: str, scale: str, overrides: Iterable[str] = ()) -> RunConfig:
         if scale != "paper":
             raise InputError(f"{recipe} exists at scale paper only, where its size is the point; got scale {scale}")
         return recipes.resolve(recipe, overrides)
-    return recipes.resolve(at_scale(recipes.resolve(recipe), scale), overrides)
+    return recipes.resolve(scaled(recipes.resolve(recipe), scale), overrides)
 
 
 def polynomials(scale: Scale, degree: int, law: str = "uniform") -> Polynomial:

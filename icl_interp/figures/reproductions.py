@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from icl_interp.figures import reproduced_errors as by_sigma
 from icl_interp.figures import reproduced_functions as functions
+from icl_interp.figures import reproduced_linear_attention as linear
 from icl_interp.figures import reproduced_remedies as remedies
 from icl_interp.figures.style import Figure
 from icl_interp.results import Result, Table
@@ -25,6 +26,11 @@ DRAWINGS: dict[str, Drawing] = {
     "limits.figure8": functions.layers,
     "limits.appendix_g": functions.appendix_g,
     "limits.remedies": remedies.remedies,
+    "linear_attention.convergence": linear.convergence,
+    "linear_attention.covariance": linear.covariance,
+    "linear_attention.length_spike": linear.length_spike,
+    "linear_attention.risk_formula": linear.risk_formula,
+    "linear_attention.trap": linear.trap,
 }
 
 

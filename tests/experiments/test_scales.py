@@ -11,7 +11,8 @@ from icl_interp.experiments.base import Model
 from icl_interp.provenance import read_json, write_json
 from icl_interp.training import recipes
 
-NEEDED = sorted({(m.recipe, s) for name in base.names() for m in base.get(name).models for s in m.scales})
+LIMITS = [name for name in base.names() if base.get(name).study == "limits"]
+NEEDED = sorted({(m.recipe, s) for name in LIMITS for m in base.get(name).models for s in m.scales})
 
 
 @pytest.mark.parametrize(("recipe", "scale"), NEEDED)

@@ -1,0 +1,209 @@
+"""Beyond the trained length: the slides' spike in the error for M > N, and whether untrained positions are its cause.
+
+A position vector is trained only by prompts that reach it: for M > N a model reads vectors as they were drawn. The
+causal test edits only those, so nothing changes for M <= N: they are replaced by trained ones, shared or drawn anew. A
+model trained without positions is the other way round.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.errors import unknown
+from icl_interp.experiments import errors
+from icl_interp.experiments import linear_attention_models as models
+from icl_interp.experiments.base import Experiment, Results, register
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
+from icl_interp.experiments.linear_attention_covariance import label_moment
+from icl_interp.experiments.linear_attention_models import LEAST_SQUARES
+from icl_interp.models.tokens import Interleaved
+from icl_interp.provenance import generator
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import Curve, Result, Table
+
+N = 7  # of the recipes
+FIXED, RANDOM, WITHOUT = f"softmax_fixed_{N}", f"softmax_random_{N}", "softmax_fixed_no_positions"
+SCALES = (1.0, 4.0, 9.0)
+AS_THEY_ARE = "as they are"
+EDITS = (AS_THEY_ARE, "drawn anew", "mean trained", "last trained", "used again")
+SHOWN = {FIXED: EDITS, RANDOM: EDITS, WITHOUT: ("trained without",)}
+SPIKE = 1.1  # mean error beyond N over the error at N from which there is a spike: more examples should lower it
+
+
+def replaced(
+    vectors: Float[Tensor, "position width"], n_trained: int, how: str, seed: int = 0
+) -> Float[Tensor, "position width"]:
+    """Position vectors with the untrained ones, from `n_trained` on, replaced; trained ones stay as they are.
+
+    Tokens are x and y in turn, and so are their vectors: each is replaced by vectors of its own kind.
+
+    Args:
+        how: "as they are"; "drawn anew" (normal, with their own mean square); "mean trained" and "last trained" of the
+            kind; "used again": trained vectors from the front, in order.
+
+    >>> replaced(torch.tensor([[0.], [1.], [2.], [3.], [9.], [9.]]), 4, "mean trained").flatten().tolist()
+    [0.0, 1.0, 2.0, 3.0, 1.0, 2.0]
+    """
+    if how not in EDITS:
+        raise unknown("way to replace positions", how, EDITS)
+    out = vectors.clone()
+    n_kept = n_trained - n_trained % 2  # whole pairs
+    for p in range(n_trained, len(vectors)):
+        kind = vectors[p % 2 : n_trained : 2]
+        if how == "drawn anew":
+            scale = vectors[n_trained:].square().mean().sqrt()
+            out[p] = scale * torch.randn(vectors.shape[1], generator=generator(seed, "linear_attention/positions", p))
+        elif how == "mean trained":
+            out[p] = kind.mean(0)
+        elif how == "last trained":
+            out[p] = kind[-1]
+        elif how == "used again":
+            out[p] = vectors[p % n_kept]
+    return out
+
+
+def with_positions(checkpoint: Checkpoint, how: str, seed: int = 0) -> Checkpoint:
+    """The checkpoint with its untrained position vectors replaced."""
+    model = copy.deepcopy(checkpoint.model)
+    n_trained = Interleaved().n_tokens(checkpoint.task.n_points)
+    with torch.no_grad():
+        model.pos_embed.W_pos.copy_(replaced(model.pos_embed.W_pos, n_trained, how, seed))
+    return replace(checkpoint, model=model.eval())
+
+
+def run(bench: Bench) -> dict[str, Result]:
+    """Error by M for each edit and test law, and how much it rises beyond N."""
+    curves: dict[tuple[str, str, str], np.ndarray] = {}
+    rows = []
+    for name in bench.among(list(SHOWN)):
+        checkpoint = bench.models[name]
+        n = models.trained_length(checkpoint)
+        tests = models.tests(checkpoint.task.dim, SCALES)
+        for how in SHOWN[name]:
+            edited = checkpoint if how in (AS_THEY_ARE, *SHOWN[WITHOUT]) else with_positions(checkpoint, how)
+            for test, task in tests.items():
+                edit = "" if edited is checkpoint else how
+                found = models.errors_by_length(
+                    bench, name, task, 2 * n, edit, None if edited is checkpoint else edited
+                )
+                zero = label_moment(task)
+                curves[name, how, test] = models.with_interval(found) / zero
+                rows.append(
+                    {"model": name, "positions": how, "test": test, "N": n, **_rise(np.asarray(found.values), n, zero)}
+                )
+    if not rows:
+        return {}
+    results: dict[str, Result] = {"spikes": _spikes(rows)}
+    for name in dict.fromkeys(row["model"] for row in rows):
+        best = {t: models.with_interval(models.errors_by_length(bench, LEAST_SQUARES, task, 2 * n)) / label_moment(task)
+                for t, task in tests.items()}  # fmt: skip
+        results[name] = _curve({k: v for k, v in curves.items() if k[0] == name}, best)
+    return results
+
+
+def _curve(curves: Mapping[tuple[str, str, str], np.ndarray], best: Mapping[str, np.ndarray]) -> Curve:
+    shown = [*dict.fromkeys(how for _, how, _ in curves), LEAST_SQUARES]
+    name, tests = next(iter(curves))[0], list(best)
+    values = np.stack([
+        np.stack([best[test] if how == LEAST_SQUARES else curves[name, how, test] for test in tests]) for how in shown
+    ])  # fmt: skip
+    axes = {"positions": shown, "test": tests, "statistic": ("mean", "low", "high"),
+            "M": tuple(range(1, values.shape[-1] + 1))}  # fmt: skip
+    return Curve(values, axes, note="squared error after M examples / E[y²]; 95 % bootstrap over blocks of prompts")
+
+
+def _rise(found: np.ndarray, n: int, zero: float) -> dict[str, float]:
+    """Error at N, the mean and the largest beyond, over E[y^2]; and mean beyond / at N with its interval."""
+    beyond = found[:, n:]
+    i: Interval = bootstrap(lambda after, at: after / at, beyond.mean(1), found[:, n - 1])
+    first: Interval = bootstrap(lambda after, at: after / at, found[:, n], found[:, n - 1])
+    return {
+        "error at N": float(found[:, n - 1].mean() / zero), "mean beyond": float(beyond.mean() / zero),
+        "largest beyond": float(beyond.mean(0).max() / zero), "ratio": i.value, "low": i.low, "high": i.high,
+        "ratio at N + 1": first.value, "first low": first.low, "first high": first.high,
+    }  # fmt: skip
+
+
+def _spikes(rows: list[dict[str, Any]]) -> Table:
+    note = "errors over E[y²]; ratio: mean error over M = N + 1 .. 2 N / error at N, 95 % bootstrap over blocks"
+    return Table({key: [row[key] for row in rows] for key in rows[0]}, note=note)
+
+
+# ---- what came out -------------------------------------------------------------------------------------------------
+
+
+def says(results: Results) -> tuple[str, ...]:
+    """The spike, its dependence on variance, its cause."""
+    rows = errors.rows_of(results, "spikes")
+    lines = []
+    for name in (FIXED, RANDOM):
+        mine = [row for row in rows if row["model"] == name]
+        if mine:
+            own = "fixed" if name == FIXED else "random, c = 1"
+            own_rows = {row["positions"]: row for row in mine if row["test"] == own}
+            lines += _says_spike(name, own_rows)
+            lines += _says_variance(name, [row for row in mine if row["positions"] == AS_THEY_ARE])
+    for row in rows:
+        if row["model"] == WITHOUT and row["test"] == "fixed":
+            word = AGREES if row["high"] < SPIKE else DIFFERS if row["low"] > SPIKE else OPEN
+            lines.append(f"{word}trained without positions the error beyond N is {_ratio(row)} times the error at N.")
+    return tuple(lines) or ("No model is here, so nothing is measured.",)
+
+
+def _ratio(row: Mapping[str, Any]) -> str:
+    return f"{row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
+
+
+def _says_spike(name: str, own: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    row = own[AS_THEY_ARE]
+    word = AGREES if row["low"] > SPIKE else DIFFERS if row["high"] < SPIKE else OPEN
+    lines = [
+        f"{word}{name}, on its own law: beyond N = {row['N']} the error is {_ratio(row)} times the error at N "
+        f"(a spike from {SPIKE:g} on)."
+    ]
+    if row["low"] <= SPIKE:
+        return lines
+    for how in ("mean trained", "last trained", "used again"):
+        edit = own[how]
+        gone, less = edit["high"] < SPIKE, edit["high"] < row["low"]
+        word = AGREES if gone or less else DIFFERS if edit["low"] > row["high"] else OPEN
+        what = "it goes" if gone else "it shrinks but stays" if less else "it stays"
+        lines.append(f"{word}with the untrained vectors replaced ({how}), {what}: {_ratio(edit)}.")
+    new = own["drawn anew"]
+    lines.append(f"With other random vectors in their place (the sham) it is {_ratio(new)}.")
+    return lines
+
+
+def _says_variance(name: str, rows: list[Mapping[str, Any]]) -> list[str]:
+    """The slides: the spike decreases with higher variance: the ratio at c = 9 against c = 1."""
+    at = {row["test"]: row for row in rows}
+    low, high = at.get("random, c = 1"), at.get("random, c = 9")
+    if not low or not high:
+        return []
+    word = AGREES if high["high"] < low["low"] else DIFFERS if high["low"] > low["high"] else OPEN
+    return [
+        f"{word}{name}: the rise beyond N, relative to the error at N, is {_ratio(low)} at c = 1 and {_ratio(high)} at "
+        "c = 9 (the slides: smaller at higher variance)."
+    ]
+
+
+def compare(results: Results) -> Table | None:
+    """All spikes; the slides print no numbers."""
+    found = results.get("spikes")
+    return found if isinstance(found, Table) else None
+
+
+register(Experiment(
+    "linear_attention.length_spike", "Beyond the trained length: the spike, and the positions that cause it",
+    f"{models.SLIDES}: the spike for M > N and its explanation",
+    (models.softmax("fixed", N), models.softmax("random", N), models.softmax("fixed", "no_positions")),
+    run, says, compare, sample=models.SAMPLE, sizes=models.SOFTMAX_SIZES,
+))  # fmt: skip

@@ -1,0 +1,149 @@
+"""Models and samples of the study `linear_attention`: what its recipes become at each scale, and error by length.
+
+Source: Zhang, Frei & Bartlett (2023) as in Wu's slides. Softmax models there: N = 40, 70, 100, and d = 20 in the paper.
+The scale "small" keeps N / d at a tenth of both: d = 2, N = 4, 7, 10.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from icl_interp.baselines.base import Predictor
+from icl_interp.baselines.regression import LeastSquares
+from icl_interp.checkpoints.config import RunConfig
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.errors import InputError
+from icl_interp.experiments.base import Model
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.scales import named, rescaled
+from icl_interp.provenance import encode, generator
+from icl_interp.resampling import bootstrap
+from icl_interp.results import Matrix
+from icl_interp.tasks.regression import Exponential, LinearRegression
+
+SLIDES = "Zhang, Frei & Bartlett (2023), in Wu's slides"
+FACTOR = 10  # d and N of the slides over ours
+LENGTHS = (4, 7, 10)  # N of the softmax recipes
+BATCH = 256  # prompts drawn and predicted at once; draws depend on it
+# The sample of this study: prompts are independent, and intervals come from blocks of them.
+SAMPLE = "{n_functions} blocks of {n_contexts} independent prompts"
+LEAST_SQUARES = "least squares"
+
+SOFTMAX_SIZES = {
+    "smoke": "2 layers, width 32, d = 2, N = 4, 7, 10, 150 steps: shows that it runs, and nothing else",
+    "small": "3 layers, width 64, 4 heads, d = 2, N = 4, 7, 10 (the slides' N / d), 4,000 steps",
+    "paper": "12 layers, width 256, 8 heads, d = 20, N = 40, 70, 100, 500,000 steps",
+}
+LSA_SIZES = {
+    "smoke": "layers of linear self-attention of the recipe's size, 200 steps: shows that it runs, and nothing else",
+    "small": "layers of linear self-attention, d = 5, N = 20, 6,000 steps of Adam",
+    "paper": "layers of linear self-attention, d = 20, N = 80, 20,000 steps of Adam; the source trains none",
+}
+
+
+def at_scale(config: RunConfig, scale: str) -> RunConfig:
+    """The run of a recipe of this study at another scale; "small" is the recipe as it stands.
+
+    >>> from icl_interp.training import recipes
+    >>> at_scale(recipes.resolve("softmax_fixed_7"), "paper").task.n_points
+    71
+    """
+    named(scale)
+    if not isinstance(config.task, LinearRegression) or config.training is None:
+        raise InputError("a recipe of linear_attention has a LinearRegression task and a training section")
+    if scale == "small":
+        return config
+    return _linear(config, scale) if config.model.score_fn == "linear" else _softmax(config, scale)
+
+
+def _softmax(config: RunConfig, scale: str) -> RunConfig:
+    if scale == "smoke":
+        shape = {"n_layers": 2, "d_model": 32, "d_head": 8, "n_heads": 4, "d_mlp": 128}
+        changes = {"steps": 150, "warmup_steps": 15, "checkpoint_every": 150, "learning_rate": 3e-3}
+        task = config.task
+    else:
+        d, n = FACTOR * config.task.n_dims, FACTOR * (config.task.n_points - 1)
+        shape = {"n_layers": 12, "d_model": 256, "d_head": 32, "n_heads": 8, "d_mlp": 1024}
+        shape |= {"d_in": d, "n_ctx": 4 * n + 2}
+        changes = {"steps": 500_000, "decay": "constant", "learning_rate": 1e-4, "batch_size": 64}
+        changes |= {"checkpoint_every": 10_000, "log_every": 1000}
+        task = replace(config.task, n_dims=d, n_points=n + 1)
+    training = rescaled(config.training, changes)
+    return replace(config, model=replace(config.model, **shape), task=task, training=training)
+
+
+def _linear(config: RunConfig, scale: str) -> RunConfig:
+    task, model = config.task, config.model
+    if scale == "smoke":
+        changes = {"steps": 200, "warmup_steps": 20, "checkpoint_every": 200, "batch_size": 128}
+    else:
+        changes = {"steps": 20_000, "batch_size": 1024}
+        if task.n_dims > 2:  # the trap is about two dimensions
+            diagonal = task.covariance * 4 if isinstance(task.covariance, tuple) else task.covariance
+            n_points = 4 * (task.n_points - 1) + 1
+            task = replace(task, n_dims=4 * task.n_dims, covariance=diagonal, n_points=n_points)
+            n_ctx = 4 * model.n_ctx
+            model = replace(model, d_in=task.n_dims + 1, n_ctx=n_ctx, d_model=64, d_head=64, d_mlp=256)
+    training = rescaled(config.training, changes)
+    curriculum = replace(training.curriculum, first_points=task.n_points)
+    return replace(config, model=model, task=task, training=replace(training, curriculum=curriculum))
+
+
+def softmax(kind: str, n: int | str) -> Model:
+    """A softmax model: kind "fixed" or "random", trained with n examples (of scale small), or another suffix."""
+    return Model(f"softmax_{kind}_{n}", scaled=at_scale)
+
+
+def linear(name: str, seed: int = 0, scales: tuple[str, ...] = ("smoke", "small", "paper")) -> Model:
+    """An LSA layer."""
+    return Model(name, seed, scales, at_scale)
+
+
+def trained_length(checkpoint: Checkpoint) -> int:
+    """N: labelled examples of a training prompt."""
+    return checkpoint.task.n_points - 1
+
+
+def tests(d: int, scales: tuple[float, ...]) -> dict[str, LinearRegression]:
+    """The slides' test laws by name: Lambda = I, and c Lambda with a fresh Exponential(1) diagonal each prompt."""
+    random = {
+        f"random, c = {c:g}": LinearRegression(n_dims=d, n_points=2, covariance=Exponential(), covariance_scale=c)
+        for c in scales
+    }
+    return {"fixed": LinearRegression(n_dims=d, n_points=2), **random}
+
+
+def errors_by_length(
+    bench: Bench, name: str, task: LinearRegression, m: int, edit: str = "", edited: Predictor | None = None
+) -> Matrix:
+    """Squared error after 1, .., m labelled examples, (block, M): the same prompts for every predictor.
+
+    Args:
+        name: a model of the bench, or LEAST_SQUARES.
+        edit: says what was done to the model. edited: the model that this made of it.
+    """
+
+    def compute() -> Matrix:
+        predictor = edited or (LeastSquares(task) if name == LEAST_SQUARES else bench.models[name])
+        each, squares = bench.scale.n_contexts, []
+        at_once = max(1, BATCH // each)  # blocks
+        for block in range(0, bench.scale.n_functions, at_once):
+            stream = generator(bench.seed, "linear_attention/length", block)
+            n = min(at_once, bench.scale.n_functions - block) * each
+            prompts = task.sample(n, stream, n_points=m + 1, dtype=torch.float64)
+            squares.append((predictor.predict(prompts).double().cpu() - prompts.ys).square()[:, 1:])
+        blocks = torch.cat(squares).unflatten(0, (-1, each)).mean(1).numpy()
+        axes = {"block": tuple(range(len(blocks))), "M": tuple(range(1, m + 1))}
+        return Matrix(blocks, axes, note=f"blocks of {each} independent prompts")
+
+    settings = {"task": encode(task), "m": m, "predictor": name if name == LEAST_SQUARES else "model", "edit": edit}
+    found = bench.keep("linear_attention: error by length", [name], compute, **settings)
+    assert isinstance(found, Matrix)
+    return found
+
+
+def with_interval(errors: Matrix) -> np.ndarray:
+    """(mean, low, high) x M: 95 % bootstrap over blocks."""
+    found = [bootstrap(lambda mean: mean, column) for column in np.asarray(errors.values).T]
+    return np.array([[i.value for i in found], [i.low for i in found], [i.high for i in found]])

@@ -1,0 +1,162 @@
+"""Beyond the slides: outside Assumption 3.3 training can end at a stationary point of rank one.
+
+The theorems start with w21 = 0. From random weights of all entries the exact population loss (nothing is sampled) is
+minimised by L-BFGS; each end is the global minimum, the rank-one point, or neither. A model trained by Adam from large
+weights is there as an example.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+
+from icl_interp.experiments import errors
+from icl_interp.experiments import linear_attention_models as models
+from icl_interp.experiments.base import Experiment, Results, register
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
+from icl_interp.models.units import read_layer
+from icl_interp.provenance import generator
+from icl_interp.results import Matrix, Result, Table
+from icl_interp.theory import linear_attention as theory
+
+DIAGONAL = (1.0, 2.0)  # Lambda, as of the recipe lsa_trap
+LENGTHS = {"smoke": (4,), "small": (2, 4, 8, 20), "paper": (2, 4, 8, 20)}  # N
+SPREADS = {"smoke": (0.1, 1.0), "small": (0.03, 0.1, 0.3, 1.0), "paper": (0.03, 0.1, 0.3, 1.0)}  # of initial weights
+STARTS = {"smoke": 6, "small": 24, "paper": 200}
+TRAPPED = "lsa_trap"
+ENDS = ("minimum", "rank one", "other")
+CLOSE = 0.02  # |P - point| / |P*| up to which an end is that point
+
+
+def run(bench: Bench) -> dict[str, Result]:
+    """Shares of ends by N and spread, the excess of the rank-one point, and the trained model."""
+    scale = bench.scale.name
+    lengths, spreads, starts = LENGTHS[scale], SPREADS[scale], STARTS[scale]
+    shares = np.zeros((len(lengths), len(spreads), len(ENDS)))
+    for i, n in enumerate(lengths):
+        for j, spread in enumerate(spreads):
+            found = bench.keep(
+                "linear_attention: ends of L-BFGS", [], lambda n=n, spread=spread: _ends(bench, n, spread, starts),
+                n=n, spread=spread, starts=starts, diagonal=DIAGONAL,
+            )  # fmt: skip
+            shares[i, j] = np.asarray(found.values)
+    note = f"share of {starts} starts; all entries of W_PV and W_KQ from N(0, spread²), L-BFGS on the exact loss"
+    axes = {"N": lengths, "spread": spreads, "end": ENDS}
+    results: dict[str, Result] = {"ends": Matrix(shares, axes, note=note), "points": _points(lengths)}
+    if bench.has(TRAPPED):
+        results["trained"] = _trained(bench)
+    return results
+
+
+def end_of(w_pv: torch.Tensor, w_kq: torch.Tensor, where: theory.Landscape) -> str:
+    """Which point of the landscape these weights are at, by their product."""
+    product, size = theory.invariant_product(w_pv, w_kq), where.product.norm()
+    points = {"minimum": where.product, "rank one": where.rank_one[0]}
+    return next((name for name, point in points.items() if (product - point).norm() < CLOSE * size), "other")
+
+
+def _ends(bench: Bench, n: int, spread: float, starts: int) -> Matrix:
+    lam = torch.diag(torch.tensor(DIAGONAL, dtype=torch.float64))
+    d, where = len(lam), theory.landscape(lam, n)
+    found = []
+    for start in range(starts):
+        stream = generator(bench.seed, "linear_attention/trap", start)
+        first = spread * torch.randn(2, d + 1, d + 1, generator=stream, dtype=torch.float64)
+        w_pv, w_kq = descend(first, lam, n)
+        found.append(end_of(w_pv, w_kq, where))
+    shares = [found.count(end) / starts for end in ENDS]
+    return Matrix(np.array(shares), {"end": ENDS})
+
+
+def descend(first: torch.Tensor, lam: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(W_PV, W_KQ) where L-BFGS on the exact population loss ends."""
+
+    def value(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        both = torch.from_numpy(flat).view_as(first).clone().requires_grad_(True)
+        loss = theory.population_loss(both[0], both[1], lam, n)
+        loss.backward()
+        return loss.item(), both.grad.numpy().ravel()
+
+    solved = minimize(value, first.numpy().ravel(), jac=True, method="L-BFGS-B",
+                      options={"maxiter": 2000, "ftol": 1e-13, "gtol": 1e-8})  # fmt: skip
+    w_pv, w_kq = torch.from_numpy(solved.x).view_as(first)
+    return w_pv, w_kq
+
+
+def _points(lengths: tuple[int, ...]) -> Table:
+    """Mean squared error at the minimum and at the rank-one point, exactly."""
+    lam = torch.diag(torch.tensor(DIAGONAL, dtype=torch.float64))
+    rows = []
+    for n in lengths:
+        where = theory.landscape(lam, n)
+        least = float(2 * where.minimum + where.label_moment)
+        rows.append({"N": n, "minimum": least, "rank one": least + 2 * float(where.rank_one[1])})
+    return Table({key: [row[key] for row in rows] for key in rows[0]}, note="mean squared error, exact")
+
+
+def _trained(bench: Bench) -> Table:
+    checkpoint = bench.models[TRAPPED]
+    layer, n = read_layer(checkpoint.model), models.trained_length(checkpoint)
+    where = theory.landscape(checkpoint.task.covariance_matrix, n)
+    size = where.product.norm()
+    row = {
+        "model": TRAPPED, "N": n, "to the minimum": float((layer.product - where.product).norm() / size),
+        "to rank one": float((layer.product - where.rank_one[0]).norm() / size),
+        "w22 of W_PV": float(layer.values[0, -2]),
+    }  # fmt: skip
+    return Table({key: [value] for key, value in row.items()}, note="|P - point| / |P*|")
+
+
+# ---- what came out -------------------------------------------------------------------------------------------------
+
+
+def says(results: Results) -> tuple[str, ...]:
+    """How often random starts end there, and what the trained model shows."""
+    ends = results.get("ends")
+    if not isinstance(ends, Matrix):
+        return ("Nothing is measured.",)
+    shares = ends.at(end="rank one")
+    i, j = np.unravel_index(int(shares.argmax()), shares.shape)
+    n, spread = ends.axes["N"][i], ends.axes["spread"][j]
+    lines = [
+        f"From random weights of all entries up to {100 * shares.max():.0f} % of the starts end at the rank-one point "
+        f"(N = {n}, spread {spread:g}): the assumption w21 = 0 of the theorems matters."
+        if shares.max() > 0
+        else "No random start ended at the rank-one point."
+    ]
+    small = ends.at(end="rank one", spread=min(ends.axes["spread"]))
+    lines.append(
+        f"With the smallest weights (spread {min(ends.axes['spread']):g}) it is "
+        + ", ".join(f"{100 * s:.0f} % at N = {n}" for n, s in zip(ends.axes["N"], small, strict=True))
+        + "."
+    )
+    lines += [_says_point(row) for row in errors.rows_of(results, "points")[:1]]
+    lines += [_says_trained(row) for row in errors.rows_of(results, "trained")]
+    return tuple(lines)
+
+
+def _says_point(row: Mapping[str, Any]) -> str:
+    return f"There the mean squared error is {row['rank one']:.3f} instead of {row['minimum']:.3f} (N = {row['N']})."
+
+
+def _says_trained(row: Mapping[str, Any]) -> str:
+    if row["to rank one"] < 0.1 < row["to the minimum"]:
+        word, what = DIFFERS, "Adam from large weights ends at the rank-one point, not at a global minimum"
+    elif row["to the minimum"] < 0.1:
+        word, what = AGREES, "Adam from large weights ends at the global minimum"
+    else:
+        word, what = OPEN, "Adam from large weights ends at neither"
+    return (
+        f"{word}{row['model']}: {what} (distances {row['to rank one']:.2g} and {row['to the minimum']:.2g} of |P*|; "
+        "the theorem starts elsewhere, so it is not contradicted)."
+    )
+
+
+register(Experiment(
+    "linear_attention.trap", "Beyond Assumption 3.3: random starts that end at a stationary point of rank one",
+    f"beyond {models.SLIDES}: its Assumption 3.3 excludes these starts", (models.linear(TRAPPED),), run, says,
+    sample="the loss is exact; L-BFGS from random weights", sizes=models.LSA_SIZES,
+))  # fmt: skip

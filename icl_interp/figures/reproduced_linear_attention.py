@@ -1,0 +1,272 @@
+"""The figures of the experiments of `linear_attention`: excess along training, error by prompt length, ends."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.graph_objects import Figure
+
+from icl_interp.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    YELLOW,
+    finish,
+    log_axis,
+    panel_title,
+    place,
+)
+from icl_interp.figures.text import plain
+from icl_interp.results import Curve, Matrix, Result, Table
+
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW)
+FLOOR = 1e-5  # least squares is exact from d examples on: it would stretch every axis by twenty decades
+Drawn = dict[str, Figure]
+
+
+def convergence(results: Mapping[str, Result], comparison: Table | None) -> Drawn:
+    """Left, excess along flow and SGD with the exponential bound; right, drift of the balance by the step."""
+    flow, sgd, drift = results.get("flow"), results.get("sgd"), results.get("drift")
+    if not isinstance(flow, Curve) or not isinstance(sgd, Curve) or not isinstance(drift, Table):
+        return {}
+    figure, domains = go.Figure(), [(0.0, 0.62), (0.72, 1.0)]
+    shown = flow.x > 0
+    for i, start in enumerate(flow.axes["start"]):
+        for line, dash in (("flow", "solid"), ("bound", "dash")):
+            values = flow.at(start=start, line=line)[shown]
+            if not np.isnan(values).all():
+                name = f"flow from {start:g} σ<sub>max</sub>" if line == "flow" else "bound e<sup>−μt</sup>"
+                values = np.where(values > 1e-12, values, np.nan)
+                _line(figure, name, flow.x[shown], values, "x", COLOURS[i], line == "flow" or i == 0, dash)
+    at = sgd.x > 0
+    figure.add_trace(go.Scatter(
+        x=sgd.x[at], y=sgd.values[at], mode="markers", name="SGD on sampled prompts, from the first start",
+        marker={"size": 5, "color": INK}, hovertemplate="t = %{x:.3g}: %{y:.3g}<extra>SGD</extra>",
+    ))  # fmt: skip
+    steps, worst = (np.array(drift[key], dtype=float) for key in ("step", "largest imbalance"))
+    _line(figure, "u² − |U|²", steps, worst, "x2", INK, False, "solid", mode="lines+markers")
+    _line(figure, "proportional to the step", steps, worst[-1] * steps / steps[-1], "x2", GREY, False, "dot")
+    panel_title(figure, "excess loss", domains[0])
+    panel_title(figure, "largest |u² − |U|²|", domains[1])
+    place(figure, *domains)
+    figure.update_layout(
+        xaxis=log_axis("time t", flow.x[shown][0], flow.x[-1]), yaxis=log_axis("l − min l", 1e-12, 10),
+        xaxis2=log_axis("step of gradient descent", steps.min() / 1.5, steps.max() * 1.5),
+        yaxis2=log_axis("", worst.min() / 2, worst.max() * 2),
+    )  # fmt: skip
+    below = (
+        f"{plain(flow.note)}. Left: exact flow, its exponential bound, SGD. Right: balance, which the flow conserves."
+    )
+    return {"convergence": finish(figure, "Training a layer of linear self-attention", below, 380)}
+
+
+def covariance(results: Mapping[str, Result], comparison: Table | None) -> Drawn:
+    """A panel for each training law and N: error by M on each test law, the LSA limit dashed in the same colour."""
+    curve = results.get("errors")
+    if not isinstance(curve, Curve):
+        return {}
+    kinds, lengths, tests = (curve.axes[name] for name in ("trained on", "N", "test"))
+    figure = go.Figure()
+    values = np.asarray(curve.values)
+    top = float(np.nanmax(values[..., curve.axes["predictor"].index("softmax"), 0, :])) * 1.5
+    rows = _spans(len(kinds), 0.12)[::-1]
+    columns = _spans(len(lengths), 0.04)
+    for r, kind in enumerate(kinds):
+        for c, n in enumerate(lengths):
+            panel = r * len(lengths) + c
+            axes, first = _axes(panel), panel == 0
+            seen = curve.x <= 2 * n
+            best = curve.at(**{"trained on": kind}, N=n, test=tests[0], predictor="least squares", statistic="mean")[
+                seen
+            ]
+            _line(figure, "least squares, Λ = I", curve.x[seen], np.maximum(best, FLOOR), axes, GREY, first, "dot")
+            for t, test in enumerate(tests):
+                key = {"trained on": kind, "N": n, "test": test}
+                name, colour = _law(test), COLOURS[t]
+                mean, low, high = (
+                    curve.at(**key, predictor="softmax", statistic=s)[seen] for s in ("mean", "low", "high")
+                )
+                _band(figure, curve.x[seen], low, high, axes, colour)
+                _line(figure, f"tested on {name}", curve.x[seen], mean, axes, colour, first, "solid")
+                limit = curve.at(**key, predictor="LSA limit", statistic="mean")[seen]
+                _line(figure, f"LSA limit, {name}", curve.x[seen], limit, axes, colour, False, "dash", 1.3)
+            _line(figure, "M = N", [n, n], [FLOOR, top], axes, GREY, False, "dash", 1)
+            suffix = axes[1:]
+            figure.update_layout({
+                f"xaxis{suffix}": {"domain": columns[c], "anchor": f"y{suffix}", "range": [0.5, 2 * n + 0.5],
+                                   "title": {"text": "examples M" if r == len(kinds) - 1 else ""}},
+                f"yaxis{suffix}": {**log_axis("error / E[y²]" if c == 0 else "", 1e-3, top), "domain": rows[r],
+                                   "anchor": f"x{suffix}", "showticklabels": c == 0},
+            })  # fmt: skip
+            figure.add_annotation(
+                text=f"<b>trained on {kind} Λ, N = {n}</b>", xref="paper", yref="paper", x=columns[c][0],
+                y=rows[r][1], xanchor="left", yanchor="bottom", showarrow=False, name="panel",
+            )  # fmt: skip
+    below = (
+        "Solid: softmax model, with 95 % bands. Dashed in its colour: the LSA layer that training on the same prompts "
+        "converges to, exact.<br>Vertical: M = N. Errors below 10<sup>-3</sup> leave the axis."
+    )
+    return {"covariance": finish(figure, "Trained on one covariance or on random ones", below, 640)}
+
+
+def length_spike(results: Mapping[str, Result], comparison: Table | None) -> Drawn:
+    """One figure of what replacing the untrained positions does, one of how the rise depends on the test law."""
+    names = [name for name in results if isinstance(results[name], Curve)]
+    if not names:
+        return {}
+    return {"positions": _positions(results, names), "tests": _by_test(results, names)}
+
+
+def _positions(results: Mapping[str, Result], names: Sequence[str]) -> Figure:
+    figure, domains = go.Figure(), _spans(len(names), 0.07)
+    looks = dict(zip(
+        ("as they are", "drawn anew", "mean trained", "last trained", "used again", "trained without", "least squares"),
+        (INK, PURPLE, BLUE, GREEN, ORANGE, BLUE, GREY), strict=True,
+    ))  # fmt: skip
+    seen: set[str] = set()
+    for i, name in enumerate(names):
+        curve, test = results[name], "random, c = 1" if "random" in name else "fixed"
+        for how in curve.axes["positions"]:
+            mean, low, high = (curve.at(positions=how, test=test, statistic=s) for s in ("mean", "low", "high"))
+            dash = "dot" if how == "least squares" else "solid"
+            if how != "least squares":
+                _band(figure, curve.x, low, high, _axes(i), looks[how])
+            _line(figure, how, curve.x, np.maximum(mean, FLOOR), _axes(i), looks[how], how not in seen, dash)
+            seen.add(how)
+        _finish_length(figure, i, curve, test)
+        panel_title(figure, f"{plain(name)}, on {_law(test)}", domains[i])
+    place(figure, *domains)
+    below = (
+        "Position vectors beyond N (dashed line) were never trained: left as they are, replaced by trained ones of the "
+        "same kind of token, or drawn anew.<br>Bands: 95 % over blocks of prompts."
+    )
+    return finish(figure, "Beyond the trained length: what untrained positions do", below, 380)
+
+
+def _by_test(results: Mapping[str, Result], names: Sequence[str]) -> Figure:
+    figure, domains = go.Figure(), _spans(len(names), 0.07)
+    for i, name in enumerate(names):
+        curve = results[name]
+        n, how = len(curve.x) // 2, curve.axes["positions"][0]
+        for t, test in enumerate(curve.axes["test"]):
+            mean, low, high = (curve.at(positions=how, test=test, statistic=s) for s in ("mean", "low", "high"))
+            at_n = mean[n - 1]
+            _band(figure, curve.x, low / at_n, high / at_n, _axes(i), COLOURS[t])
+            _line(figure, f"tested on {_law(test)}", curve.x, mean / at_n, _axes(i), COLOURS[t], i == 0, "solid")
+        top = max(3.0, 1.3 * max(float(np.nanmax(curve.at(positions=how, test=t, statistic="high")[n:] /
+                  curve.at(positions=how, test=t, statistic="mean")[n - 1])) for t in curve.axes["test"]))  # fmt: skip
+        suffix = _axes(i)[1:]
+        _line(figure, "N", [n, n], [1e-3, 1e4], _axes(i), GREY, False, "dash", 1)
+        figure.update_layout({
+            f"xaxis{suffix}": {"title": {"text": "examples M"}},
+            f"yaxis{suffix}": log_axis("error / error at N" if i == 0 else "", 0.1, top),
+        })  # fmt: skip
+        panel_title(figure, plain(name), domains[i])
+    place(figure, *domains)
+    below = (
+        "Positions as they are, error relative to the error at M = N (dashed): does the rise shrink at higher variance?"
+    )
+    return finish(figure, "The rise beyond N, by test law", below, 340)
+
+
+def _finish_length(figure: Figure, i: int, curve: Curve, test: str) -> None:
+    """Axes that hold all models but least squares, and a line at N."""
+    shown = [how for how in curve.axes["positions"] if how != "least squares"]
+    held = [curve.at(positions=how, test=test, statistic="mean") for how in shown]
+    low, high, n = float(np.nanmin(held)) / 1.5, float(np.nanmax(held)) * 1.5, len(curve.x) // 2
+    suffix = _axes(i)[1:]
+    _line(figure, "N", [n, n], [low, high], _axes(i), GREY, False, "dash", 1)
+    figure.update_layout({
+        f"xaxis{suffix}": {"title": {"text": "examples M"}},
+        f"yaxis{suffix}": log_axis("error / E[y²]" if i == 0 else "", low, high),
+    })  # fmt: skip
+
+
+def risk_formula(results: Mapping[str, Result], comparison: Table | None) -> Drawn:
+    """A panel for each noise: both formulas over M, and what two layers do."""
+    curve, table = results.get("formulas"), results.get("measured")
+    if not isinstance(curve, Curve) or not isinstance(table, Table):
+        return {}
+    figure, domains = go.Figure(), _spans(len(curve.axes["noise"]), 0.08)
+    layers = list(dict.fromkeys(table["layer"]))
+    for i, noise in enumerate(curve.axes["noise"]):
+        axes = _axes(i)
+        for formula, colour, dash in zip(curve.axes["formula"], (BLUE, ORANGE), ("solid", "dash"), strict=True):
+            _line(figure, formula, curve.x, curve.at(noise=noise, formula=formula), axes, colour, i == 0, dash)
+        for layer, colour, symbol in zip(layers, (INK, GREEN), ("circle", "diamond-open"), strict=False):
+            rows = [row for row in table.rows() if row["layer"] == layer and row["noise"] == noise]
+            figure.add_trace(go.Scatter(
+                x=[row["M"] for row in rows], y=[row["error"] for row in rows], mode="markers",
+                name=f"measured: {plain(layer)}", showlegend=i == 0, legendgroup=layer,
+                error_y={"array": [2 * row["se"] for row in rows], "thickness": 1.2},
+                marker={"size": 9, "color": colour, "symbol": symbol}, xaxis=axes, yaxis=f"y{axes[1:]}",
+                hovertemplate="M = %{x}: %{y:.4g}<extra>" + plain(layer) + "</extra>",
+            ))  # fmt: skip
+        held = np.asarray(curve.values)
+        figure.update_layout({
+            f"xaxis{axes[1:]}": log_axis("examples M", curve.x[0] / 1.3, curve.x[-1] * 1.3),
+            f"yaxis{axes[1:]}": log_axis("mean squared error" if i == 0 else "", held.min() / 1.5, held.max() * 1.5),
+        })  # fmt: skip
+        panel_title(figure, f"label noise τ² = {noise:g}", domains[i])
+    place(figure, *domains)
+    below = f"{plain(curve.note)}. Bars: two standard errors."
+    return {"risk": finish(figure, "Theorem 4.2: the risk on prompts of M examples", below, 380)}
+
+
+def trap(results: Mapping[str, Result], comparison: Table | None) -> Drawn:
+    """A line for each N: the share of random starts that end at the rank-one point, by their spread."""
+    ends = results.get("ends")
+    if not isinstance(ends, Matrix):
+        return {}
+    figure = go.Figure()
+    spreads = np.array(ends.axes["spread"], dtype=float)
+    for i, n in enumerate(ends.axes["N"]):
+        share = ends.at(N=n, end="rank one")
+        _line(figure, f"N = {n}", spreads, share, "x", COLOURS[i], True, "solid", mode="lines+markers")
+    figure.update_layout(
+        xaxis=log_axis("spread of the initial weights", spreads.min() / 1.3, spreads.max() * 1.3),
+        yaxis={"title": {"text": "share at the rank-one point"}, "range": [-0.03, 1.03]},
+    )
+    return {"trap": finish(figure, "Random starts that end at a stationary point of rank one", plain(ends.note), 340)}
+
+
+# ---- helpers -------------------------------------------------------------------------------------------------------
+
+
+def _law(test: str) -> str:
+    """A test law as readers see it."""
+    return "Λ = I" if test == "fixed" else f"random Λ, {test.partition(', ')[2]}"
+
+
+def _spans(n: int, gap: float) -> list[tuple[float, float]]:
+    """n equal parts of 0 .. 1 with gaps between them."""
+    width = (1 - gap * (n - 1)) / n
+    return [(i * (width + gap), i * (width + gap) + width) for i in range(n)]
+
+
+def _axes(i: int) -> str:
+    return "x" if i == 0 else f"x{i + 1}"
+
+
+def _band(figure: Figure, xs: np.ndarray, low: np.ndarray, high: np.ndarray, axes: str, colour: str) -> None:
+    low, high = np.maximum(low, FLOOR), np.maximum(high, FLOOR)
+    figure.add_trace(go.Scatter(
+        x=np.concatenate([xs, xs[::-1]]), y=np.concatenate([high, low[::-1]]), fill="toself", fillcolor=colour,
+        opacity=0.18, line={"width": 0}, mode="lines", hoverinfo="skip", showlegend=False, xaxis=axes,
+        yaxis=f"y{axes[1:]}",
+    ))  # fmt: skip
+
+
+def _line(
+    figure: Figure, name: str, xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray, axes: str,
+    colour: str, legend: bool, dash: str, width: float = 2.0, mode: str = "lines",
+) -> None:  # fmt: skip
+    figure.add_trace(go.Scatter(
+        x=xs, y=ys, mode=mode, name=name, showlegend=legend, legendgroup=name, xaxis=axes, yaxis=f"y{axes[1:]}",
+        line={"color": colour, "dash": dash, "width": width},
+        hovertemplate="%{x:.3g}: %{y:.3g}<extra>" + name + "</extra>",
+    ))  # fmt: skip
