@@ -98,13 +98,13 @@ def in_numbers(comparison: Table | None, what: str = "", **key: Any) -> tuple[st
     )
 
 
-def plainly(value: float) -> str:
-    """Two digits, without an exponent where a reader can do without.
+def plainly(value: float, digits: int = 2) -> str:
+    """So many digits, without an exponent where a reader can do without.
 
     >>> plainly(1034.2), plainly(0.000812), plainly(1.5e-9)
     ('1000', '0.00081', '1.5e-09')
     """
-    text = f"{value:.2g}"
+    text = f"{value:.{digits}g}"
     return f"{float(text):.0f}" if "e+" in text and abs(value) < 1e6 else text
 
 

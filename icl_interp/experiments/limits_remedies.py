@@ -233,7 +233,8 @@ def compare(results: Results) -> Table | None:
         rows[row["quantity"]] = {"quantity": row["quantity"], "baseline": row["value"]}
     for row in changes:
         low, high = (10 ** row[key] for key in ("low", "high"))
-        text = f"×{errors.plainly(10 ** row['log10 ratio'])} [{errors.plainly(low)}, {errors.plainly(high)}]"
+        value, low, high = (errors.plainly(number, 3) for number in (10 ** row["log10 ratio"], low, high))
+        text = f"×{value} [{low}, {high}]"
         rows[row["quantity"]][REMEDIES[row["model"]]] = text + ("", " ✓", " ✗")[_sign(row)]
     kept = [row for row in rows.values() if len(row) > 2]
     note = "each remedy's value / the baseline's, paired by function, 95 % intervals; ✓ and ✗: better or worse by 1.1"

@@ -60,7 +60,7 @@ def cell(value: Any) -> str:
 def _value(row: Mapping[str, Any] | None, name: str) -> str:
     if row is None:
         return "–"
-    return f"{number(row['low'], 2)} to {number(row['high'], 2)}" if name == "95 %" else cell(float(row[name]))
+    return f"{number(row['low'], 2)}–{number(row['high'], 2)}" if name == "95 %" else cell(float(row[name]))
 
 
 def _escaped(row: Sequence[str]) -> list[str]:

@@ -29,7 +29,7 @@ def test_tables_by_sigma_are_laid_out_as_papers_do():
             for column in ("1", "2", "10"):
                 cells = {row["sigma:"]: row[column] for row in shown.rows() if row["model"] == model}
                 assert cells == {"paper": str(100 * i + int(column)), "ours": str(200 * i + int(column)),
-                                 "95 %": "0.5 to 2", "ours / paper": "2"}  # fmt: skip
+                                 "95 %": "0.5–2", "ours / paper": "2"}  # fmt: skip
 
     check(by_sigma(range(6)))
     check(by_sigma([5, 0, 3, 1, 4, 2]))
