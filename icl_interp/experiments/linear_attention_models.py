@@ -4,6 +4,7 @@ Source: Zhang, Frei & Bartlett (2023) as in Wu's slides. Softmax models there: N
 The scale "small" keeps N / d at a tenth of both: d = 2, N = 4, 7, 10.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -115,17 +116,22 @@ def tests(d: int, scales: tuple[float, ...]) -> dict[str, LinearRegression]:
 
 
 def errors_by_length(
-    bench: Bench, name: str, task: LinearRegression, m: int, edit: str = "", edited: Predictor | None = None
+    bench: Bench,
+    name: str,
+    task: LinearRegression,
+    m: int,
+    edit: str = "",
+    edited: Callable[[], Predictor | None] = lambda: None,
 ) -> Matrix:
     """Squared error after 1, .., m labelled examples, (block, M): the same prompts for every predictor.
 
     Args:
         name: a model of the bench, or LEAST_SQUARES.
-        edit: says what was done to the model. edited: the model that this made of it.
+        edit: says what was done to the model. edited: makes the model that this gives; None for the model itself.
     """
 
     def compute() -> Matrix:
-        predictor = edited or (LeastSquares(task) if name == LEAST_SQUARES else bench.models[name])
+        predictor = edited() or (LeastSquares(task) if name == LEAST_SQUARES else bench.models[name])
         each, squares = bench.scale.n_contexts, []
         at_once = max(1, BATCH // each)  # blocks
         for block in range(0, bench.scale.n_functions, at_once):

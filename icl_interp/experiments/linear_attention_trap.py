@@ -77,8 +77,8 @@ def descend(first: torch.Tensor, lam: torch.Tensor, n: int) -> tuple[torch.Tenso
     def value(flat: np.ndarray) -> tuple[float, np.ndarray]:
         both = torch.from_numpy(flat).view_as(first).clone().requires_grad_(True)
         loss = theory.population_loss(both[0], both[1], lam, n)
-        loss.backward()
-        return loss.item(), both.grad.numpy().ravel()
+        (slope,) = torch.autograd.grad(loss, both)
+        return loss.item(), slope.numpy().ravel()
 
     solved = minimize(value, first.numpy().ravel(), jac=True, method="L-BFGS-B",
                       options={"maxiter": 2000, "ftol": 1e-13, "gtol": 1e-8})  # fmt: skip

@@ -124,25 +124,39 @@ def length_spike(results: Mapping[str, Result], comparison: Table | None) -> Dra
 def _positions(results: Mapping[str, Result], names: Sequence[str]) -> Figure:
     figure, domains = go.Figure(), _spans(len(names), 0.07)
     looks = dict(zip(
-        ("as they are", "drawn anew", "mean trained", "last trained", "used again", "trained without", "least squares"),
-        (INK, PURPLE, BLUE, GREEN, ORANGE, BLUE, GREY), strict=True,
+        ("as they are", "drawn anew", "mean trained", "last trained", "used again", "trained alone", "trained without",
+         "least squares"), (INK, PURPLE, BLUE, GREEN, ORANGE, SKY, INK, GREY), strict=True,
     ))  # fmt: skip
     seen: set[str] = set()
+    shown: list[list[np.ndarray]] = []
     for i, name in enumerate(names):
         curve, test = results[name], "random, c = 1" if "random" in name else "fixed"
         for how in curve.axes["positions"]:
             mean, low, high = (curve.at(positions=how, test=test, statistic=s) for s in ("mean", "low", "high"))
             dash = "dot" if how == "least squares" else "solid"
+            # Edits change nothing up to N: they are drawn from there on.
+            whole = how in ("least squares", curve.axes["positions"][0])
+            from_n = slice(0 if whole else len(curve.x) // 2 - 1, None)
             if how != "least squares":
-                _band(figure, curve.x, low, high, _axes(i), looks[how])
-            _line(figure, how, curve.x, np.maximum(mean, FLOOR), _axes(i), looks[how], how not in seen, dash)
+                _band(figure, curve.x[from_n], low[from_n], high[from_n], _axes(i), looks[how])
+            mean = np.maximum(mean, FLOOR)[from_n]
+            _line(figure, how, curve.x[from_n], mean, _axes(i), looks[how], how not in seen, dash)
             seen.add(how)
-        _finish_length(figure, i, curve, test)
+        shown.append([curve.at(positions=how, test=test, statistic="mean") for how in curve.axes["positions"][:-1]])
         panel_title(figure, f"{plain(name)}, on {_law(test)}", domains[i])
+    held = np.concatenate([np.concatenate(part) for part in shown])
+    low, high = float(np.nanmin(held)) / 1.5, float(np.nanmax(held)) * 1.5
+    for i, name in enumerate(names):
+        n = len(results[name].x) // 2
+        _line(figure, "N", [n, n], [low, high], _axes(i), GREY, False, "dash", 1)
+        figure.update_layout({
+            f"xaxis{_axes(i)[1:]}": {"title": {"text": "examples M"}},
+            f"yaxis{_axes(i)[1:]}": log_axis("error / E[y²]" if i == 0 else "", low, high),
+        })  # fmt: skip
     place(figure, *domains)
     below = (
         "Position vectors beyond N (dashed line) were never trained: left as they are, replaced by trained ones of the "
-        "same kind of token, or drawn anew.<br>Bands: 95 % over blocks of prompts."
+        "same kind of token, drawn anew,<br>or trained with all else fixed. Bands: 95 % over blocks of prompts."
     )
     return finish(figure, "Beyond the trained length: what untrained positions do", below, 380)
 
@@ -171,19 +185,6 @@ def _by_test(results: Mapping[str, Result], names: Sequence[str]) -> Figure:
         "Positions as they are, error relative to the error at M = N (dashed): does the rise shrink at higher variance?"
     )
     return finish(figure, "The rise beyond N, by test law", below, 340)
-
-
-def _finish_length(figure: Figure, i: int, curve: Curve, test: str) -> None:
-    """Axes that hold all models but least squares, and a line at N."""
-    shown = [how for how in curve.axes["positions"] if how != "least squares"]
-    held = [curve.at(positions=how, test=test, statistic="mean") for how in shown]
-    low, high, n = float(np.nanmin(held)) / 1.5, float(np.nanmax(held)) * 1.5, len(curve.x) // 2
-    suffix = _axes(i)[1:]
-    _line(figure, "N", [n, n], [low, high], _axes(i), GREY, False, "dash", 1)
-    figure.update_layout({
-        f"xaxis{suffix}": {"title": {"text": "examples M"}},
-        f"yaxis{suffix}": log_axis("error / E[y²]" if i == 0 else "", low, high),
-    })  # fmt: skip
 
 
 def risk_formula(results: Mapping[str, Result], comparison: Table | None) -> Drawn:
