@@ -105,8 +105,8 @@ def _causal(results: Results, result: Matrix) -> dict[str, object]:
 
 
 def _fixed(facts: Facts) -> str | None:
-    task = facts["task"]
-    if task["kind"] == "Continuous" and task.get("amplitude") is None:
+    task = facts.get("task")
+    if task is not None and task["kind"] == "Continuous" and task.get("amplitude") is None:
         return "all prompts show one function: there is nothing to learn in context"
     return None
 

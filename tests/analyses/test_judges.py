@@ -33,6 +33,9 @@ from icl_interp.results import Curve, Table, from_dict
 
 FAILURE, IMMEDIATE = "limits.layernorm_causes_failure", "limits.boundary_immediate"
 LAYERNORM = (SATURATES, CAUSE, FAILURE)
+NECESSARY, SUFFICIENT, LAST, ALIKE = (
+    f"limits.{name}" for name in ("attention_necessary", "attention_sufficient", "last_layer", "patterns_alike")
+)
 
 
 def long(name: str, **change) -> HookedTransformer:
@@ -137,7 +140,7 @@ def test_every_finding_is_complete(two_models):
             assert np.isfinite([finding.estimate.value, finding.estimate.low, finding.estimate.high]).all()
             assert finding.estimate.low <= finding.estimate.value <= finding.estimate.high
             assert finding.twin is not None or claim.id == FAILURE
-            wanted = {ORTHOGONAL, HARDMAX, UNIFORM, CAUSE, FAILURE, ERASED}
+            wanted = {ORTHOGONAL, HARDMAX, UNIFORM, CAUSE, FAILURE, ERASED, NECESSARY, LAST}
             assert (finding.causal is not None) == (claim.id in wanted)
 
 
@@ -169,10 +172,11 @@ def test_what_cannot_apply():
     assert "does not centre" in rms[SATURATES]
     for score in ("hardmax", "linear"):
         found = by_design(make(score))
-        assert set(found) == {HARDMAX, UNIFORM, LINEAR}
+        assert set(found) - {ALIKE} == {HARDMAX, UNIFORM, LINEAR}
+        assert (ALIKE in found) == (score == "linear")  # its weights are no distribution
         assert found[HARDMAX] == found[UNIFORM] == f"the model's score function is {score}, not softmax"
     found = by_design(make("mlp only"))
-    assert set(found) == {HARDMAX, UNIFORM, ORTHOGONAL, LINEAR}
+    assert set(found) == {HARDMAX, UNIFORM, ORTHOGONAL, LINEAR, SUFFICIENT, LAST, ALIKE}
     assert found[HARDMAX] == found[ORTHOGONAL] == "the model has no attention"
     assert set(by_design(make("one head"))) == {ORTHOGONAL, LINEAR}
     assert by_design(make("one head"))[ORTHOGONAL] == "a layer has a single head"
