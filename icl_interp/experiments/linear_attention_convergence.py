@@ -222,8 +222,8 @@ def _says_sgd(sgd: Curve, flow: Curve) -> str:
 def _says_trained(row: Mapping[str, Any]) -> str:
     distance = row["|P - P*| / |P*|"]
     return (
-        f"{AGREES if distance < REACHED else DIFFERS}{row['model']}, Adam from random weights (one seed): |P - P*| / |P*| = "
-        f"{distance:.3g}, excess {row['excess / least loss']:.2g} of the least loss; weights that no LSA layer has: up "
+        f"{AGREES if distance < REACHED else DIFFERS}{row['model']}, Adam from random weights (one seed): "
+        f"|P - P*| / |P*| = {distance:.3g}, excess {row['excess / least loss']:.2g} of the least loss; weights that no LSA layer has: up "
         f"to {row['outside an LSA layer']:.2g}."
     )
 
