@@ -26,8 +26,10 @@ DIAGONAL = (1.0, 2.0)  # Lambda, as of the recipe lsa_trap
 LENGTHS = {"smoke": (4,), "small": (2, 4, 8, 20), "paper": (2, 4, 8, 20)}  # N
 SPREADS = {"smoke": (0.1, 1.0), "small": (0.03, 0.1, 0.3, 1.0), "paper": (0.03, 0.1, 0.3, 1.0)}  # of initial weights
 STARTS = {"smoke": 6, "small": 24, "paper": 200}
-TRAPPED = "lsa_trap"
+MODEL = models.linear("lsa_trap", 1)  # the seed of the recipe
+TRAPPED = MODEL.name
 ENDS = ("minimum", "rank one", "other")
+FLAT = 1e-9  # an eigenvalue of the Hessian that counts as 0
 CLOSE = 0.02  # |P - point| / |P*| up to which an end is that point
 
 
@@ -86,14 +88,38 @@ def descend(first: torch.Tensor, lam: torch.Tensor, n: int) -> tuple[torch.Tenso
     return w_pv, w_kq
 
 
+def rank_one_weights(where: theory.Landscape) -> torch.Tensor:
+    """(W_PV, W_KQ) of the rank-one point, stacked: P = w21^PV w21^KQ^T, both of one length, nothing else."""
+    product, _ = where.rank_one
+    values, vectors = torch.linalg.eigh(product)
+    side = values[-1].sqrt() * vectors[:, -1]
+    both = torch.zeros(2, len(product) + 1, len(product) + 1, dtype=torch.float64)
+    both[0, -1, :-1] = both[1, -1, :-1] = side
+    return both
+
+
+def lowest_curvature(where: theory.Landscape, lam: torch.Tensor, n: int) -> float:
+    """The least eigenvalue of the Hessian of the loss of all weights at the rank-one point: 0 or more at a minimum.
+
+    Weights that predictions do not read, and the scale symmetry, give zeros.
+    """
+    hessian = torch.autograd.functional.hessian(
+        lambda both: theory.population_loss(both[0], both[1], lam, n), rank_one_weights(where)
+    )
+    assert isinstance(hessian, torch.Tensor)
+    size = hessian.shape[0] * hessian.shape[1] * hessian.shape[2]
+    return float(torch.linalg.eigvalsh(hessian.reshape(size, size))[0])
+
+
 def _points(lengths: tuple[int, ...]) -> Table:
-    """Mean squared error at the minimum and at the rank-one point, exactly."""
+    """Mean squared error at the minimum and at the rank-one point, exactly, and the curvature of the latter."""
     lam = torch.diag(torch.tensor(DIAGONAL, dtype=torch.float64))
     rows = []
     for n in lengths:
         where = theory.landscape(lam, n)
         least = float(2 * where.minimum + where.label_moment)
-        rows.append({"N": n, "minimum": least, "rank one": least + 2 * float(where.rank_one[1])})
+        rows.append({"N": n, "minimum": least, "rank one": least + 2 * float(where.rank_one[1]),
+                     "lowest curvature": lowest_curvature(where, lam, n)})  # fmt: skip
     return Table({key: [row[key] for row in rows] for key in rows[0]}, note="mean squared error, exact")
 
 
@@ -133,7 +159,15 @@ def says(results: Results) -> tuple[str, ...]:
         + ", ".join(f"{100 * s:.0f} % at N = {n}" for n, s in zip(ends.axes["N"], small, strict=True))
         + "."
     )
-    lines += [_says_point(row) for row in errors.rows_of(results, "points")[:1]]
+    points = errors.rows_of(results, "points")
+    lines += [_says_point(row) for row in points[:1]]
+    if points:
+        minima = [str(row["N"]) for row in points if row["lowest curvature"] > -FLAT]
+        saddles = [f"{row['N']} ({row['lowest curvature']:.2g})" for row in points if row["lowest curvature"] <= -FLAT]
+        lines.append(
+            f"By its Hessian the point is a local minimum at N = {', '.join(minima) or 'none'} and a saddle at N = "
+            f"{', '.join(saddles) or 'none'} (least eigenvalue)."
+        )
     lines += [_says_trained(row) for row in errors.rows_of(results, "trained")]
     return tuple(lines)
 
@@ -157,6 +191,6 @@ def _says_trained(row: Mapping[str, Any]) -> str:
 
 register(Experiment(
     "linear_attention.trap", "Beyond Assumption 3.3: random starts that end at a stationary point of rank one",
-    f"beyond {models.SLIDES}: its Assumption 3.3 excludes these starts", (models.linear(TRAPPED),), run, says,
+    f"beyond {models.SLIDES}: its Assumption 3.3 excludes these starts", (MODEL,), run, says,
     sample="the loss is exact; L-BFGS from random weights", sizes=models.LSA_SIZES,
 ))  # fmt: skip

@@ -309,9 +309,7 @@ def test_descent_ends_where_it_is_said_to():
     for point, name in ((where.product, "minimum"), (0.5 * where.product, "other")):
         unit = LinearSelfAttention.from_product(point)
         assert trap.end_of(unit.W_PV.detach(), unit.W_KQ.detach(), where) == name
-    value, vector = torch.linalg.eigh(where.rank_one[0])
-    at = torch.zeros(2, 3, 3, dtype=torch.float64)
-    at[0, -1, :2], at[1, -1, :2] = vector[:, -1] * value[-1].sqrt(), vector[:, -1] * value[-1].sqrt()
+    at = trap.rank_one_weights(where)
     assert trap.end_of(at[0], at[1], where) == "rank one"
     assert trap.end_of(*trap.descend(at + 1e-3 * first, lam, 4), where) == "rank one"  # a local minimum
     start = torch.zeros(2, 3, 3, dtype=torch.float64)
@@ -359,3 +357,22 @@ def test_covariance_and_length_measure_and_draw_what_is_there():
     assert len(length.compare(spiked)) == 2 * 6 * 4
     assert set(reproductions.draw("linear_attention.length_spike", spiked)) == {"positions", "tests"}
     assert length.says(spiked)
+
+
+def test_the_rank_one_point_is_a_minimum_for_short_prompts_and_a_saddle_for_long_ones():
+    lam = torch.diag(torch.tensor(trap.DIAGONAL, dtype=torch.float64))
+
+    def check(n, minimum):
+        where = theory.landscape(lam, n)
+        both = trap.rank_one_weights(where).requires_grad_(True)
+        loss = theory.population_loss(both[0], both[1], lam, n)
+        excess = float(loss - where.minimum - where.label_moment / 2)
+        assert excess == pytest.approx(float(where.rank_one[1]), rel=1e-9)
+        (slope,) = torch.autograd.grad(loss, both)
+        assert float(slope.abs().max()) < 1e-12  # stationary
+        assert (trap.lowest_curvature(where, lam, n) > -1e-9) == minimum
+
+    for n in (2, 4, 8):
+        check(n, True)
+    check(20, False)
+    must_fail(check, 20, True)
