@@ -126,6 +126,7 @@ def says_rates(results: Results) -> tuple[str, ...]:
     first, last = SIGMAS[0], SIGMAS[-1]
     lines = [f"Error rates at sigma {first}: " + ", ".join(f"{k} {v[first]:.2g}" for k, v in curves.items()) + "."]
     if len(curves) > 1:
+        printed_too = not curves.keys() & set(GAUSSIAN.values())
         for sigma in (first, last):
             rates = [curve[sigma] for curve in curves.values()]
             factor = max(rates) / min(rates)
@@ -133,7 +134,7 @@ def says_rates(results: Results) -> tuple[str, ...]:
             lines.append(
                 f"{word}at sigma {sigma} the error rates of the degrees differ by a factor of {factor:.2g} "
                 f"(\"roughly the same\": at most {ALIKE:g})."
-                + (" The paper prints two decimals, all 0.0 there." if sigma == first else "")
+                + (" The paper prints two decimals, all 0.0 there." if sigma == first and printed_too else "")
             )  # fmt: skip
     rising = [name for name, curve in curves.items() if all(np.diff([curve[s] for s in SIGMAS]) > 0)]
     word = AGREES if len(rising) == len(curves) else DIFFERS
@@ -202,8 +203,8 @@ def says_figure7(results: Results) -> tuple[str, ...]:
         inputs, functions = np.log10(values[-1, 0] / values[0, 0]), np.log10(values[0, -1] / values[0, 0])
         best = [SIGMAS[i] for i in np.unravel_index(values.argmin(), values.shape)]
         lines.append(
-            f"Trained on {interval}: from sigma 1 to 10 the error rises by {inputs:.1f} decades with the inputs and by "
-            f"{functions:.1f} with the functions; least at inputs {best[0]}, "
+            f"Trained on {interval}: from sigma 1 to 10 the error changes by {inputs:+.1f} decades with the inputs and "
+            f"by {functions:+.1f} with the functions; least at inputs {best[0]}, "
             f"functions {best[1]}."
         )
     if len(maps) == 2:
@@ -212,7 +213,7 @@ def says_figure7(results: Results) -> tuple[str, ...]:
         near = wide[0, 0] / narrow[0, 0]
         word = AGREES if near > 1 and wide[-1, -1] < narrow[-1, -1] else DIFFERS
         lines.append(
-            f"{word}the wider training interval is less accurate at sigma 1 ({near:.2g} times the error) and better in "
+            f"{word}the wider training interval is less accurate at sigma 1 ({errors.plainly(near)} times the error) and better in "
             f"{share:.0%} of the cells (Observation 3)."
         )
     return tuple(lines) or ("Neither model is at hand.",)
