@@ -219,19 +219,20 @@ def risk_formula(results: Mapping[str, Result], comparison: Table | None) -> Dra
 
 
 def trap(results: Mapping[str, Result], comparison: Table | None) -> Drawn:
-    """A line for each N: the share of random starts that end at the rank-one point, by their spread."""
+    """A bar for each N: the share of random starts that end at the rank-one point, by their spread."""
     ends = results.get("ends")
     if not isinstance(ends, Matrix):
         return {}
     figure = go.Figure()
-    spreads = np.array(ends.axes["spread"], dtype=float)
     for i, n in enumerate(ends.axes["N"]):
-        share = ends.at(N=n, end="rank one")
-        _line(figure, f"N = {n}", spreads, share, "x", COLOURS[i], True, "solid", mode="lines+markers")
+        figure.add_trace(go.Bar(
+            x=[f"{spread:g}" for spread in ends.axes["spread"]], y=ends.at(N=n, end="rank one"), name=f"N = {n}",
+            marker={"color": COLOURS[i]}, hovertemplate="spread %{x}: %{y:.0%}<extra>" + f"N = {n}</extra>",
+        ))  # fmt: skip
     figure.update_layout(
-        xaxis=log_axis("spread of the initial weights", spreads.min() / 1.3, spreads.max() * 1.3),
-        yaxis={"title": {"text": "share at the rank-one point"}, "range": [-0.03, 1.03]},
-    )
+        xaxis={"title": {"text": "spread of the initial weights"}, "type": "category"}, barmode="group",
+        yaxis={"title": {"text": "share at the rank-one point"}, "range": [0, 1]},
+    )  # fmt: skip
     return {"trap": finish(figure, "Random starts that end at a stationary point of rank one", plain(ends.note), 340)}
 
 

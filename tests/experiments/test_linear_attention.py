@@ -321,12 +321,10 @@ def test_trap_says_how_often():
     ends = Matrix([[[0.5, 0.5, 0.0], [0.75, 0.25, 0.0]]], {"N": (4,), "spread": (1.0, 0.1), "end": trap.ENDS})
     trained = {"model": trap.TRAPPED, "N": 4, "to the minimum": 0.85, "to rank one": 0.01}
     said = trap.says({"ends": ends, "trained": rows(trained)})
-    assert "50 %" in said[0]
-    assert "25 %" in said[1]
-    assert said[-1].startswith(DIFFERS)
-    assert trap.says({"ends": ends, "trained": rows({**trained, "to rank one": 0.8, "to the minimum": 0.01})})[
-        -1
-    ].startswith(AGREES)
+    assert "25 to 50 % at N = 4" in said[0]
+    assert "ends at the rank-one point" in said[-1]
+    other = trap.says({"ends": ends, "trained": rows({**trained, "to rank one": 0.8, "to the minimum": 0.01})})
+    assert "ends at the global minimum" in other[-1]
     assert reproductions.draw("linear_attention.trap", {"ends": ends})["trap"].data
 
 
@@ -366,7 +364,7 @@ def test_the_rank_one_point_is_a_minimum_for_short_prompts_and_a_saddle_for_long
         where = theory.landscape(lam, n)
         both = trap.rank_one_weights(where).requires_grad_(True)
         loss = theory.population_loss(both[0], both[1], lam, n)
-        excess = float(loss - where.minimum - where.label_moment / 2)
+        excess = float(loss.detach() - where.minimum - where.label_moment / 2)
         assert excess == pytest.approx(float(where.rank_one[1]), rel=1e-9)
         (slope,) = torch.autograd.grad(loss, both)
         assert float(slope.abs().max()) < 1e-12  # stationary
