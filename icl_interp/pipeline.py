@@ -70,12 +70,14 @@ def analyze(
     error = evaluation.in_distribution(loaded, loaded.task)
     known = facts(loaded.model, loaded.task, tokens.name_of(loaded.encoding), error)
     known["n_functions"] = n_functions
+    known["snapshots"] = list(loaded.config.training.snapshots) if loaded.config.training else []
     beside = _companions(companions, loaded)
     known["companions"] = {role: other.name for role, other in beside.items()}
     without_norm = beside.get("no norm")
     lab = Lab(
         loaded.model, loaded.task, loaded.encoding, n_functions=n_functions, n_contexts=N_CONTEXTS, seed=seed,
         counterpart=without_norm.model if without_norm else None, companions=beside, device=device,
+        snapshots=loaded.snapshots,
     )  # fmt: skip
     results = _measure(lab, [claim for claim in selected if not claim.excluded(known)], progress)
     findings = [claim.judge_results(results, known) for claim in selected]
@@ -111,7 +113,7 @@ def _loaded(checkpoint: Any, task: Task | None, encoding: Encoding | str | None)
         if task == loaded.task and encoding == loaded.encoding:
             return loaded
         config = RunConfig(loaded.model.cfg, task, tokens.name_of(encoding), loaded.config.training)
-        return Checkpoint(loaded.model, task, encoding, config, loaded.step, loaded.provenance)
+        return Checkpoint(loaded.model, task, encoding, config, loaded.step, loaded.provenance, loaded.folder)
     model = foreign.adopt(checkpoint)
     if task is None:
         raise InputError(

@@ -36,9 +36,16 @@ def generator(seed: int, stream: str, step: int = 0, rank: int = 0) -> torch.Gen
 
 
 def encode(value: Any) -> Any:
-    """A dataclass as plain JSON data, tagged with its class under "kind"; tuples become lists."""
+    """A dataclass as plain JSON data, tagged with its class under "kind"; tuples become lists.
+
+    A field that came later, `field(metadata={"later": True})`, is left out while it holds its default: runs from before
+    keep their data and their id.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        shown = [
+            f for f in dataclasses.fields(value) if not f.metadata.get("later") or getattr(value, f.name) != f.default
+        ]
+        fields = {f.name: encode(getattr(value, f.name)) for f in shown}
         return {"kind": type(value).__name__, **fields}
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}

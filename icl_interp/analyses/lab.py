@@ -48,6 +48,7 @@ class Lab:
         counterpart: a model trained like this one but without normalisation, where there is one.
         companions: checkpoints that differ from this model in one respect, by role (`checkpoints.companions`).
         device: where models run; it must know float64. Results come back to the CPU.
+        snapshots: gives the models that the run kept on the way, by step; called when a measurement asks for them.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Lab:
         counterpart: HookedTransformer | None = None,
         companions: Mapping[str, Checkpoint] | None = None,
         device: str | None = None,
+        snapshots: Callable[[], Mapping[int, HookedTransformer]] | None = None,
     ):
         if n_functions < 2 or n_contexts < 2:
             raise InputError(
@@ -76,6 +78,7 @@ class Lab:
             n_functions, generator(seed, "lab/prompts"), n_contexts=n_contexts, dtype=torch.float64
         )
         self.counterpart_model, self.companions = counterpart, dict(companions or {})
+        self._snapshots = snapshots
         self._results: dict[str, Result] = {}
         self._contexts: dict[tuple[str, int] | None, Any] = {}
         self._key: tuple[str, int] | None = None
@@ -118,6 +121,11 @@ class Lab:
             "device": self.device,
         }
         return Lab(self.counterpart_model, self.task, self.encoding, **sizes)
+
+    @cached_property
+    def snapshots(self) -> dict[int, HookedTransformer]:
+        """Models on the way to this one, by step, as its run kept them; empty where it kept none."""
+        return dict(self._snapshots()) if self._snapshots else {}
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
         """The model's prediction of every point, in its own float32: what `evaluation` asks of any predictor."""

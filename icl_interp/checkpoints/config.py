@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 from icl_interp.errors import InputError, unknown
@@ -53,6 +54,8 @@ class TrainingConfig:
         seed: of weights and prompts.
         log_every: steps between lines of metrics.jsonl. checkpoint_every: steps between checkpoints.
         curriculum: easier prompts first.
+        snapshots: steps whose weights are kept in snapshots.safetensors, for claims about the way there; 0 is before
+            the first step, steps past the last are not reached.
     """
 
     steps: int
@@ -65,6 +68,7 @@ class TrainingConfig:
     log_every: int = 100
     checkpoint_every: int = 1000
     curriculum: Curriculum = field(default_factory=Curriculum)
+    snapshots: tuple[int, ...] = field(default=(), metadata={"later": True})
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "log_every", "checkpoint_every"):
@@ -80,6 +84,10 @@ class TrainingConfig:
                 )
         if self.decay not in ("cosine", "linear", "constant"):
             raise InputError(f"training.decay must be cosine, linear or constant, but got {self.decay!r}")
+        steps = self.snapshots
+        whole = isinstance(steps, tuple) and all(isinstance(s, int) and not isinstance(s, bool) for s in steps)
+        if not whole or (steps and steps[0] < 0) or any(b <= a for a, b in pairwise(steps)):
+            raise InputError(f"training.snapshots must be whole numbers that increase from 0 up, but got {steps!r}")
 
 
 @dataclass(frozen=True)

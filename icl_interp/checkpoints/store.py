@@ -1,5 +1,6 @@
 """Run folders: a trained model and all that is needed to analyse it, in files that cannot run code."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from icl_interp.prompts import Prompts
 from icl_interp.provenance import encode, environment, read_json, run_id, write_json
 from icl_interp.tasks.base import Task
 
+SNAPSHOTS = "snapshots.safetensors"
+
 
 @dataclass
 class Checkpoint:
@@ -29,6 +32,7 @@ class Checkpoint:
     config: RunConfig
     step: int = 0
     provenance: dict[str, Any] = field(default_factory=dict)
+    folder: Path | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -39,15 +43,48 @@ class Checkpoint:
         """The model's prediction of every point from the points before it; NaN where it makes none."""
         return predict(self.model, self.encoding, prompts)
 
+    def snapshots(self) -> dict[int, HookedTransformer]:
+        """The model at each step of `training.snapshots` that its run kept, in float32; empty where it kept none."""
+        models = {}
+        if self.folder:
+            for step, tensors in read_snapshots(self.folder).items():
+                models[step] = HookedTransformer(self.config.model).eval()
+                weights.load_tensors(models[step], tensors, self.folder / SNAPSHOTS)
+        return models
+
     def save(self, folder: str | Path) -> Path:
-        """Write `config.json`, `model.safetensors` and `provenance.json`; each file is replaced whole or not at all."""
+        """Write `config.json`, `model.safetensors` and `provenance.json`; each file is replaced whole or not at all.
+
+        Snapshots come along where the run kept any.
+        """
         folder = Path(folder)
+        kept = read_snapshots(self.folder) if self.folder else {}
+        if kept:
+            write_snapshots(folder, kept)
         weights.write(folder / "model.safetensors", self.model.state_dict())
         stamp = {"run_id": run_id(self.config), "step": self.step, "environment": environment()}
         write_json(folder / "provenance.json", {**stamp, **self.provenance})
         # Last: a folder with a config is a checkpoint.
         write_json(folder / "config.json", {"schema": SCHEMA, **encode(self.config)})
         return folder
+
+
+def write_snapshots(folder: Path, kept: Mapping[int, Mapping[str, Tensor]]) -> None:
+    """Write weights of several steps as one file: each tensor with the steps as its first axis."""
+    steps = sorted(kept)
+    stacked = {name: torch.stack([kept[step][name] for step in steps]) for name in kept[steps[0]]}
+    weights.write(folder / SNAPSHOTS, {"step": torch.tensor(steps), **stacked})
+
+
+def read_snapshots(folder: Path) -> dict[int, dict[str, Tensor]]:
+    """Weights by step, as `write_snapshots` left them; empty where there is no such file."""
+    if not (folder / SNAPSHOTS).is_file():
+        return {}
+    stacked = weights.read(folder / SNAPSHOTS)
+    steps = stacked.pop("step", None)
+    if steps is None or any(len(tensor) != len(steps) for tensor in stacked.values()):
+        raise InputError(f"{folder / SNAPSHOTS} is not what a run writes there: restore or remove it")
+    return {step: {name: tensor[i] for name, tensor in stacked.items()} for i, step in enumerate(steps.tolist())}
 
 
 def predict(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> Float[Tensor, "batch point"]:
@@ -105,7 +142,8 @@ def _read(folder: Path, name: str) -> Checkpoint:
     if not isinstance(origin, dict) or not isinstance(origin.get("step", 0), int):
         raise InputError(f"{folder / 'provenance.json'} is not what a run writes there: restore or remove it")
     encoding = tokens.named(config.encoding)
-    return Checkpoint(model.eval(), config.task, encoding, config, origin.get("step", 0), {**origin, "name": name})
+    stamp = {**origin, "name": name}
+    return Checkpoint(model.eval(), config.task, encoding, config, origin.get("step", 0), stamp, folder)
 
 
 def _not_a_checkpoint(path: Path) -> str:

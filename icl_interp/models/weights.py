@@ -46,7 +46,12 @@ def load_into(model: nn.Module, path: Path) -> None:
     Raises:
         InputError: a tensor is missing, unexpected, of another shape, or holds NaN or infinity; it is named.
     """
-    tensors, wanted = read(path), model.state_dict()
+    load_tensors(model, read(path), path)
+
+
+def load_tensors(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Load weights that were read from `path`, with the same errors as `load_into`."""
+    wanted = model.state_dict()
     for name, tensor in wanted.items():
         if name not in tensors:
             raise InputError(f"{path} lacks the tensor {name} that the config asks for")

@@ -70,6 +70,7 @@ class _Run:
         self.model = HookedTransformer(config.model, seed=self.training.seed).to(device or "cpu")
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=self.training.learning_rate, fused=True)
         self.step, self.seconds, self.metrics = 0, 0.0, []
+        self.snapshots: dict[int, dict[str, Tensor]] = {}
         self._claim_folder()
         if (out / "training_state.safetensors").is_file():
             self._resume()
@@ -81,11 +82,13 @@ class _Run:
                 self._save()
             return
         self.model.train()
+        self._snapshot()
         started = time.perf_counter()
         bar = tqdm(total=self.training.steps, initial=self.step, unit="step", disable=None if progress else True)
         with bar:
             while self.step < self.training.steps:
                 loss = self._advance()
+                self._snapshot()
                 bar.update()
                 last = self.step == self.training.steps
                 if self.step % self.training.log_every == 0 or last:
@@ -120,6 +123,11 @@ class _Run:
         self.optimiser.zero_grad(set_to_none=True)
         self.step += 1
         return value
+
+    def _snapshot(self) -> None:
+        """Remember the weights of this step, if the config asks for them."""
+        if self.step in self.training.snapshots:
+            self.snapshots[self.step] = {name: p.detach().cpu().clone() for name, p in self.model.named_parameters()}
 
     def _line(self, loss: float) -> dict[str, float]:
         # No clock here: an interrupted run must leave the same file as an uninterrupted one.
@@ -158,6 +166,8 @@ class _Run:
             )
         lines = "".join(json.dumps(finite(line)) + "\n" for line in self.metrics)
         write_atomically(self.out / "metrics.jsonl", lines)
+        if self.snapshots:
+            store.write_snapshots(self.out, self.snapshots)
         weights.write(self.out / "training_state.safetensors", self._state())
         weights.write(self.out / "model.safetensors", self.model.state_dict())
         speed = {"training_seconds": round(self.seconds, 1), "finished": self.step == self.training.steps}
@@ -198,6 +208,14 @@ class _Run:
                 f"{self.out} has a training state but no metrics.jsonl: restore it, or start in a fresh folder"
             )
         self.metrics = [line for line in map(json.loads, path.read_text().splitlines()) if line["step"] <= self.step]
+        kept = store.read_snapshots(self.out) if self.training.snapshots else {}
+        taken = [step for step in self.training.snapshots if step <= self.step]
+        if not set(taken) <= set(kept):
+            raise InputError(
+                f"{self.out} has a training state but lacks snapshots of its steps {taken}: restore "
+                f"{store.SNAPSHOTS}, or start in a fresh folder"
+            )
+        self.snapshots = {step: kept[step] for step in taken}
         if (self.out / "provenance.json").is_file():
             self.seconds = float(read_json(self.out / "provenance.json").get("training_seconds", 0.0))
         log.info("resuming %s at step %d", self.out, self.step)

@@ -1,0 +1,148 @@
+"""Snapshots: weights on the way, exactly those of a run that stops there, also after a kill."""
+
+import jaxtyping
+import pytest
+import tiny_runs
+import torch
+from helpers import must_fail
+
+from icl_interp import evaluation, provenance
+from icl_interp.checkpoints import store
+from icl_interp.errors import InputError
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import encode, run_id
+from icl_interp.training import trainer
+from icl_interp.training.trainer import train
+
+KEPT = (0, 1, 4, 5, 6, 12)  # checkpoints after 5, 10 and 12
+RUN = tiny_runs.data(training={"snapshots": list(KEPT)})
+FILES = ("config.json", "metrics.jsonl", "snapshots.safetensors", "training_state.safetensors", "model.safetensors")
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    """Without what takes longer than twelve steps and is tested elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "in_distribution", lambda predictor, task: {"error": 0.5})
+        patch.setattr(provenance.os, "fsync", lambda descriptor: None)
+        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    train(RUN, folder, progress=False)
+    return folder
+
+
+def train_until(folder, step):
+    """Train, and die before this step."""
+    advance = trainer._Run._advance
+
+    def stopping(run):
+        if run.step == step:
+            raise Killed
+        return advance(run)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer._Run, "_advance", stopping)
+        with pytest.raises(Killed):
+            train(RUN, folder, progress=False)
+
+
+def check_same(model, other):
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name]), name
+
+
+def check_weights(folder, shift=0):
+    """The first is the fresh model, the last the trained one, the others those of runs that were cut off there."""
+    found = store.load(folder)
+    kept = found.snapshots()
+    assert found.config.training is not None
+    assert tuple(kept) == KEPT
+    check_same(kept[0 + shift], HookedTransformer(found.config.model, seed=found.config.training.seed))
+    check_same(kept[12], found.model)
+    assert not any(model.training for model in kept.values())
+
+
+def test_snapshots_are_the_weights_of_their_steps(whole, tmp_path):
+    check_weights(whole)
+    must_fail(check_weights, whole, shift=1)
+    train_until(tmp_path, 7)
+    check_same(store.load(tmp_path).model, store.load(whole).snapshots()[5])
+
+
+@pytest.mark.parametrize("stops", [[1], [4], [6], [7], [12 - 1, 12 - 1], [3, 8, 11]])
+def test_a_resumed_run_keeps_the_same_snapshots(whole, tmp_path, stops):
+    for stop in stops:
+        train_until(tmp_path, stop)
+    train(RUN, tmp_path, progress=False)
+    for name in FILES:
+        assert (tmp_path / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("n_writes", range(1 + 3 * 5))
+def test_a_kill_between_any_two_files_mixes_nothing(whole, tmp_path, n_writes):
+    written, replace = [], provenance.os.replace
+
+    def dying(temporary, path):
+        if len(written) == n_writes:
+            raise Killed
+        replace(temporary, path)
+        written.append(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(provenance.os, "replace", dying)
+        with pytest.raises(Killed):
+            train(RUN, tmp_path, progress=False)
+    train(RUN, tmp_path, progress=False)
+    for name in FILES:
+        assert (tmp_path / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_they_change_nothing_else(whole, tmp_path):
+    plain = train(tiny_runs.data(), tmp_path / "plain", progress=False)
+    check_same(plain.model, store.load(whole).model)
+    assert plain.snapshots() == {}
+    assert not (tmp_path / "plain" / "snapshots.safetensors").exists()
+
+
+def test_runs_from_before_keep_their_data_and_their_id():
+    assert "snapshots" not in encode(tiny_runs.config())["training"]
+    assert encode(tiny_runs.config(training={"snapshots": [3]}))["training"]["snapshots"] == [3]
+    assert run_id(tiny_runs.config()) != run_id(tiny_runs.config(training={"snapshots": [3]}))
+
+
+def test_they_go_along_when_a_checkpoint_is_saved(whole, tmp_path):
+    saved = store.load(whole).save(tmp_path / "copy")
+    check_weights(saved)
+
+
+@pytest.mark.parametrize("steps", [[3, 3], [5, 2], [-1, 2], [1.5], [True], "all", 7])
+def test_steps_must_increase(steps):
+    with pytest.raises(InputError, match="snapshots must be whole numbers that increase from 0 up"):
+        tiny_runs.config(training={"snapshots": steps})
+
+
+def test_lost_or_foreign_files_are_named(tmp_path):
+    train_until(tmp_path, 7)
+    file = tmp_path / "snapshots.safetensors"
+    kept = file.read_bytes()
+    file.unlink()
+    with pytest.raises(InputError, match=r"lacks snapshots of its steps \[0, 1, 4, 5\]: restore"):
+        train(RUN, tmp_path, progress=False)
+    store.weights.write(file, {"step": torch.tensor([0, 1]), "a": torch.zeros(3)})
+    with pytest.raises(InputError, match="is not what a run writes there"):
+        store.load(tmp_path).snapshots()
+    store.weights.write(file, {"step": torch.tensor([0]), "a": torch.zeros(1)})
+    with pytest.raises(InputError, match=r"snapshots.safetensors lacks the tensor"):
+        store.load(tmp_path).snapshots()
+    file.write_bytes(kept)
+    assert tuple(store.load(tmp_path).snapshots()) == (0, 1, 4, 5)
