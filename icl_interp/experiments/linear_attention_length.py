@@ -237,9 +237,11 @@ def _says_variance(name: str, rows: list[Mapping[str, Any]]) -> list[str]:
     if not low or not high:
         return []
     word = AGREES if high["high"] < low["low"] else DIFFERS if high["low"] > low["high"] else OPEN
+    rises = [row["mean beyond"] - row["error at N"] for row in (low, high)]
     return [
         f"{word}{name}: the rise beyond N, relative to the error at N, is {_ratio(low)} at c = 1 and {_ratio(high)} at "
-        "c = 9 (the slides: smaller at higher variance)."
+        f"c = 9; in units of E[y²] the error rises by {rises[0]:.2g} and {rises[1]:.2g} (the slides: smaller at higher "
+        "variance)."
     ]
 
 
