@@ -213,8 +213,8 @@ def says_figure7(results: Results) -> tuple[str, ...]:
         near = wide[0, 0] / narrow[0, 0]
         word = AGREES if near > 1 and wide[-1, -1] < narrow[-1, -1] else DIFFERS
         lines.append(
-            f"{word}the wider training interval is less accurate at sigma 1 ({errors.plainly(near)} times the error) and "
-            f"better in {share:.0%} of the cells (Observation 3)."
+            f"{word}the wider training interval is less accurate at sigma 1 ({errors.plainly(near)} times the error) "
+            f"and better in {share:.0%} of the cells (Observation 3)."
         )
     return tuple(lines) or ("Neither model is at hand.",)
 

@@ -221,7 +221,7 @@ def says_figure4(results: Results) -> tuple[str, ...]:
     for row in errors.rows_of(results, "boundary"):
         change = row["change over the last decade"]
         word = AGREES if change <= LEVEL else DIFFERS if change > 0.05 else OPEN
-        zone = f"up to |x| = {row['zone']:.2g}" if row["zone"] else "nowhere"
+        zone = f"up to |x| = {row['zone']:.2g}" if row["zone"] else "not even near 0 (to a tenth)"
         lines.append(
             f"{word}for {row['function']} ({row['model']}) the prediction tends to {row['level -']:.3g} on the left "
             f"and to {row['level +']:.3g} on the right, where the weights alone predict {row['plateau -']:.3g} and "

@@ -78,7 +78,8 @@ def boundary(results: Mapping[str, Result], comparison: Table | None) -> dict[st
             f"xaxis{axes[1:]}": scale.axis(float(np.abs(curve.x).max()), every=2),
             f"yaxis{axes[1:]}": {"range": limits},
         })  # fmt: skip
-        panel_title(figure, f"{plain(name)}, {plain(fact.get('model', ''))}", domains[i])
+        model = "" if "model" in name else f", {fact.get('model', '')}"  # a panel has no room for both
+        panel_title(figure, plain(name + model), domains[i])
     place(figure, *domains)
     figure.update_xaxes(title="query x (symmetric-log)")
     figure.update_layout(yaxis_title="prediction")
