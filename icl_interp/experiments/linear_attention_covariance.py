@@ -104,9 +104,10 @@ def _shrinkage(bench: Bench) -> Table:
     row = {
         "model": LAYER, "N": n, "read off": float(product.diagonal().mean()),
         "theorem 4.5": float(exact.diagonal().mean()), "limit": float(theory.random_limit(moments).mean()),
+        "left": float((1 - moments[1].square() / (moments[0] * moments[2])).mean()),
         "distance": float(torch.linalg.matrix_norm(product - exact) / torch.linalg.matrix_norm(exact)),
     }  # fmt: skip
-    note = "E[yhat | x, w] = r <w, x> over prompts with Lambda of their own: r; distance: |P - P*| / |P*|"
+    note = "r of E[yhat | x, w] = r <w, x>; left: share of E[y²] that the error keeps for long prompts"
     return Table({key: [value] for key, value in row.items()}, note=note)
 
 
@@ -171,7 +172,7 @@ def _says_limit(row: Mapping[str, Any]) -> str:
     return (
         f"{word}a layer trained on random covariances (N = {row['N']}) predicts {row['read off']:.4f} <w, x> on "
         f"average, Theorem 4.5 says {row['theorem 4.5']:.4f} (|P - P*| / |P*| = {row['distance']:.2g}); for long "
-        f"prompts {row['limit']:.3f}: it cannot learn the class."
+        f"prompts {row['limit']:.3f}, and {row['left']:.2f} of E[y²] is left as error: it cannot learn the class."
     )
 
 

@@ -93,7 +93,8 @@ def covariance(results: Mapping[str, Result], comparison: Table | None) -> Drawn
                 _band(figure, curve.x[seen], low, high, axes, colour)
                 _line(figure, f"tested on {name}", curve.x[seen], mean, axes, colour, first, "solid")
                 limit = curve.at(**key, predictor="LSA limit", statistic="mean")[seen]
-                _line(figure, f"LSA limit, {name}", curve.x[seen], limit, axes, colour, False, "dash", 1.3)
+                shown = first and t == 0
+                _line(figure, "LSA limit", curve.x[seen], limit, axes, colour, shown, "dash", 1.3)
             _line(figure, "M = N", [n, n], [FLOOR, top], axes, GREY, False, "dash", 1)
             suffix = axes[1:]
             figure.update_layout({
@@ -108,7 +109,8 @@ def covariance(results: Mapping[str, Result], comparison: Table | None) -> Drawn
             )  # fmt: skip
     below = (
         "Solid: softmax model, with 95 % bands. Dashed in its colour: the LSA layer that training on the same prompts "
-        "converges to, exact.<br>Vertical: M = N. Errors below 10<sup>-3</sup> leave the axis."
+        "converges to, exact.<br>Vertical: M = N. Errors below 10<sup>−3</sup> leave the axis, and the LSA limit where it is "
+        "far above E[y²]."
     )
     return {"covariance": finish(figure, "Trained on one covariance or on random ones", below, 640)}
 
