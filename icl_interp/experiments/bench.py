@@ -138,7 +138,7 @@ class Bench:
 
     def _write(self, path: Path | None, result: Result, seconds: float) -> None:
         if path is not None:
-            write_json(path, {"seconds": round(seconds, 2), "result": result.to_dict()})
+            write_json(path, {"seconds": round(seconds, 6), "result": result.to_dict()})
         self.measured += 1
         self._bar.update()
 
