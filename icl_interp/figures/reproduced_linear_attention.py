@@ -83,7 +83,7 @@ def covariance(results: Mapping[str, Result], comparison: Table | None) -> Drawn
             best = curve.at(**{"trained on": kind}, N=n, test=tests[0], predictor="least squares", statistic="mean")[
                 seen
             ]
-            _line(figure, "least squares, Λ = I", curve.x[seen], np.maximum(best, FLOOR), axes, GREY, first, "dot")
+            _line(figure, "least squares", curve.x[seen], np.maximum(best, FLOOR), axes, GREY, first, "dot")
             for t, test in enumerate(tests):
                 key = {"trained on": kind, "N": n, "test": test}
                 name, colour = _law(test), COLOURS[t]
@@ -91,7 +91,7 @@ def covariance(results: Mapping[str, Result], comparison: Table | None) -> Drawn
                     curve.at(**key, predictor="softmax", statistic=s)[seen] for s in ("mean", "low", "high")
                 )
                 _band(figure, curve.x[seen], low, high, axes, colour)
-                _line(figure, f"tested on {name}", curve.x[seen], mean, axes, colour, first, "solid")
+                _line(figure, f"on {name}", curve.x[seen], mean, axes, colour, first, "solid")
                 limit = curve.at(**key, predictor="LSA limit", statistic="mean")[seen]
                 shown = first and t == 0
                 _line(figure, "LSA limit", curve.x[seen], limit, axes, colour, shown, "dash", 1.3)
@@ -108,9 +108,8 @@ def covariance(results: Mapping[str, Result], comparison: Table | None) -> Drawn
                 y=rows[r][1], xanchor="left", yanchor="bottom", showarrow=False, name="panel",
             )  # fmt: skip
     below = (
-        "Solid: softmax model, with 95 % bands. Dashed in its colour: the LSA layer that training on the same prompts "
-        "converges to, exact.<br>Vertical: M = N. Errors below 10<sup>−3</sup> leave the axis, and the LSA limit where it is "
-        "far above E[y²]."
+        "Solid: softmax model, with 95 % bands; vertical: M = N. Dashed in its colour: the LSA layer that training on the "
+        "same prompts<br>converges to, exact. Errors below 10<sup>−3</sup> leave the axis, as do limits far above E[y²]."
     )
     return {"covariance": finish(figure, "Trained on one covariance or on random ones", below, 640)}
 
