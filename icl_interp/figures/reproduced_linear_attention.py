@@ -108,8 +108,9 @@ def covariance(results: Mapping[str, Result], comparison: Table | None) -> Drawn
                 y=rows[r][1], xanchor="left", yanchor="bottom", showarrow=False, name="panel",
             )  # fmt: skip
     below = (
-        "Solid: softmax model, with 95 % bands; vertical: M = N. Dashed in its colour: the LSA layer that training on the "
-        "same prompts<br>converges to, exact. Errors below 10<sup>−3</sup> leave the axis, as do limits far above E[y²]."
+        "Solid: softmax model, with 95 % bands; vertical: M = N. Dashed in its colour: the LSA layer that training on "
+        "the same prompts<br>converges to, exact. Errors below 10<sup>−3</sup> leave the axis, as do limits far above "
+        "E[y²]."
     )
     return {"covariance": finish(figure, "Trained on one covariance or on random ones", below, 640)}
 
