@@ -35,22 +35,23 @@ def generator(seed: int, stream: str, step: int = 0, rank: int = 0) -> torch.Gen
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
 
-def encode(value: Any) -> Any:
+def encode(value: Any, *, identity: bool = False) -> Any:
     """A dataclass as plain JSON data, tagged with its class under "kind"; tuples become lists.
 
-    A field that came later, `field(metadata={"later": True})`, is left out while it holds its default: runs from before
-    keep their data and their id.
+    A field that says what is recorded besides, `field(metadata={"records": True})`, is left out while it holds its
+    default, and of the `identity` always: two runs that differ in it alone are one.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         shown = [
-            f for f in dataclasses.fields(value) if not f.metadata.get("later") or getattr(value, f.name) != f.default
-        ]
-        fields = {f.name: encode(getattr(value, f.name)) for f in shown}
+            f for f in dataclasses.fields(value)
+            if not (f.metadata.get("records") and (identity or getattr(value, f.name) == f.default))
+        ]  # fmt: skip
+        fields = {f.name: encode(getattr(value, f.name), identity=identity) for f in shown}
         return {"kind": type(value).__name__, **fields}
     if isinstance(value, Mapping):
-        return {str(key): encode(item) for key, item in value.items()}
+        return {str(key): encode(item, identity=identity) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [encode(item) for item in value]
+        return [encode(item, identity=identity) for item in value]
     return value
 
 
@@ -105,8 +106,8 @@ def canonical(data: Any) -> str:
 
 
 def run_id(config: Any) -> str:
-    """Twelve hexadecimal digits that name a configuration."""
-    return hashlib.sha256(canonical(config).encode()).hexdigest()[:12]
+    """Twelve hexadecimal digits that name a configuration, whatever its run records besides."""
+    return hashlib.sha256(canonical(encode(config, identity=True)).encode()).hexdigest()[:12]
 
 
 def environment() -> dict[str, str]:

@@ -68,7 +68,7 @@ class TrainingConfig:
     log_every: int = 100
     checkpoint_every: int = 1000
     curriculum: Curriculum = field(default_factory=Curriculum)
-    snapshots: tuple[int, ...] = field(default=(), metadata={"later": True})
+    snapshots: tuple[int, ...] = field(default=(), compare=False, metadata={"records": True})
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "log_every", "checkpoint_every"):
