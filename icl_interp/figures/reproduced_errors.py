@@ -33,8 +33,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 NAMES = {ZERO: "predicting 0"}
 GENERAL = {
-    "degrees_135": "M135, trained on degrees 1, 3, 5", "degrees_135_attn_only": "M135AL, attention only",
-    "degrees_123_curriculum": "trained on degrees 1, 2, 3 in turn",
+    "degrees_135": "M135: degrees 1, 3, 5", "degrees_135_attn_only": "M135AL: attention only",
+    "degrees_123_curriculum": "curriculum 1, 2, 3",
 }  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def _degrees(
                 comparison, degree=degree, model=labels.get(name, f"M{degree}" if own else name)
             )  # fmt: skip
             colour = INK if name == ZERO else BLUE if own else colours[name]
-            shown = "trained on that degree only" if own else GENERAL.get(name, name)
+            shown = "that degree only" if own else GENERAL.get(name, name)
             look = ("dot", 1.2) if name == ZERO else ("solid", 2.0)
             lines.append(Line(shown, _of(here, name), colour, paper, *look, column))
         panels.append((f"degree {degree}", lines))
