@@ -96,21 +96,16 @@ def test_stacked_models_are_analysed(direction):
     assert report["limits.layernorm_saturation"].verdict == "supported"
 
 
+ARCHITECTURES = (
+    {"attn_only": True}, {"mlp_only": True}, {"score_fn": "hardmax"}, {"score_fn": "linear", "score_norm": "visible"},
+    {"normalization_type": None}, {"normalization_type": "RMS"}, {"normalization_type": "LNPre"},
+    {"norm_position": "post"}, {"positional_embedding_type": "none"}, {"n_heads": 1},
+)  # fmt: skip
+FAST = ("mlp_only", "normalization_type", "norm_position")  # the others take as long and differ less
+
+
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"attn_only": True},
-        {"mlp_only": True},
-        {"score_fn": "hardmax"},
-        {"score_fn": "linear", "score_norm": "visible"},
-        {"normalization_type": None},
-        {"normalization_type": "RMS"},
-        {"normalization_type": "LNPre"},
-        {"norm_position": "post"},
-        {"positional_embedding_type": "none"},
-        {"n_heads": 1},
-    ],
-    ids=str,
+    "changes", [c if set(c) & set(FAST) else pytest.param(c, marks=pytest.mark.slow) for c in ARCHITECTURES], ids=str
 )
 def test_every_architecture_gets_a_whole_report(changes):
     """Each claim is judged or said not to apply; nothing fails."""
