@@ -309,9 +309,9 @@ def _details(rows: Sequence[Mapping[str, Any]]) -> str:
             for row in group
         )
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        long = body.count("<tr>") > OPEN
-        rows = f"{body.count('<tr>')} rows"
-        tables.append(f"<details><summary>{rows}</summary>{table}</details>" if long else table)
+        n_rows = body.count("<tr>")
+        asked = f"<details><summary>{n_rows} rows</summary>{table}</details>"
+        tables.append(asked if n_rows > OPEN else table)
     return "".join(tables)
 
 

@@ -21,7 +21,7 @@
 import torch
 
 import icl_interp
-from icl_interp.models.units import LinearSelfAttention, read_layer
+from icl_interp.models.units import read_layer
 from icl_interp.theory import linear_attention as theory
 
 # %% [markdown]
@@ -131,8 +131,8 @@ draw("linear_attention.length_spike", results("linear_attention.length_spike"))[
 
 # %% [markdown]
 # ## All of it again
-# `icl-interp reproduce linear_attention.covariance` (and `.convergence`, `.length_spike`, `.risk_formula`, `.trap`) runs
-# the experiments; what they said at scale "small" is kept:
+# `icl-interp reproduce linear_attention.covariance` (and `.convergence`, `.length_spike`, `.risk_formula`, `.trap`)
+# runs the experiments; what they said at scale "small" is kept:
 
 # %%
 from icl_interp.experiments import STUDIES, names, record
