@@ -12,6 +12,9 @@ from icl_interp.analyses import limits_intervals  # isort: skip
 from icl_interp.analyses import limits_attention  # isort: skip
 from icl_interp.analyses import limits_layers  # isort: skip
 from icl_interp.analyses import limits_patterns  # isort: skip
+from icl_interp.analyses import linear_attention_weights  # isort: skip
+from icl_interp.analyses import linear_attention_risk  # isort: skip
+from icl_interp.analyses import linear_attention_algorithm  # isort: skip
 from icl_interp.analyses import heads  # isort: skip
 
 __all__ = [
@@ -28,4 +31,7 @@ __all__ = [
     "limits_patterns",
     "limits_shift",
     "limits_softmax",
+    "linear_attention_algorithm",
+    "linear_attention_risk",
+    "linear_attention_weights",
 ]

@@ -26,6 +26,12 @@ LEARNED_R2 = 0.9  # in-distribution R2 from which a model counts as having learn
 MIN_FUNCTIONS = 16  # functions below which a bootstrap over functions is not to be trusted
 
 
+def low_r2(facts: Facts) -> str | None:
+    """Says that a model has not learned its task, by its R2; None for one that has."""
+    r2 = facts["r2"]
+    return None if r2 > LEARNED_R2 else f"in-distribution R2 {r2:.3f}, {LEARNED_R2} needed"
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A number with its interval and unit."""
@@ -168,6 +174,7 @@ class Claim:
             results are stored as "twin/<name>".
         judge: a pure function of the stored results and the facts about the model.
         excluded: says why the claim cannot apply to a model with these facts, or None if it can.
+        learned: for learning claims: says how far a model with these facts is from having learned its task, or None.
         figures: names of the report's figures that show it.
     """
 
@@ -180,6 +187,7 @@ class Claim:
     judge: Callable[[Results, Facts], Judgement]
     twin: tuple[Measurement, ...] = ()
     excluded: Callable[[Facts], str | None] = field(default=lambda facts: None)
+    learned: Callable[[Facts], str | None] = field(default=low_r2)
     figures: tuple[str, ...] = ()
 
     @property
@@ -210,11 +218,11 @@ class Claim:
 
     def _gate(self, verdict: Verdict, reason: str, judgement: Judgement, facts: Facts) -> tuple[Verdict, str]:
         """What training made can only be asked of a model that learned, and not of what holds untrained too."""
-        r2 = facts["r2"]
-        if not r2 > LEARNED_R2:
+        short = self.learned(facts)
+        if short:
             return "inconclusive", (
-                f"{reason} But the model has not learned its task (in-distribution R2 {r2:.3f}, {LEARNED_R2} needed), "
-                "so this says nothing about what training made."
+                f"{reason} But the model has not learned its task ({short}), so this says nothing about what training "
+                "made."
             )
         if verdict == "supported" and judgement.twin_verdict == "supported":
             return "inconclusive", f"{reason} But an untrained twin passes as well, so training did not make it."

@@ -6,7 +6,7 @@ equations (3.3) to (3.6). Here columns are tokens, as `tokens.Stacked` makes the
 """
 
 import math
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -151,13 +151,12 @@ class LayerForm(NamedTuple):
         return max(float(part.abs().max()) for part in biases)
 
 
-def read_layer(model: HookedTransformer) -> LayerForm:
-    """The form of a transformer that is one layer of linear attention, exactly and in float64.
+def beyond_a_layer(cfg: Any) -> list[str]:
+    """What a model of this config has that one layer of linear self-attention has not, in words; empty for a layer.
 
-    Raises:
-        InputError: naming what else the model has: layers, norms, an MLP, positions, another score function.
+    >>> beyond_a_layer(HookedTransformerConfig(n_layers=2, d_model=8, n_ctx=9, score_fn="linear", attn_only=True))[0]
+    'n_layers=2'
     """
-    cfg = model.cfg
     others = {
         f"n_layers={cfg.n_layers}": cfg.n_layers != 1,
         "an MLP": not cfg.attn_only,
@@ -168,7 +167,16 @@ def read_layer(model: HookedTransformer) -> LayerForm:
         f"embed_bound={cfg.embed_bound}": cfg.embed_bound is not None,
         f"d_out={cfg.d_out}": cfg.d_out != 1,
     }
-    found = [name for name, present in others.items() if present]
+    return [name for name, present in others.items() if present]
+
+
+def read_layer(model: HookedTransformer) -> LayerForm:
+    """The form of a transformer that is one layer of linear attention, exactly and in float64.
+
+    Raises:
+        InputError: naming what else the model has: layers, norms, an MLP, positions, another score function.
+    """
+    found = beyond_a_layer(model.cfg)
     if found:
         raise InputError(
             f"this model is no single layer of linear self-attention, it has {', '.join(found)}: expected n_layers=1, "

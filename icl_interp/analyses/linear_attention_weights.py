@@ -1,0 +1,284 @@
+"""The claims of `linear_attention` that are read off weights: where training ended, and how it got there."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from icl_interp.analyses.lsa_bench import (
+    INF,
+    SOURCE,
+    needs_layer,
+    needs_path,
+    needs_regression,
+    never_asked,
+    not_learned,
+    task_in,
+    trained_landscape,
+)
+from icl_interp.analyses.lsa_weights import maps, numbers, path, product, share_of_identity
+from icl_interp.analyses.verdicts import (
+    Claim,
+    Criterion,
+    Estimate,
+    Facts,
+    Judgement,
+    Results,
+    Verdict,
+    register,
+)
+from icl_interp.results import Curve, Matrix, Table
+
+NEAR, FAR = 0.05, 0.2  # relative distances that count as reached, and as not
+AT_REST = 1e-9  # excess over the least loss below which differences of losses are rounding
+MIN_POINTS = 5  # snapshots for a statement about a path
+IDENTITY, OTHER = 0.9, 0.5
+SCOPE = "these weights, this task; exact, nothing is sampled"
+
+
+def exactly(name: str, value: float, unit: str = "") -> Estimate:
+    """A number without error: its interval has no width."""
+    return Estimate(name, value, value, value, unit)
+
+
+def _numbers(results: Results, where: str = "") -> dict[str, float]:
+    table = results[f"{where}lsa/numbers"]
+    assert isinstance(table, Table)
+    return dict(zip(table["name"], table["value"], strict=True))
+
+
+# ---- Theorems 4.1 and 4.5: where training ends -----------------------------------------------------------------------
+
+CONVERGED = Criterion(
+    f"|P - P*|_F / |P*|_F of the invariant product: <= {NEAR:g} / > {FAR:g}",
+    supported=(0.0, NEAR), contradicted=(FAR, INF),
+)  # fmt: skip
+
+
+def judge_converged(results: Results, facts: Facts) -> Judgement:
+    """Is P that of the optimum?"""
+    found, twin = _numbers(results), _numbers(results, "twin/")
+    theorem = "4.5" if task_in(facts).random_covariance else "4.1"
+    reason = (
+        f"|P - P*| is {found['distance']:.3g} of |P*| (Theorem {theorem}) and the loss {found['excess']:.2g} above the "
+        "least, relative to it"
+    )
+    if "aligned distance" in found:
+        reason += (
+            f"; after scaling to |v| = |F|, (W_PV, W_KQ) is {found['aligned distance']:.3g} of |W*| from W*, with "
+            f"{100 * found['share of v in w21']:.3g} % of v in w21, where W* has none"
+        )
+    if found["distance"] > FAR and found["distance from rank one"] <= FAR:
+        reason += (
+            f". It is at the rank-one trap (distance {found['distance from rank one']:.2g}): another stationary "
+            "point, with w22 = 0 and the work done by w21, out of reach from the theorem's start but not from random "
+            "weights"
+        )
+    if found["outside"] > NEAR:
+        reason += f". Biases and weights past attention, which an LSA layer has not, reach {found['outside']:.2g}"
+    name = "|P - P*| / |P*|"
+    value = exactly(name, found["distance"])
+    far = exactly(name, twin["distance"])
+    details = tuple({"number": key, "model": found[key], "untrained twin": twin.get(key)} for key in found)
+    return Judgement(value, reason + ".", scope=SCOPE, twin=far, twin_verdict=CONVERGED.verdict(far), details=details)
+
+
+# ---- balancedness ----------------------------------------------------------------------------------------------------
+
+BALANCED = Criterion(
+    "largest | |v|^2 - |F|^2 | / max(|v|^2, |F|^2) over the snapshots, v the last row of W_PV and F the first d "
+    f"columns of W_KQ (u^2 - |U|^2 where w21 = 0): <= {NEAR:g} / > {FAR:g}. Without snapshots the end alone is known, "
+    "which can contradict and not support",
+    supported=(0.0, NEAR), contradicted=(FAR, 1.0),
+)  # fmt: skip
+
+
+def judge_balanced(results: Results, facts: Facts) -> Judgement:
+    """Is u^2 = |U|^2 all along?"""
+    curve, found = results["lsa/path"], _numbers(results)
+    assert isinstance(curve, Curve)
+    if "imbalance" not in found:
+        return Judgement(None, "the law is about one head: u and U of several are not defined.", "not_applicable")
+    v2, f2 = curve.at(quantity="|v|^2"), curve.at(quantity="|F|^2")
+    along = np.abs(v2 - f2) / np.maximum(np.maximum(v2, f2), 1e-300)
+    end = abs(found["imbalance"])
+    worst = max(end, *along.tolist()) if len(along) else end
+    value = exactly("largest imbalance", float(worst))
+    verdict: Verdict | None = None if len(along) >= MIN_POINTS or worst > NEAR else "inconclusive"
+    reason = f"|v|^2 and |F|^2 differ by up to {100 * worst:.3g} % of the larger one"
+    if len(along):
+        first, last = (100 * float(along[i]) for i in (0, -1))
+        reason += f" over {len(along)} snapshots: {first:.3g} % at the first, {last:.3g} % at the last"
+        drift = float(curve.at(quantity="drift of factors")[-1])
+        reason += f"; A_Q'A_Q - A_K'A_K, which gradient flow on the factors conserves, moved by {100 * drift:.2g} %"
+    else:
+        reason += " at the end (no snapshots were kept, so the way there is not known)"
+    reason += (
+        ". The law is one of gradient flow on W_PV and W_KQ from a balanced start: neither Adam nor flow on factors of "
+        "them has to keep it"
+    )
+    rows: list[dict[str, Any]] = [
+        {"step": step, "|v|^2": float(a), "|F|^2": float(b)} for step, a, b in zip(curve.x, v2, f2, strict=True)
+    ]
+    twin = exactly("largest imbalance", abs(_numbers(results, "twin/").get("imbalance", math.nan)))
+    return Judgement(
+        value, reason + ".", verdict, SCOPE, twin=twin, twin_verdict=BALANCED.verdict(twin), details=tuple(rows)
+    )
+
+
+# ---- Lemma 5.4: the PL inequality ------------------------------------------------------------------------------------
+
+PL = Criterion(
+    "least |grad L|^2 / (mu (L - min L)) over the snapshots that do better than predicting 0, log10, mu of Lemma 5.4 "
+    "with what has been gained at that snapshot: >= 0 / < 0",
+    supported=(0.0, INF), contradicted=(-INF, 0.0),
+)  # fmt: skip
+
+
+def judge_pl(results: Results, facts: Facts) -> Judgement:
+    """Is the gradient as large as the lemma has it, everywhere on the way?"""
+    curve = results["lsa/path"]
+    assert isinstance(curve, Curve)
+    where = trained_landscape(task_in(facts))
+    least = float(where.minimum + where.label_moment / 2)
+    excess, bound, square = (curve.at(quantity=name) for name in ("excess", "PL bound", "squared gradient"))
+    usable = np.isfinite(bound) & (bound > 0) & (excess > AT_REST * least)
+    if usable.sum() < MIN_POINTS:
+        return Judgement(
+            None,
+            f"only {int(usable.sum())} of {len(curve.x)} snapshots do better than predicting 0 and have not arrived; "
+            f"{MIN_POINTS} are needed.",
+            "inconclusive",
+        )
+    ratio = square[usable] / bound[usable]
+    steps = curve.x[usable]
+    at = int(ratio.argmin())
+    value = exactly("least |grad L|^2 / (mu x excess)", math.log10(max(float(ratio[at]), 1e-300)), "log10")
+    reason = (
+        f"over {int(usable.sum())} snapshots |grad L|^2 is at least {ratio[at]:.3g} times the bound (step "
+        f"{steps[at]:.0f}) and {float(np.median(ratio)):.3g} times in the median; the excess falls from "
+        f"{excess[usable][0]:.2g} to {excess[usable][-1]:.2g}"
+    )
+    if task_in(facts).random_covariance:
+        reason += ". For random covariances the bound is the lemma's argument with expectations, in w22 and W11 alone"
+    if ratio[at] < 1:
+        reason += (
+            ". The lemma holds on the flow from its own start, where w21 = 0 and u^2 = |U|^2; here the gradient all "
+            "but vanishes away from the minimum"
+        )
+    rows = tuple(
+        {"step": float(s), "|grad L|^2": float(g), "mu x excess": float(b)}
+        for s, g, b in zip(steps, square[usable], bound[usable], strict=True)
+    )
+    return Judgement(value, reason + ".", scope="the snapshots of this run; exact losses and gradients", details=rows)
+
+
+# ---- multiples of the identity ---------------------------------------------------------------------------------------
+
+IDENTITIES = Criterion(
+    "least tr(A)^2 / (r |A|^2) over W_K^T W_Q and W_P W_V of every head, r the rank it can have: "
+    f">= {IDENTITY:g} / <= {OTHER:g}",
+    supported=(IDENTITY, 1.0), contradicted=(0.0, OTHER),
+)  # fmt: skip
+
+
+def _needs_maps(facts: Facts) -> str | None:
+    reason = needs_regression(facts)
+    if reason:
+        return reason
+    if facts["config"]["mlp_only"]:
+        return "the model has no attention"
+    return "with d = 1 every map is a multiple of the identity" if task_in(facts).dim == 1 else None
+
+
+def judge_identity(results: Results, facts: Facts) -> Judgement:
+    """Are the maps of every head nearly multiples of the identity?"""
+    result, fresh = results["lsa/maps"], results["twin/lsa/maps"]
+    assert isinstance(result, Matrix)
+    assert isinstance(fresh, Matrix)
+    rows = [
+        {"map": name, "layer": i, "head": h, "share": float(result.at(map=name, layer=i, head=h))}
+        for name in result.axes["map"] for i in result.axes["layer"] for h in result.axes["head"]
+    ]  # fmt: skip
+    least = {name: float(result.at(map=name).min()) for name in result.axes["map"]}
+    value = exactly("least share of the identity", min(least.values()))
+    twin = exactly("least share of the identity", float(np.min(fresh.values)))
+    reason = "; ".join(f"{name}: {share:.3g}" for name, share in least.items())
+    if len(rows) > len(least):
+        reason += " (the least over heads)"
+    if needs_layer(facts) is None:
+        expected = share_of_identity(trained_landscape(task_in(facts)).product)
+        reason += f". At the optimum W_K^T W_Q has {expected:.3g}, which is 1 for equal variances only, and W_P W_V 1"
+    else:
+        reason += ". In a stream that other weights rotate, no map has to be one"
+    return Judgement(
+        value,
+        reason + ".",
+        scope="these weights",
+        twin=twin,
+        twin_verdict=IDENTITIES.verdict(twin),
+        details=tuple(rows),
+    )
+
+
+register(
+    Claim(
+        id="linear_attention.converged",
+        kind="learning",
+        statement="Training a layer of linear self-attention ends at the global minimum W*, up to a scale",
+        source=f"{SOURCE}, Theorems 4.1 and 4.5",
+        criterion=CONVERGED,
+        measurements=(product, numbers),
+        twin=(numbers,),
+        judge=judge_converged,
+        excluded=needs_layer,
+        learned=never_asked,
+        figures=("linear_attention",),
+    )
+)
+
+register(
+    Claim(
+        id="linear_attention.balanced",
+        kind="learning",
+        statement="u² = |U|² all along training: value and query-key weights stay of one size",
+        source=f"{SOURCE}, Lemma A.3 (balancedness)",
+        criterion=BALANCED,
+        measurements=(path, numbers),
+        twin=(numbers,),
+        judge=judge_balanced,
+        excluded=needs_layer,
+        learned=never_asked,
+        figures=("linear_attention",),
+    )
+)
+
+register(
+    Claim(
+        id="linear_attention.pl_inequality",
+        kind="architecture",
+        statement="The loss meets the Polyak-Lojasiewicz inequality all along training: |∇L|² >= mu (L - min L)",
+        source=f"{SOURCE}, Lemma 5.4",
+        criterion=PL,
+        measurements=(path,),
+        judge=judge_pl,
+        excluded=needs_path,
+        figures=("linear_attention",),
+    )
+)
+
+register(
+    Claim(
+        id="linear_attention.identity_maps",
+        kind="learning",
+        statement="W_K^T W_Q and W_P W_V are nearly multiples of the identity",
+        source="Wu's slides on Zhang, Frei & Bartlett (2023), after Trockman & Kolter (2023) on vision transformers",
+        criterion=IDENTITIES,
+        measurements=(maps,),
+        twin=(maps,),
+        judge=judge_identity,
+        excluded=_needs_maps,
+        learned=not_learned,
+        figures=(),
+    )
+)

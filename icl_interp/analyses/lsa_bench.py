@@ -1,0 +1,199 @@
+"""What the claims of `linear_attention` share: whom they are about, what counts as learned, prompts with known moments.
+
+N = n_points - 1 labelled examples in training, M at test. The theory has Gaussian inputs and w ~ N(0, I); claims that
+read weights need one layer of linear self-attention on stacked prompts (`models.units.read_layer`). What compares
+predictions alone also goes for deep and for softmax models.
+"""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.verdicts import LEARNED_R2, Facts
+from icl_interp.models.tokens import Stacked
+from icl_interp.models.units import beyond_a_layer
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import decode, generator
+from icl_interp.tasks import functions, regression
+from icl_interp.tasks.distributions import Normal
+from icl_interp.tasks.regression import LinearRegression
+from icl_interp.theory import linear_attention as theory
+
+SOURCE = "Zhang, Frei & Bartlett (2023)"
+KINDS = {**functions.KINDS, **regression.KINDS}
+BATCH = 256  # prompts predicted at once
+INF = float("inf")
+
+
+# ---- whom a claim is about -------------------------------------------------------------------------------------------
+
+
+def task_in(facts: Facts) -> LinearRegression:
+    """The task that a report knows of, which must be linear regression."""
+    task = decode(facts["task"], KINDS, "task")
+    assert isinstance(task, LinearRegression)
+    return task
+
+
+def task_of(lab: Lab) -> LinearRegression:
+    """The lab's task: no other is measured, see `needs_regression`."""
+    assert isinstance(lab.task, LinearRegression)
+    return lab.task
+
+
+def needs_regression(facts: Facts) -> str | None:
+    """Why a claim about linear regression cannot apply."""
+    kind = (facts.get("task") or {"kind": "not known"})["kind"]
+    return None if kind == "LinearRegression" else f"needs a LinearRegression task; the model's is {kind}"
+
+
+def needs_theory(facts: Facts) -> str | None:
+    """Why the closed forms do not cover the task."""
+    reason = needs_regression(facts)
+    if reason:
+        return reason
+    task = task_in(facts)
+    if not isinstance(task.inputs, Normal) or task.inputs.mean != 0:
+        return f"the theory is about inputs of a centred normal law; the model was trained on {task.inputs}"
+    if task.weights != Normal(1.0):
+        return f"the theory is about weights w ~ N(0, I); the model was trained on {task.weights}"
+    if task.query is not None or task.single_orthant:
+        return "the theory is about training prompts whose query is like the examples; the model's were shifted"
+    return None
+
+
+def needs_layer(facts: Facts) -> str | None:
+    """Why the weights are not those of one layer of linear self-attention whose optimum is known."""
+    reason = needs_theory(facts)
+    if reason:
+        return reason
+    more = beyond_a_layer(SimpleNamespace(**facts["config"]))
+    if more:
+        return f"needs a single layer of linear self-attention; the model has {', '.join(more)}"
+    if facts["encoding"] != "stacked":
+        return f"needs stacked prompts, a column (x; y) for each example; the model's are {facts['encoding']}"
+    return None
+
+
+def needs_path(facts: Facts) -> str | None:
+    """Why nothing is known of the way to these weights."""
+    reason = needs_layer(facts)
+    if reason or facts.get("snapshots"):
+        return reason
+    return "needs weights on the way: a run keeps those of the steps in training.snapshots, and this one kept none"
+
+
+# ---- the optimum, and what counts as learned -------------------------------------------------------------------------
+
+
+def trained_landscape(task: LinearRegression) -> theory.Landscape:
+    """The loss over the task's own prompts, fixed or random covariance."""
+    n, tau2 = task.n_points - 1, task.noise_std**2
+    if task.random_covariance:
+        return theory.random_landscape(task.spectrum_moments(), n, tau2)
+    return theory.landscape(task.covariance_matrix, n, tau2)
+
+
+def best_r2(facts: Facts) -> float:
+    """In-distribution R2 of the best that the model could be: the best layer of linear attention, else least squares.
+
+    One layer of linear attention can't do what least squares does, so R2 > 0.9 would call its optimum a failure. For
+    deeper linear attention the best single layer is a lower bar, and for others all but the noise can be learned.
+    """
+    where = trained_landscape(task_in(facts))
+    if facts["config"]["score_fn"] == "linear":
+        return float(-2 * where.minimum / where.label_moment)
+    return float(1 - task_in(facts).noise_std ** 2 / where.label_moment)
+
+
+def not_learned(facts: Facts) -> str | None:
+    """How far a model is from having learned linear regression, as well as its kind can; None if it has."""
+    if needs_theory(facts):
+        return None if facts["r2"] > LEARNED_R2 else f"in-distribution R2 {facts['r2']:.3f}, {LEARNED_R2} needed"
+    r2, best = facts["r2"], best_r2(facts)
+    if r2 > LEARNED_R2 * best:
+        return None
+    kind = "the best layer of linear attention" if facts["config"]["score_fn"] == "linear" else "the best predictor"
+    return f"in-distribution R2 {r2:.3f}; {kind} has {best:.3f}, of which {LEARNED_R2} is needed"
+
+
+def never_asked(facts: Facts) -> None:
+    """For claims on whether training gets there: a model that failed to learn speaks against them."""
+
+
+# ---- prompts with known moments --------------------------------------------------------------------------------------
+
+
+class Bench(NamedTuple):
+    """Prompts in groups that share w and Lambda, so that theory knows the risk of each group.
+
+    Attributes:
+        prompts: function-major.
+        weights: w of each function.
+        covariances: Lambda of each function.
+    """
+
+    prompts: Prompts
+    weights: Float[Tensor, "function dim"]
+    covariances: Float[Tensor, "function dim dim"]
+
+
+def bench(lab: Lab, m: int, n_contexts: int, name: str) -> Bench:
+    """Fresh prompts of m labelled examples and a query, in distribution but for their length."""
+    task, stream = task_of(lab), generator(lab.seed, f"lsa/{name}", m)
+    weights = task.sample_parameters(lab.n_functions, stream, torch.float64)
+    if task.random_covariance:
+        assert not isinstance(task.covariance, (tuple, type(None)))
+        shape = (lab.n_functions, task.dim)
+        diagonals = task.covariance_scale * task.covariance.sample(shape, stream, torch.float64)
+        covariances = torch.diag_embed(diagonals * task.inputs.std**2)
+    else:
+        covariances = task.covariance_matrix.expand(lab.n_functions, -1, -1)
+    values, basis = torch.linalg.eigh(covariances)
+    roots = basis * values.sqrt()[:, None]  # roots roots^T = Lambda
+    function = torch.arange(lab.n_functions).repeat_interleave(n_contexts)
+    noise = torch.randn(lab.n_functions, n_contexts * (m + 1), task.dim, generator=stream, dtype=torch.float64)
+    xs = (noise @ roots.transpose(1, 2)).view(-1, m + 1, task.dim)
+    ys = task.value(weights[function], xs)
+    if task.noise_std:
+        ys = ys + task.noise_std * torch.randn(ys.shape, generator=stream, dtype=torch.float64)
+    return Bench(Prompts(xs, ys, weights[function], function), weights, covariances)
+
+
+def at_query(lab: Lab, prompts: Prompts) -> Float[Tensor, " batch"]:
+    """The model's prediction for the query of each prompt, in its own float32."""
+    rows = [slice(i, i + BATCH) for i in range(0, len(prompts), BATCH)]
+    return torch.cat([lab.predict(prompts[part])[:, -1].double().cpu() for part in rows])
+
+
+def room(lab: Lab) -> int:
+    """Labelled examples in the longest prompt that the model can read; those it was trained on where it has positions.
+
+    A position that was never trained keeps its initial vector, so `n_ctx` is no licence.
+    """
+    trained = task_of(lab).n_points - 1
+    if lab.model.cfg.positional_embedding_type != "none":
+        return trained
+    # `n_ctx` of interleaved prompts counts the query's label as well.
+    return max(trained, lab.encoding.n_points(lab.model.cfg.n_ctx) - 1)
+
+
+def by_function(values: Float[Tensor, " batch"], n_functions: int) -> np.ndarray:
+    """Means over the prompts of each function."""
+    return values.view(n_functions, -1).mean(-1).numpy()
+
+
+def rows_of(names: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """A mapping as the columns of a table of names and values."""
+    return {"name": list(names), "value": list(names.values())}
+
+
+def is_stacked(lab: Lab) -> bool:
+    """Whether prompts are columns (x; y)."""
+    return isinstance(lab.encoding, Stacked)

@@ -1,0 +1,56 @@
+"""Layers of linear self-attention with weights set by hand, of which it is known what claims should say."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.errors import InputError
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.units import LinearSelfAttention
+
+
+def by_inputs(product: Float[Tensor, "dim dim"]) -> LinearSelfAttention:
+    """The unit that reads the best product of rank one through w21: W_PV has it in x, and W_KQ in y's row; w22 = 0.
+
+    With the product of `theory.linear_attention`'s `Landscape.rank_one` it is the stationary point away from W*.
+    """
+    left, sizes, right = torch.linalg.svd(product)
+    w_pv, w_kq = product.new_zeros(2, len(product) + 1, len(product) + 1)
+    w_pv[-1, :-1], w_kq[-1, :-1] = sizes[0].sqrt() * left[:, 0], sizes[0].sqrt() * right[0]
+    return LinearSelfAttention(w_pv, w_kq)
+
+
+def descent(dim: int, steps: int, rate: float, n_ctx: int) -> HookedTransformer:
+    """A transformer of linear attention whose layers are steps of gradient descent on the examples of its prompt.
+
+    Layer by layer each column's last entry goes from y to y - <w, x>, its residual; minus the query's is the
+    prediction. Attention looks both ways, so from the second step on the query counts as one more example, of label 0:
+    it is exact for one step and off by order 1/n for more.
+
+    Source: von Oswald et al. (2023), "Transformers learn in-context by gradient descent", proposition 1.
+
+    Args:
+        dim: d. rate: eta, on |X w - y|^2 / (2 n).
+    """
+    if dim < 1 or steps < 1:
+        raise InputError(f"descent needs at least one coordinate and one step, but got dim={dim} and steps={steps}")
+    width = dim + 1
+    cfg = HookedTransformerConfig(
+        n_layers=steps, d_model=width, n_heads=1, d_head=width, n_ctx=n_ctx, d_in=width, attn_only=True,
+        normalization_type=None, positional_embedding_type="none", use_attn_scale=False,
+        attention_dir="bidirectional", score_fn="linear", score_norm="labelled",
+    )  # fmt: skip
+    model = HookedTransformer(cfg).double()
+    identity = torch.eye(width, dtype=torch.float64)
+    inputs, label = identity.clone(), torch.zeros_like(identity)
+    inputs[-1, -1], label[-1, -1] = 0, 1
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.embed.W_E.copy_(identity)
+        model.unembed.W_U[-1] = -1
+        for block in model.blocks:
+            block.attn.W_Q[0], block.attn.W_K[0] = inputs, inputs
+            block.attn.W_V[0], block.attn.W_O[0] = label, -rate * label
+    return model.eval()

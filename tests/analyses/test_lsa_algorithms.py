@@ -1,0 +1,188 @@
+"""Which algorithm: weight vectors against the baselines and against each other's optima, and known models."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from helpers import must_fail
+from lsa_models import BEST, N_CTX, RANDOM, TASK, WHERE, N, bench, judge, layer, value
+
+from icl_interp.analyses import lsa_algorithms, lsa_bench
+from icl_interp.analyses.lsa_algorithms import LEAST_SQUARES, ONE, PRECONDITIONED, descend, weights
+from icl_interp.baselines.regression import LeastSquares, Ridge
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.lsa_constructions import descent
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import generator
+
+LEARNED = float(-2 * WHERE.minimum / WHERE.label_moment)
+PLAIN = float(WHERE.slope.sum() / WHERE.curvature.diagonal().sum())
+
+
+def prompts(m: int, task=TASK, n: int = 50) -> Prompts:
+    return task.sample(n, generator(0, "test"), n_points=m + 1, dtype=torch.float64)
+
+
+def known(made: Prompts, task=TASK, n: int = N):
+    return weights(task, (made.xs[:, :-1], made.ys[:, :-1]), n, 0)
+
+
+def said(w: torch.Tensor, made: Prompts) -> torch.Tensor:
+    return (w * made.xs[:, -1]).sum(-1)
+
+
+# ---- the algorithms --------------------------------------------------------------------------------------------------
+
+
+def check_is_baseline(w, made, baseline):
+    assert torch.allclose(said(w, made), baseline.predict(made)[:, -1], atol=1e-8)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 12])
+def test_weights_are_those_of_the_baselines(m):
+    task = replace(TASK, noise_std=0.3)
+    made = prompts(m, task)
+    found = known(made, task)
+    check_is_baseline(found[LEAST_SQUARES], made, LeastSquares(task))
+    for penalty in (0.1, 1.0, task.noise_std**2):
+        check_is_baseline(found[f"ridge, penalty {penalty:g}"], made, Ridge(task, penalty))
+    must_fail(check_is_baseline, found["ridge, penalty 0.1"], made, Ridge(task, 0.2))
+
+
+@pytest.mark.parametrize("task", [TASK, RANDOM], ids=["fixed", "random"])
+def test_steps_are_layers_of_linear_attention(task):
+    """One preconditioned step is the best layer, and one step the best multiple of the identity."""
+    where, made = lsa_bench.trained_landscape(task), prompts(N, task)
+    found = known(made, task)
+    for name, product in ((PRECONDITIONED, where.product), (ONE, None)):
+        rate = float(found[ONE][0, 0] * N / (made.xs[0, :-1, 0] @ made.ys[0, :-1]))
+        product = rate * torch.eye(2).double() if product is None else product
+        model = layer(product)
+        out = model(torch.cat([made.xs, torch.cat([made.ys[:, :-1], 0 * made.ys[:, -1:]], 1)[..., None]], -1))
+        assert torch.allclose(out[:, -1, 0], said(found[name], made), atol=1e-12)
+    losses = [float(where.loss(f * rate * torch.eye(2), 1.0)) for f in (0.95, 1.0, 1.05)]
+    assert losses[1] < min(losses[0], losses[2])
+
+
+def test_steps_of_gradient_descent():
+    made = prompts(5)
+    xs, ys = made.xs[:, :-1], made.ys[:, :-1]
+    once = descend(xs, ys, 1, 0.1)
+    assert torch.allclose(once, 0.1 * (xs.transpose(1, 2) @ ys[..., None])[..., 0] / 5)
+    w = once.clone().requires_grad_()
+    loss = ((xs @ w[..., None])[..., 0] - ys).square().sum() / (2 * 5)
+    assert torch.allclose(descend(xs, ys, 2, 0.1), once - 0.1 * torch.autograd.grad(loss, w)[0])
+    assert torch.allclose(descend(xs, ys, 4000, 0.1), known(made)[LEAST_SQUARES], atol=1e-4)
+
+
+def test_more_steps_are_better_and_rates_are_chosen_on_other_prompts():
+    made = prompts(N, n=2000)
+    truth, found = made.ys[:, -1], known(made)
+    names = (ONE, *(f"{k} steps of gradient descent" for k in (2, 4, 8)), LEAST_SQUARES)
+    errors = [float((said(found[name], made) - truth).square().mean()) for name in names]
+    assert errors == sorted(errors, reverse=True)
+    assert float((said(found[PRECONDITIONED], made) - truth).square().mean()) < errors[0]
+    assert lsa_algorithms.best_rate(TASK, N, 1, 0) == pytest.approx(PLAIN, rel=0.35)
+
+
+# ---- what a model is -------------------------------------------------------------------------------------------------
+
+
+def check_gradients(model, task, gradients):
+    """Against differences of predictions as one coordinate of the query moves."""
+    lab, _ = bench(model, task)
+    made = lsa_bench.bench(lab, 4, 2, "test").prompts
+    _, found = gradients(lab, made)
+    for i in range(2):
+        ends = []
+        for sign in (1, -1):
+            xs = made.xs.clone()
+            xs[:, -1, i] += sign * 1e-5
+            with torch.no_grad():
+                ends.append(lab.model(lab.tokens(Prompts(xs, made.ys, made.parameters, made.function)))[:, -1, 0])
+        assert torch.allclose((ends[0] - ends[1]) / 2e-5, found[-1, :, i], rtol=1e-4, atol=1e-6)
+
+
+SOFTMAX = HookedTransformer(
+    HookedTransformerConfig(n_layers=2, d_model=16, n_heads=2, n_ctx=2 * N + 2, d_in=2, init_std=0.3)
+)
+
+
+@pytest.mark.parametrize("model", [layer(BEST), SOFTMAX], ids=["layer", "softmax"])
+def test_input_gradients(model):
+    check_gradients(model, TASK, lsa_algorithms.read_depths)
+    must_fail(check_gradients, model, TASK, lambda *a: [1.01 * t for t in lsa_algorithms.read_depths(*a)])
+
+
+def test_the_last_depth_is_the_model():
+    lab, _ = bench(SOFTMAX)
+    made = lsa_bench.bench(lab, N, 2, "test").prompts
+    found, _ = lsa_algorithms.read_depths(lab, made)
+    assert len(found) == 2
+    with torch.no_grad():
+        assert torch.allclose(found[-1], lab.model(lab.tokens(made))[:, -1, 0])
+
+
+def test_layers_are_told_apart():
+    step = judge("algorithm", layer(BEST), learned=LEARNED)
+    assert (step.verdict, value(step) < -3) == ("supported", True)
+    assert "nearest to one preconditioned step, similarity 1.000" in step.reason
+    plain = judge("algorithm", layer(PLAIN * torch.eye(2).double()), learned=LEARNED)
+    assert plain.verdict == "contradicted"
+    assert "nearest to one step of gradient descent, similarity 1.000" in plain.reason
+    row = next(r for r in plain.details if (r["M"], r["algorithm"]) == (N, ONE))
+    assert row["cosine of gradients"] == pytest.approx(1)
+    assert row["low"] <= row["similarity"] <= row["high"]
+
+
+def test_what_is_the_same_is_not_told_apart():
+    equal = replace(TASK, covariance=None)
+    best = lsa_bench.trained_landscape(equal)
+    found = judge("algorithm", layer(best.product), equal, learned=float(-2 * best.minimum / best.label_moment))
+    assert found.verdict == "supported"
+    assert f"Here {ONE} is the same as one preconditioned step" in found.reason
+
+
+def test_depth_counts_steps():
+    """Layers that are steps: the prediction after k of them is nearest to k steps."""
+    task = replace(TASK, n_points=33)
+    lab, _ = bench(layer(BEST), task)
+    rate = lsa_algorithms.best_rate(task, 32, 4, lab.seed)
+    found = judge("algorithm", descent(2, 4, rate, N_CTX), task, learned=1.0)
+    assert found.verdict == "contradicted"
+    assert "nearest to 4 steps of gradient descent" in found.reason
+    one = descent(2, 1, PLAIN, N_CTX)
+    assert torch.allclose(
+        lsa_algorithms.read_depths(bench(one)[0], prompts(N))[0][-1],
+        lsa_algorithms.read_depths(bench(layer(PLAIN * torch.eye(2).double()))[0], prompts(N))[0][-1],
+    )
+
+
+def test_a_model_that_is_like_none_is_called_so():
+    found = judge("algorithm", layer(-BEST), learned=LEARNED)
+    assert found.verdict in ("contradicted", "inconclusive")
+    assert "like none of the" in found.reason
+
+
+# ---- order -----------------------------------------------------------------------------------------------------------
+
+
+def test_order():
+    found = judge("order_free", layer(BEST))
+    assert (found.verdict, value(found) < 1e-12) == ("supported", True)
+    assert "nothing in the design" in found.reason
+    found = judge("order_free", SOFTMAX)
+    assert found.verdict == "contradicted"
+    assert "learned positions and causal attention" in found.reason
+
+
+def test_order_is_the_spread_that_it_is_called():
+    """A model that answers with its first example's label: its spread over orders is that of labels within a prompt."""
+    lab, _ = bench(layer(BEST), n_functions=64)
+    lab.model = lambda tokens: tokens[:, :1, -1:].expand(-1, tokens.shape[1], 1)
+    result = lab.measure(lsa_algorithms.order)
+    made = lsa_bench.bench(lab, N, 2, "order").prompts
+    within = made.ys[:, :-1].var(1, correction=0).view(64, 2).mean(1).numpy()
+    gap = result.at(over="orders") - within
+    assert abs(gap.mean()) < 4 * gap.std() / 8

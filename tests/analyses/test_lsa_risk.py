@@ -1,0 +1,208 @@
+"""Claims on errors: measured risks against closed forms, shifts on layers, on least squares and on what saturates."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+from lsa_models import BEST, RANDOM, TASK, WHERE, N, bench, judge, layer, value
+
+from icl_interp.analyses import linear_attention_risk as claims
+from icl_interp.analyses import lsa_bench, lsa_shifts
+from icl_interp.analyses.lab import Lab
+from icl_interp.baselines.regression import LeastSquares
+from icl_interp.results import Curve
+from icl_interp.theory import linear_attention as theory
+
+LEARNED = float(-2 * WHERE.minimum / WHERE.label_moment)
+NOISY = replace(TASK, noise_std=0.5)
+
+
+class LeastSquaresLab(Lab):
+    """A model that is least squares, as far as predictions go."""
+
+    def predict(self, prompts):
+        return LeastSquares(self.task).predict(prompts)
+
+
+class SaturatingLab(Lab):
+    """The layer's predictions, bounded."""
+
+    def predict(self, prompts):
+        return 3 * torch.tanh(super().predict(prompts) / 3)
+
+
+# ---- the bench -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", [replace(TASK, covariance=((2.0, 0.7), (0.7, 1.0)), noise_std=0.3), RANDOM])
+def test_groups_have_the_moments_that_they_are_said_to_have(task):
+    lab, _ = bench(layer(BEST), task, n_functions=4)
+    n_contexts = 4000
+    made = lsa_bench.bench(lab, 5, n_contexts, "test")
+    xs = made.prompts.xs.view(4, -1, 2)
+    found = xs.transpose(1, 2) @ xs / xs.shape[1]
+    diagonal = made.covariances.diagonal(dim1=1, dim2=2)
+    # Var of a mean of x_i x_j: (lambda_ii lambda_jj + lambda_ij^2) / n.
+    se = ((diagonal[:, :, None] * diagonal[:, None] + made.covariances**2) / xs.shape[1]).sqrt()
+    assert ((found - made.covariances).abs() < 4 * se).all()
+    assert torch.equal(made.prompts.parameters.view(4, n_contexts, 2)[:, 0], made.weights)
+    noise = made.prompts.ys - task.value(made.prompts.parameters, made.prompts.xs)
+    assert float(noise.std()) == pytest.approx(task.noise_std, rel=0.02, abs=1e-12)
+    if task is RANDOM:
+        assert not torch.equal(made.covariances[0], made.covariances[1])
+    else:
+        assert torch.equal(made.covariances[0], task.covariance_matrix)
+
+
+def test_room_is_what_was_trained_where_there_are_positions():
+    assert lsa_bench.room(bench(layer(BEST))[0]) == 4 * N
+    lab, _ = bench(layer(BEST))
+    lab.model.cfg = replace(lab.model.cfg, positional_embedding_type="standard")
+    assert lsa_bench.room(lab) == N
+
+
+# ---- Theorem 4.2 -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """Risk of the layer at the optimum, with noise."""
+    lab, _ = bench(layer(theory.landscape(TASK.covariance_matrix, N, 0.25).product), NOISY, n_functions=64)
+    return lab.measure(lsa_shifts.risk)
+
+
+def check_risk(result: Curve, who: str):
+    """At each M within 4 standard errors of the exact risk, group by group, N fixed beforehand."""
+    assert result.axes["M"] == (2, 8, 32)
+    for m in result.axes["M"]:
+        gap = result.at(who="model", M=m) - result.at(who=who, M=m)
+        assert abs(gap.mean()) < 4 * gap.std() / len(gap) ** 0.5
+
+
+def test_measured_risks_are_the_exact_ones(measured):
+    check_risk(measured, lsa_shifts.BEST)
+    check_risk(measured, lsa_shifts.OWN)
+    must_fail(check_risk, measured, lsa_shifts.PRINTED)
+    must_fail(check_risk, measured, lsa_shifts.ZERO)
+
+
+def test_exact_risks_average_to_the_theorem_s(measured):
+    """Over w ~ N(0, I) the groups' risks are Theorem 4.2 with E[w w^T] = I."""
+    for m in measured.axes["M"]:
+        groups = measured.at(who=lsa_shifts.BEST, M=m)
+        whole = theory.risk(TASK.covariance_matrix, N, m, torch.eye(2), 0.25, 0.25)
+        assert abs(groups.mean() - float(whole)) < 4 * groups.std() / len(groups) ** 0.5
+    zero = measured.at(who=lsa_shifts.ZERO, M=N)
+    assert abs(zero.mean() - 4.25) < 4 * zero.std() / len(zero) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("product", "expected"),
+    [(BEST, "supported"), (theory.landscape(TASK.covariance_matrix, 1).product, "contradicted"),
+     (torch.linalg.inv(TASK.covariance_matrix), "contradicted")],
+    ids=["W*", "W* of N = 1", "N infinite"],
+)  # fmt: skip
+def test_the_claim_on_risks(product, expected, monkeypatch):
+    monkeypatch.setattr(lsa_shifts, "lengths", lambda lab: (N, 4 * N))
+    monkeypatch.setattr(lsa_shifts, "N_CONTEXTS", 256)
+    finding = judge("risk", layer(product), n_functions=64, learned=LEARNED)
+    assert finding.verdict == expected
+    assert "without its 1/M" in finding.reason
+    assert [row["M"] for row in finding.details] == [8, 32]
+
+
+def test_a_model_that_has_not_learned_is_not_judged():
+    finding = judge("risk", layer(0.3 * BEST), learned=0.3)
+    assert finding.verdict == "inconclusive"
+    assert "has not learned its task" in finding.reason
+
+
+def made(ratio: np.ndarray) -> Curve:
+    """Results in which the model's risk is `ratio` times the optimum's, by M."""
+    noise = np.random.default_rng(0).normal(1, 0.01, (64, len(ratio)))
+    rows = [ratio * noise, np.ones_like(noise), 3 * np.ones_like(noise), 2 * np.ones_like(noise)]
+    who = (lsa_shifts.MODEL, lsa_shifts.BEST, lsa_shifts.ZERO, lsa_shifts.PRINTED)
+    return Curve(rows, {"who": who, "function": tuple(range(64)), "M": (2, 8)})
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"),
+    [((1, 1), "supported"), ((1, 1.1), "inconclusive"), ((0.7, 1), "contradicted"), ((1, 1.3), "contradicted")],
+)
+def test_judging_made_up_risks(ratio, expected):
+    result = made(np.array(ratio))
+    assert claims.RISK.verdict(claims.worst_ratio(result, "model", lsa_shifts.BEST)) == expected
+
+
+# ---- random covariances ----------------------------------------------------------------------------------------------
+
+
+def test_random_covariances_are_not_learned_by_a_layer_but_by_least_squares(monkeypatch):
+    monkeypatch.setattr(lsa_shifts, "N_CONTEXTS", 32)
+    best = theory.random_landscape(RANDOM.spectrum_moments(), N)
+    learned = float(-2 * best.minimum / best.label_moment)
+    finding = judge("random_covariance", layer(best.product), RANDOM, n_functions=64, learned=learned)
+    assert finding.verdict == "supported"
+    assert "0.333 <x_q, w>" in finding.reason
+    assert finding.details[-1]["error / zero predictor's"] > 0.2
+    finding = judge(
+        "random_covariance", layer(best.product), RANDOM, n_functions=64, learned=1.0, lab_class=LeastSquaresLab
+    )
+    assert finding.verdict == "contradicted"
+    assert judge("random_covariance", layer(BEST)).verdict == "not_applicable"
+
+
+# ---- shifts ----------------------------------------------------------------------------------------------------------
+
+
+def test_queries_of_another_law_are_tolerated_by_what_is_linear_in_them():
+    finding = judge("query_shift", layer(BEST), n_functions=64, learned=LEARNED)
+    assert finding.verdict == "supported"
+    share = {row["arm"]: row["error / mean square of the label"] for row in finding.details}
+    assert share[lsa_shifts.FARTHER] == pytest.approx(share[lsa_shifts.INSIDE], rel=1e-5)
+    finding = judge("query_shift", layer(BEST), n_functions=64, learned=LEARNED, lab_class=SaturatingLab)
+    assert finding.verdict == "inconclusive"
+    # In the isotropic arm least squares is worse, for it knows less of the direction of less variance.
+    finding = judge("query_shift", layer(BEST), NOISY, n_functions=64, learned=1.0, lab_class=LeastSquaresLab)
+    share = {row["arm"]: row["error / mean square of the label"] for row in finding.details}
+    assert share[lsa_shifts.FARTHER] == pytest.approx(share[lsa_shifts.INSIDE])
+
+
+def check_isotropic(query_covariance):
+    """The isotropic arm against `product_risk` with the query's own second moment."""
+    lab, _ = bench(layer(BEST), n_functions=64)
+    result = lab.measure(lsa_shifts.query_shift)
+    weights = lsa_bench.bench(lab, N, lsa_shifts.N_SHIFTED, "shift").weights
+    exact = np.array([
+        float(theory.product_risk(BEST, N, TASK.covariance_matrix, w, 0.0, query_covariance).total) for w in weights
+    ])  # fmt: skip
+    gap = result.at(arm=lsa_shifts.ISOTROPIC, moment="error") - exact
+    assert abs(gap.mean()) < 4 * gap.std() / len(gap) ** 0.5
+
+
+def test_errors_at_shifted_queries_are_the_exact_ones():
+    check_isotropic(9 * 2 * torch.eye(2))  # three times as far, with the mean variance 2
+    must_fail(check_isotropic, 9 * TASK.covariance_matrix / 2)
+
+
+def test_covariates_scaled_by_c_come_back_squared():
+    finding = judge("covariate_shift", layer(BEST), n_functions=64, learned=LEARNED)
+    assert (finding.verdict, value(finding)) == ("supported", pytest.approx(2, abs=1e-4))
+    assert finding.twin is not None
+    assert finding.twin.value < 1.8  # fresh weights read the query past attention, which is linear in it
+    expected = float(theory.prediction_slope(BEST, TASK.covariance_matrix))
+    assert f"has {expected:.3g} c^2" in finding.reason
+    absorbed = judge("covariate_shift", layer(BEST), n_functions=64, learned=1.0, lab_class=LeastSquaresLab)
+    assert (absorbed.verdict, value(absorbed)) == ("contradicted", pytest.approx(0, abs=1e-6))
+
+
+def test_slopes_are_the_exact_ones():
+    lab, _ = bench(layer(BEST), n_functions=64)
+    result = lab.measure(lsa_shifts.covariate_shift)
+    for c in result.axes["c"]:
+        crossed, size = (result.at(c=c, moment=name) for name in ("prediction x truth", "truth^2"))
+        slope = float(theory.prediction_slope(BEST, c**2 * TASK.covariance_matrix))
+        gap = crossed - slope * size
+        assert abs(gap.mean()) < 4 * gap.std() / len(gap) ** 0.5
