@@ -288,7 +288,6 @@ register(
         judge=judge_query,
         excluded=needs_theory,
         learned=not_learned,
-        figures=("linear_attention",),
     )
 )
 
@@ -304,7 +303,6 @@ register(
         judge=judge_covariate,
         excluded=needs_theory,
         learned=not_learned,
-        figures=("linear_attention",),
     )
 )
 

@@ -233,7 +233,6 @@ register(
         judge=judge_converged,
         excluded=needs_layer,
         learned=never_asked,
-        figures=("linear_attention",),
     )
 )
 
@@ -249,7 +248,6 @@ register(
         judge=judge_balanced,
         excluded=needs_layer,
         learned=never_asked,
-        figures=("linear_attention",),
     )
 )
 
@@ -272,13 +270,12 @@ register(
         id="linear_attention.identity_maps",
         kind="learning",
         statement="W_K^T W_Q and W_P W_V are nearly multiples of the identity",
-        source="Wu's slides on Zhang, Frei & Bartlett (2023), after Trockman & Kolter (2023) on vision transformers",
+        source="Wu's slides on Zhang et al. (2023), after Trockman & Kolter (2023) on vision transformers",
         criterion=IDENTITIES,
         measurements=(maps,),
         twin=(maps,),
         judge=judge_identity,
         excluded=_needs_maps,
         learned=not_learned,
-        figures=(),
     )
 )

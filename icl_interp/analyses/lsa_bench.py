@@ -25,7 +25,7 @@ from icl_interp.tasks.distributions import Normal
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
-SOURCE = "Zhang, Frei & Bartlett (2023)"
+SOURCE = "Zhang et al. (2023)"
 KINDS = {**functions.KINDS, **regression.KINDS}
 BATCH = 256  # prompts predicted at once
 INF = float("inf")

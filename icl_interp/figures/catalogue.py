@@ -13,6 +13,7 @@ from icl_interp.figures.far_query import far_query
 from icl_interp.figures.growth import growth
 from icl_interp.figures.heads import heads
 from icl_interp.figures.layers import layers
+from icl_interp.figures.linear_attention import linear_attention
 from icl_interp.figures.shift import shift
 from icl_interp.figures.style import Figure
 from icl_interp.results import Result
@@ -30,6 +31,7 @@ FIGURES: dict[str, Drawing] = {
     "layers": layers,
     "classes": classes,
     "shift": shift,
+    "linear_attention": linear_attention,
 }
 
 # What one sees, for readers who meet the figure for the first time.
@@ -94,6 +96,13 @@ CAPTIONS = {
         "coefficients leave their training range; errors from the centre of the inputs' interval to its edge (shaded: "
         "what the claim compares); and, where models trained on other intervals are at hand, errors of each on each "
         "interval: learning from a larger one moves the range without removing its end."
+    ),
+    "linear_attention": (
+        "First, the error at the query after M examples: measured, and by theory for the layer that training should "
+        "end at, on the same draws; intervals are those of the ratio of the two. Dashed, as the slides print it. "
+        "Then, where the run kept weights on its way, the exact excess loss and squared gradient at these steps, and "
+        "the bound on the latter by Lemma 5.4. Last, how near the model is to algorithms for linear regression, told "
+        "the law of the task: 1 is the same prediction, 0 as far as predicting 0 is from the truth."
     ),
 }
 

@@ -1,0 +1,190 @@
+"""Linear regression in context: risk by prompt length against Theorem 4.2, the way to the minimum, which algorithm."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.graph_objects import Figure
+
+from icl_interp.analyses.lsa_algorithms import SIZE, TRUTH
+from icl_interp.analyses.lsa_shifts import BEST, MODEL, PRINTED, ZERO
+from icl_interp.analyses.verdicts import Finding
+from icl_interp.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    finish,
+    log_axis,
+    panel_title,
+    place,
+    rows_axis,
+)
+from icl_interp.figures.text import number, plain, tested_by
+from icl_interp.resampling import bootstrap
+from icl_interp.results import Curve, Matrix, Result
+
+LOWEST = 1e-12  # of logarithmic axes
+FLOOR = -0.5  # of the axis of similarities: a prediction can be off by any amount
+HEIGHT, LINE = 300, 24  # pixels: of the panels, and of a line of the legend
+A_ROW = 3  # names that a line of the legend holds
+LINES = {  # (name, colour, dash) of what the risk is compared with
+    BEST: ("optimal layer", BLUE, "solid"), PRINTED: ("the same without 1/M, as printed", ORANGE, "dash"),
+    ZERO: ("predicting 0", GREY, "dot"),
+}  # fmt: skip
+ALONG = {
+    "excess": ("excess loss", BLUE, "solid"), "squared gradient": ("|∇L|²", GREEN, "solid"),
+    "PL bound": ("mu × excess", PURPLE, "dot"),
+}  # fmt: skip
+Panel = tuple[str, float, Callable[[Figure, str], None]]  # title, share of the width, how it is drawn
+
+
+def linear_attention(
+    results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]
+) -> Figure | None:
+    """As many panels as were measured: error by prompt length, loss and gradient over steps, nearness to algorithms."""
+    risk, path, algorithms = (results.get(f"lsa/{name}") for name in ("risk", "path", "algorithms"))
+    panels: list[Panel] = []
+    if isinstance(risk, Curve):
+        panels.append(("Error by prompt length", 1.0, lambda f, axis: _risk(f, risk, facts, axis)))
+    if isinstance(path, Curve) and _drawable(path):
+        panels.append(("On the way", 1.0, lambda f, axis: _path(f, path, axis)))
+    if isinstance(algorithms, Matrix):
+        panels.append(("Which algorithm", 0.8, lambda f, axis: _algorithms(f, algorithms, facts, axis)))
+    if not panels:
+        return None
+    figure = go.Figure()
+    domains = _domains([share for _, share, _ in panels], isinstance(algorithms, Matrix))
+    place(figure, *domains)
+    for i, ((title, _, draw), domain) in enumerate(zip(panels, domains, strict=True)):
+        draw(figure, "" if i == 0 else str(i + 1))
+        panel_title(figure, title, domain)
+    finish(
+        figure, "Linear regression in context, against its theory", tested_by("linear_attention", findings), HEIGHT,
+        l=76,
+    )  # fmt: skip
+    more = LINE * (-(-sum(trace.showlegend is not False for trace in figure.data) // A_ROW) - 1)
+    return figure.update_layout(
+        hovermode="closest", height=figure.layout.height + more, margin={"t": figure.layout.margin.t + more}
+    )
+
+
+def _domains(shares: list[float], rows: bool) -> list[tuple[float, float]]:
+    """Where panels lie; the last one has room for the names of algorithms on its left."""
+    gap, names = 0.085, 0.17 if rows else 0.0
+    free = 1 - gap * (len(shares) - 1) - names
+    domains, at = [], 0.0
+    for i, share in enumerate(shares):
+        at += names if i == len(shares) - 1 else 0.0
+        width = free * share / sum(shares)
+        domains.append((at, min(at + width, 1.0)))
+        at += width + gap
+    return domains
+
+
+def _positive(values: np.ndarray) -> list[float]:
+    return [float(v) for v in np.ravel(values) if np.isfinite(v) and v > 0]
+
+
+def _risk(figure: Figure, risk: Curve, facts: Mapping[str, Any], axis: str) -> None:
+    """Measured errors and the formulas' lines; the intervals are those of the ratio to the optimum's, by function."""
+    held: list[float] = []
+    random = isinstance(facts["task"]["covariance"], Mapping)
+    theorem = "4.5" if random else "4.2"
+    for who, (name, colour, dash) in LINES.items():
+        if who == PRINTED and random:
+            continue  # the slides print nothing of the kind
+        name = f"{name}, Theorem {theorem}" if who == BEST else name
+        y = risk.at(who=who).mean(0)
+        held += _positive(y)
+        figure.add_trace(go.Scatter(
+            x=risk.x, y=np.maximum(y, LOWEST), mode="lines", name=name, xaxis=f"x{axis}", yaxis=f"y{axis}",
+            line={"color": colour, "width": 1.6, "dash": dash},
+            hovertemplate=f"{plain(name)}<br>M = %{{x}}: %{{y:.4g}}<extra></extra>",
+        ))  # fmt: skip
+    best = risk.at(who=BEST)
+    found = [bootstrap(_over, own, other) for own, other in zip(risk.at(who=MODEL).T, best.T, strict=True)]
+    y, low, high = (
+        np.maximum(np.array([getattr(i, key) for i in found]) * best.mean(0), LOWEST)
+        for key in ("value", "low", "high")
+    )
+    held += _positive(np.array([y, low, high]))
+    figure.add_trace(go.Scatter(
+        x=risk.x, y=y, mode="markers", name="measured", xaxis=f"x{axis}", yaxis=f"y{axis}",
+        marker={"color": INK, "symbol": "circle", "size": 8},
+        error_y={"array": high - y, "arrayminus": y - low, "thickness": 1, "width": 3},
+        hovertemplate="measured<br>M = %{x}: %{y:.4g}<extra></extra>",
+    ))  # fmt: skip
+    figure.update_layout({
+        f"xaxis{axis}": log_axis("M, labelled examples", float(risk.x[0]) / 1.3, float(risk.x[-1]) * 1.3, 5),
+        f"yaxis{axis}": log_axis("squared error", min(held, default=0.1) / 1.5, max(held, default=1.0) * 1.5, 6),
+    })  # fmt: skip
+
+
+def _drawable(path: Curve) -> bool:
+    """Whether there are at least two steps with a loss above the minimum."""
+    excess = path.at(quantity="excess")
+    return len(path.x) > 1 and int((np.isfinite(excess) & (excess > 0)).sum()) > 1
+
+
+def _path(figure: Figure, path: Curve, axis: str) -> None:
+    """Excess, squared gradient and its bound by step; the step before the first is drawn half a step in."""
+    steps, held = np.maximum(path.x, 0.5 * min(_positive(path.x), default=1.0)), []
+    for quantity, (name, colour, dash) in ALONG.items():
+        y = path.at(quantity=quantity)
+        shown = np.where(y > 0, y, np.nan)
+        held += _positive(shown)
+        figure.add_trace(go.Scatter(
+            x=steps, y=shown, mode="lines+markers", name=name, xaxis=f"x{axis}", yaxis=f"y{axis}",
+            customdata=path.x, line={"color": colour, "width": 1.6, "dash": dash}, marker={"size": 4},
+            hovertemplate=f"{plain(name)}<br>step %{{customdata}}: %{{y:.4g}}<extra></extra>",
+        ))  # fmt: skip
+    figure.update_layout({
+        f"xaxis{axis}": log_axis("step of training", float(steps.min()) / 1.3, float(steps.max()) * 1.3, 5),
+        f"yaxis{axis}": log_axis("", min(held, default=0.1) / 2, max(held, default=1.0) * 2, 6),
+    })  # fmt: skip
+
+
+def _algorithms(figure: Figure, result: Matrix, facts: Mapping[str, Any], axis: str) -> None:
+    """Similarity of predictions, and cosine of input gradients, at M = N and the last depth."""
+    trained = facts["n_points"] - 1
+    m = trained if trained in result.axes["M"] else result.axes["M"][-1]
+    depth = result.axes["depth"][-1]
+    names = [name for name in result.axes["algorithm"] if name != SIZE]
+    size = result.at(M=m, algorithm=SIZE, depth=depth, statistic="distance")
+    looks = {"similarity of predictions": (BLUE, "circle"), "cosine of input gradients": (ORANGE, "diamond-open")}
+    for what, (colour, symbol) in looks.items():
+        found = []
+        for name in names:
+            cell = {"M": m, "algorithm": name, "depth": depth}
+            if what.startswith("sim"):
+                found.append(bootstrap(lambda a, b: 1 - _over(a, b), result.at(**cell, statistic="distance"), size))
+            else:
+                found.append(bootstrap(lambda a: a, result.at(**cell, statistic="cosine")))
+        value, low, high = (np.array([getattr(i, key) for i in found]) for key in ("value", "low", "high"))
+        x = np.maximum(value, FLOOR)
+        figure.add_trace(go.Scatter(
+            x=x, y=list(range(len(names))), mode="markers", name=what, xaxis=f"x{axis}", yaxis=f"y{axis}",
+            marker={"color": colour, "symbol": symbol, "size": 9},
+            error_x={"array": np.maximum(high, FLOOR) - x, "arrayminus": x - np.maximum(low, FLOOR), "thickness": 1,
+                     "width": 3},
+            text=[f"{plain(name)}<br>{what}: {number(i.value)} [{number(i.low)}, {number(i.high)}]"
+                  for name, i in zip(names, found, strict=True)],
+            hovertemplate="%{text}<extra></extra>",
+        ))  # fmt: skip
+    labels = ["the truth" if name == TRUTH else _short(name) for name in names]
+    figure.update_layout({
+        f"xaxis{axis}": {"title": {"text": f"nearness at M = {m}"}, "range": [FLOOR, 1.08]},
+        f"yaxis{axis}": rows_axis(labels),
+    })  # fmt: skip
+
+
+def _short(name: str) -> str:
+    return name.replace("of gradient descent", "of GD")
+
+
+def _over(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return a / np.maximum(b, np.finfo(float).tiny)

@@ -1,0 +1,101 @@
+"""The figure of linear regression in context shows the stored numbers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers import must_fail
+from lsa_models import BEST, RANDOM, TASK, N, bench, layer
+
+from icl_interp.analyses import lsa_algorithms, lsa_shifts, lsa_weights
+from icl_interp.figures import catalogue
+from icl_interp.results import Table
+from icl_interp.theory import linear_attention as theory
+
+
+@pytest.fixture(scope="module")
+def stored():
+    """Results and facts of a layer near the optimum, with three snapshots."""
+    models = {0: layer(0.1 * BEST), 10: layer(0.6 * BEST), 100: layer(0.98 * BEST)}
+    lab, known = bench(models[100], snapshots=models)
+    for m in (lsa_shifts.risk, lsa_weights.path, lsa_algorithms.algorithms):
+        lab.measure(m)
+    return lab.results, known
+
+
+def drawn(results, known):
+    return catalogue.FIGURES["linear_attention"](results, [], known)
+
+
+def named(figure, name):
+    return next(trace for trace in figure.data if trace.name == name)
+
+
+def check_risk(results, figure):
+    risk = results["lsa/risk"]
+    for name, who in (("measured", "model"), ("optimal layer, Theorem 4.2", "optimum"), ("predicting 0", "zero"),
+                      ("the same without 1/M, as printed", "as printed")):  # fmt: skip
+        trace = named(figure, name)
+        assert np.array_equal(trace.x, risk.x)
+        assert np.allclose(trace.y, risk.at(who=who).mean(0))
+
+
+def check_path(results, figure):
+    path = results["lsa/path"]
+    for name, what in (("excess loss", "excess"), ("|∇L|²", "squared gradient"), ("mu × excess", "PL bound")):
+        trace = named(figure, name)
+        assert trace.customdata.tolist() == [0, 10, 100]
+        assert trace.x.tolist() == [5, 10, 100]
+        assert np.array_equal(trace.y, path.at(quantity=what))
+
+
+def check_algorithms(results, figure):
+    result = results["lsa/algorithms"]
+    names = [name for name in result.axes["algorithm"] if name != "size"]
+    size = result.at(M=N, algorithm="size", depth=1, statistic="distance").mean()
+    for row, name in enumerate(names):
+        distance = result.at(M=N, algorithm=name, depth=1, statistic="distance").mean()
+        cosine = result.at(M=N, algorithm=name, depth=1, statistic="cosine").mean()
+        assert named(figure, "similarity of predictions").x[row] == pytest.approx(max(1 - distance / size, -0.5))
+        assert named(figure, "cosine of input gradients").x[row] == pytest.approx(cosine)
+    labels = figure.layout.yaxis3.ticktext
+    assert len(labels) == len(names)
+    assert labels[names.index(lsa_algorithms.ONE)] == "one step of GD"
+
+
+@pytest.mark.parametrize("check", [check_risk, check_path, check_algorithms])
+def test_it_shows_what_is_stored(stored, check):
+    results, known = stored
+    figure = drawn(results, known)
+    check(results, figure)
+    changed = {
+        name: replace(r, values=1.1 * r.values + 0.01) for name, r in results.items() if not isinstance(r, Table)
+    }
+    must_fail(check, changed, figure)
+
+
+def test_panels_without_their_results_are_left_out(stored):
+    results, known = stored
+    assert drawn({}, known) is None
+    for name in results:
+        rest = {other: r for other, r in results.items() if other != name}
+        assert len([a for a in drawn(rest, known).layout.annotations if a.name == "panel"]) == 2
+    few = {**results, "lsa/path": replace(results["lsa/path"], values=np.full_like(results["lsa/path"].values, np.nan))}
+    assert len([a for a in drawn(few, known).layout.annotations if a.name == "panel"]) == 2
+
+
+def test_random_covariances_have_no_printed_line():
+    best = theory.random_landscape(RANDOM.spectrum_moments(), N).product
+    lab, known = bench(layer(best), RANDOM)
+    lab.measure(lsa_shifts.risk)
+    names = [trace.name for trace in drawn(lab.results, known).data]
+    assert "optimal layer, Theorem 4.5" in names
+    assert not any("printed" in name for name in names)
+    assert TASK.covariance is not None
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, np.nan])
+def test_degenerate_results_can_be_drawn(stored, value):
+    results, known = stored
+    flat = {name: replace(r, values=np.full_like(r.values, value)) for name, r in results.items()}
+    assert drawn(flat, known).to_json()
