@@ -2,6 +2,7 @@
 
 import html
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 
@@ -34,7 +35,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def interval(estimate: Estimate, unit: bool = True) -> str:
-    """An estimate with its interval and its unit, with as many decimals as the interval's width asks for.
+    """An estimate with its interval and its unit, with as many decimals as the interval's width asks for, up to 7.
 
     >>> interval(Estimate("plateau", -0.1523770361, -0.1523818344, -0.1523722084, "f"))
     '−0.1523770 [−0.1523818, −0.1523722] f'
@@ -46,7 +47,7 @@ def interval(estimate: Estimate, unit: bool = True) -> str:
     values = [estimate.value, estimate.low, estimate.high]
     width, size = estimate.high - estimate.low, max(map(abs, values))
     if math.isfinite(width) and width > 0 and 1e-4 <= size < 1e5:
-        decimals = max(0, (2 if width > 0.1 * size else 1) - math.floor(math.log10(width)))
+        decimals = min(max(0, (2 if width > 0.1 * size else 1) - math.floor(math.log10(width))), 7)
         value, low, high = (f"{v:.{decimals}f}".replace("-", MINUS) for v in values)
     else:
         value, low, high = (number(v, 2) for v in values)
@@ -82,8 +83,11 @@ def authors(source: str) -> str:
 
     >>> authors("Naim & Asher (2025), section 5 and Proposition 6")
     'Naim & Asher (2025)'
+    >>> authors("Zhang, Frei & Bartlett (2023), Lemma 5.4")
+    'Zhang, Frei & Bartlett (2023)'
     """
-    return source.partition(",")[0]
+    dated = re.match(r".*?\(\d{4}\)", source)
+    return dated[0] if dated else source.partition(",")[0]
 
 
 def tested_by(figure: str, findings: Sequence[Finding]) -> str:
