@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
+from icl_interp import evaluation
 from icl_interp.analyses import published, verdicts  # noqa: F401  (importing the published claims registers them)
 from icl_interp.analyses.lab import Lab, facts
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.errors import unknown
+from icl_interp.experiments.calibration_layers import LAYERS, Layer
 from icl_interp.models import tokens
 from icl_interp.models.constructions import CONSTRUCTIONS, Construction
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import Table
+from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
 
@@ -17,15 +20,20 @@ TASK = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 
 
 
 def judge(
-    model: HookedTransformer, claims: Sequence[str], *, n_functions: int = 32, n_contexts: int = 8, seed: int = 0
-) -> list[Finding]:
-    """Findings about a model of known truth, on affine prompts."""
-    encoding = tokens.infer(model.cfg.d_in, TASK.dim)
-    lab = Lab(model, TASK, encoding, n_functions=n_functions, n_contexts=n_contexts, seed=seed)
-    out, truth = lab.predictions()
-    error = float((out - truth).square().mean())
-    in_distribution = {"error": error, "r2": 1 - error / float(truth.square().mean())}
-    known = {**facts(model, TASK, tokens.name_of(encoding), in_distribution), "n_functions": n_functions}
+    model: HookedTransformer, claims: Sequence[str], *, n_functions: int = 32, n_contexts: int = 8, seed: int = 0,
+    task: Task | None = None,
+) -> list[Finding]:  # fmt: skip
+    """Findings about a model of known truth, on affine prompts or those of its own task."""
+    own, task = task is not None, task or TASK
+    encoding = tokens.infer(model.cfg.d_in, task.dim)
+    lab = Lab(model, task, encoding, n_functions=n_functions, n_contexts=n_contexts, seed=seed)
+    if own:  # no layer of linear attention is anywhere near R2 = 1, so a small sample would not do
+        in_distribution = evaluation.in_distribution(lab, task)
+    else:
+        out, truth = lab.predictions()
+        error = float((out - truth).square().mean())
+        in_distribution = {"error": error, "r2": 1 - error / float(truth.square().mean())}
+    known = {**facts(model, task, tokens.name_of(encoding), in_distribution), "n_functions": n_functions}
     findings = []
     for claim in verdicts.select(tuple(claims)):
         if not claim.excluded(known):
@@ -37,17 +45,21 @@ def judge(
     return findings
 
 
-def runs(n_draws: int, seed: int = 0, only: Sequence[str] | None = None) -> Iterator[tuple[Construction, int, Finding]]:
+def runs(
+    n_draws: int, seed: int = 0, only: Sequence[str] | None = None
+) -> Iterator[tuple[Construction | Layer, int, Finding]]:
     """Every scored claim on every draw of every construction."""
-    names = [c.name for c in CONSTRUCTIONS]
+    names = [c.name for c in (*CONSTRUCTIONS, *LAYERS)]
     for name in only or ():
         if name not in names:
             raise unknown("construction", name, names)
-    for construction in CONSTRUCTIONS:
+    for construction in (*CONSTRUCTIONS, *LAYERS):
         if only and construction.name not in only:
             continue
         for draw in range(seed, seed + n_draws):
-            for finding in judge(construction.draw(draw), tuple(construction.expected), seed=draw):
+            drawn = construction.draw(draw)
+            model, task = drawn if isinstance(drawn, tuple) else (drawn, None)
+            for finding in judge(model, tuple(construction.expected), seed=draw, task=task):
                 yield construction, draw, finding
 
 
