@@ -79,6 +79,11 @@ class Attention(nn.Module):
         z = torch.bmm(pattern.reshape(scores.shape), _merge(v))
         return self._write(z.view(-1, self.cfg.n_heads, *z.shape[1:]).transpose(1, 2))
 
+    def remember(self, x: Float[Tensor, "batch token d_model"]) -> KeysValues:
+        """Keys and values of every token."""
+        k, v = (at(hook, t) for hook, t in zip((self.hook_k, self.hook_v), self._project(x, "KV"), strict=True))
+        return KeysValues(k.transpose(1, 2), v.transpose(1, 2))
+
     def after(
         self, x: Float[Tensor, "batch query d_model"], context: KeysValues
     ) -> Float[Tensor, "batch query d_model"]:

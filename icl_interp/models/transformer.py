@@ -89,6 +89,10 @@ class Block(nn.Module):
         """The stream after this block: at every token, or only at the tokens in `rows`."""
         return self._run(stream, lambda x: self.attn(x, rows, memory), rows)
 
+    def remember(self, stream: Stream) -> KeysValues:
+        """Keys and values of every token, and nothing of what this block would add to the stream."""
+        return self.attn.remember(self._read(self.hook_resid_pre(stream), "ln1"))
+
     def after(self, stream: Stream, context: KeysValues) -> Stream:
         """The stream of alternative last tokens, each after the same context."""
         return self._run(stream, lambda x: self.attn.after(x, context))
@@ -169,15 +173,20 @@ class HookedTransformer(HookedRootModule):
         return out if wanted == rows else out[:, wanted]
 
     def remember(self, tokens: Tokens) -> list[KeysValues]:
-        """Keys and values of a context in every layer with attention, for `after`. Causal models only."""
+        """Keys and values of a context in every layer with attention, for `after`. Causal models only.
+
+        Nothing reads what the last block makes of the context, so it is not computed and hooks there do not fire.
+        """
         if self.cfg.attention_dir != "causal":
             raise InputError("a bidirectional context changes with the query, so its keys and values cannot be kept")
         self._check(tokens)
+        if self.cfg.mlp_only:
+            return []
         memory: list[KeysValues] = []
         stream = self._embed(tokens)
-        for block in self.blocks:
+        for block in self.blocks[:-1]:
             stream = block(stream, memory=memory)
-        return memory
+        return [*memory, self.blocks[-1].remember(stream)]
 
     def after(self, memory: list[KeysValues], tokens: Tokens, position: int) -> Float[Tensor, "batch token d_out"]:
         """Predictions for alternative last tokens: token i of the input stands at `position`, after the same context.
