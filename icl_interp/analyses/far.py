@@ -78,14 +78,15 @@ def norm_arms(lab: Lab) -> Curve:
     """f far out, intact and with norm scales frozen at in-distribution values.
 
     Arms: intact; every norm frozen at the query only; the sham, every norm frozen at the context positions only; each
-    norm alone, at the query. The truth's own square stands beside them as the error of the zero predictor.
+    norm alone, at the query. The last two on two contexts a function. The truth's own square stands beside them as the
+    error of the zero predictor.
     """
     names = list(lab.model.norms)
     arms: dict[str, tuple[Prompts, Interventions, Interventions]] = {"intact": (lab.prompts, (), ())}
     if names:
         at_query = lab.frozen.at_query()
-        arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.prompts, [lab.frozen], ())}
-        # One norm at a time on few contexts: there are many norms, and an exponent needs no more.
+        # The sham reads every context anew and there are many norms: few contexts, and an exponent needs no more.
+        arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.few, [lab.frozen], ())}
         arms |= {name: (lab.few, (), [at_query.only(name)]) for name in names}
     values = [_growth(lab, *arm) for arm in arms.values()]
     square = lab.by_function(lab.truth(GROWTH).square())
@@ -101,11 +102,11 @@ def norm_arms(lab: Lab) -> Curve:
 
 @measurement("far/counterpart")
 def counterpart(lab: Lab) -> Curve:
-    """Far error of the model trained without normalisation, on the same contexts; empty where there is none."""
+    """Far error of the model trained without normalisation, on two of the contexts; empty where there is none."""
     statistics = ("mean", "mean square", "squared error")
     other = lab.counterpart
     functions = tuple(range(lab.n_functions)) if other else ()
-    values = _growth(other, other.prompts) if other else np.zeros((3, 0, len(GROWTH)))
+    values = _growth(other, other.few) if other else np.zeros((3, 0, len(GROWTH)))
     return Curve(values, {"statistic": statistics, "function": functions, "x": tuple(GROWTH)})
 
 

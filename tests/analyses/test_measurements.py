@@ -661,7 +661,7 @@ def test_freezing_arms_are_what_they_say():
     at_query = lab.frozen.at_query()
     for arm, prompts, edits in (
         ("intact", lab.prompts, {}), ("frozen", lab.prompts, {"query": [at_query]}),
-        ("sham", lab.prompts, {"context": [lab.frozen]}), ("ln_final", lab.few, {"query": [at_query.only("ln_final")]}),
+        ("sham", lab.few, {"context": [lab.frozen]}), ("ln_final", lab.few, {"query": [at_query.only("ln_final")]}),
     ):  # fmt: skip
         f = lab.sweep(far.GROWTH, prompts=prompts, **edits)
         assert np.allclose(arms.at(arm=arm, statistic="mean square"), lab.by_function(f.square()), rtol=1e-9)
