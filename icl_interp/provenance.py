@@ -51,7 +51,7 @@ def encode(value: Any, *, identity: bool = False) -> Any:
     if isinstance(value, Mapping):
         return {str(key): encode(item, identity=identity) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [encode(item, identity=identity) for item in value]
+        return [item if type(item) is float else encode(item, identity=identity) for item in value]
     return value
 
 
@@ -128,7 +128,7 @@ def finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
+        return [item if type(item) is float and math.isfinite(item) else finite(item) for item in value]
     return value
 
 

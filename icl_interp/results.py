@@ -66,7 +66,7 @@ class Matrix:
             "axes": axes,
             "unit": self.unit,
             "note": self.note,
-            "values": finite(self.values.tolist()),
+            "values": self.values.tolist() if np.isfinite(self.values).all() else finite(self.values.tolist()),
         }
 
 

@@ -1,5 +1,7 @@
 """The claim that heads are orthogonal."""
 
+import functools
+
 import numpy as np
 import torch
 
@@ -86,14 +88,15 @@ def _overlap(a: _Thin, b: _Thin, left: torch.Tensor, right: torch.Tensor) -> tup
     if a.first.shape[0] == a.second.shape[1]:
         # tr(A^T P B Q) needs P between the left singular vectors and Q between the right ones only.
         weights = a.sizes[:, None] * b.sizes
-        rotated = (left * right * weights).sum((1, 2))
+        rotated = torch.einsum("nij,nij,ij->n", left, right, weights)
     else:
         # Outputs: rows are samples, which must stay paired; only the directions in the stream are rotated.
         between = (a.left * a.sizes).T @ (b.left * b.sizes)
-        rotated = (right * between).sum((1, 2))
+        rotated = right.flatten(1) @ between.flatten()
     return float(inner.abs() / size), (rotated.abs() / size).numpy()
 
 
+@functools.lru_cache(maxsize=2)  # a model and its untrained twin need the same, and 2,000 QR factorisations take time
 def _haar_blocks(d: int, rank: int, seed: int) -> list[torch.Tensor]:
     """Upper left rank x rank blocks of Haar orthogonal d x d matrices: all that rotations of rank-`rank` maps need."""
     blocks = []
