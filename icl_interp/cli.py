@@ -112,7 +112,9 @@ def reproduce(
     models: Annotated[
         list[Path] | None, typer.Option(help="A folder of run folders to take finished models from; repeatable.")
     ] = None,
-    no_train: Annotated[bool, typer.Option(help="Do with the models that are there, and say what is missing.")] = False,
+    no_train: Annotated[
+        bool, typer.Option("--no-train", help="Do with the models that are there, and say what is missing.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     device: Annotated[str | None, typer.Option(help="Where to train and to predict.")] = None,
 ) -> None:

@@ -131,9 +131,9 @@ def judge_no_icl(results: Results, facts: Facts) -> Judgement:
         f"{'bounded' if row['bounded'] else 'growing'}" for row in rows[1:]
     )  # fmt: skip
     reason = (
-        f"at a query of {HIGH[0]:.0e} the error is {error / zero:.2f} of the zero predictor's and {error / line:.2f} "
+        f"at a query of {HIGH[0]:.0e} the error is {error / zero:.3g} of the zero predictor's and {error / line:.3g} "
         f"of that of the model's own context-free curve ({design}); the smaller ratio over 1e4 and 1e5 is "
-        f"{found.value:.2f}. With all inputs, or the function, scaled by 1e4 instead, relative to zero: {others}"
+        f"{found.value:.3g}. With all inputs, or the function, scaled by 1e4 instead, relative to zero: {others}"
     )
     twin = relative_error(results["twin/far/approach, decades"])
     name = "far error / best context-free error"

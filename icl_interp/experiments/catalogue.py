@@ -11,6 +11,7 @@ from icl_interp.experiments import (
     linear_attention_covariance,
     linear_attention_length,
     linear_attention_risk,
+    linear_attention_shifts,
     linear_attention_trap,
 )
 
@@ -18,5 +19,5 @@ STUDIES = {"limits": (
     limits_tables, limits_softmax_examples, limits_functions, limits_curves, limits_appendix_g, limits_remedies,
 ), "linear_attention": (
     linear_attention_convergence, linear_attention_covariance, linear_attention_length, linear_attention_risk,
-    linear_attention_trap,
+    linear_attention_shifts, linear_attention_trap,
 )}  # fmt: skip

@@ -220,6 +220,47 @@ def risk_formula(results: Mapping[str, Result], comparison: Table | None) -> Dra
     return {"risk": finish(figure, "Theorem 4.2: the risk on prompts of M examples", below, 380)}
 
 
+def shifts(results: Mapping[str, Result], comparison: Table | None) -> Drawn:
+    """A panel for each N: error at the query by shift, of the softmax model, least squares and the LSA limit."""
+    found = results.get("errors")
+    if not isinstance(found, Matrix):
+        return {}
+    figure, domains = go.Figure(), _spans(len(found.axes["N"]), 0.04)
+    names = found.axes["shift"]
+    looks = {
+        "softmax": (BLUE, "circle"), "least squares": (GREY, "line-ns-open"), "LSA limit": (ORANGE, "diamond-open"),
+    }  # fmt: skip
+    held = np.maximum(np.asarray(found.values), FLOOR)
+    low, high = held[:, :, 0].min() / 2, held.max() * 2
+    for i, n in enumerate(found.axes["N"]):
+        axes = _axes(i)
+        for predictor, (colour, symbol) in looks.items():
+            mean, lower, upper = (
+                np.array(found.at(N=n, predictor=predictor, statistic=s)) for s in ("mean", "low", "high")
+            )
+            off = predictor == "least squares"  # exact without noise: at the edge, not twenty decades further
+            shown = np.maximum(mean, low * 1.2) if off else mean
+            figure.add_trace(go.Scatter(
+                x=shown, y=list(names), mode="markers", name=predictor, showlegend=i == 0, legendgroup=predictor,
+                marker={"color": colour, "symbol": symbol, "size": 11 if off else 8, "line": {"width": 2}},
+                error_x={"array": upper - mean, "arrayminus": mean - lower, "symmetric": False, "thickness": 1.2},
+                xaxis=axes, yaxis=f"y{axes[1:]}", customdata=mean,
+                hovertemplate="%{y}: %{customdata:.3g}<extra>" + predictor + "</extra>",
+            ))  # fmt: skip
+        suffix = axes[1:]
+        figure.update_layout({
+            f"xaxis{suffix}": log_axis("error / E[y²]", low, high),
+            f"yaxis{suffix}": {"type": "category", "autorange": "reversed", "showticklabels": i == 0, "ticks": ""},
+        })  # fmt: skip
+        panel_title(figure, f"M = N = {n}", domains[i])
+    place(figure, *domains)
+    below = (
+        "Trained on Λ = I without noise, tested at the query after N examples. Bars: 95 % over blocks of prompts.<br>"
+        "Where least squares is exact (all but noisy labels) it stands at the left edge."
+    )
+    return {"shifts": finish(figure, "Under distribution shift", below, 380)}
+
+
 def trap(results: Mapping[str, Result], comparison: Table | None) -> Drawn:
     """A bar for each N: the share of random starts that end at the rank-one point, by their spread."""
     ends = results.get("ends")

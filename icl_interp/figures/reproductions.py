@@ -30,6 +30,7 @@ DRAWINGS: dict[str, Drawing] = {
     "linear_attention.covariance": linear.covariance,
     "linear_attention.length_spike": linear.length_spike,
     "linear_attention.risk_formula": linear.risk_formula,
+    "linear_attention.shifts": linear.shifts,
     "linear_attention.trap": linear.trap,
 }
 

@@ -16,6 +16,7 @@ from icl_interp.experiments import linear_attention_covariance as covariance
 from icl_interp.experiments import linear_attention_length as length
 from icl_interp.experiments import linear_attention_models as models
 from icl_interp.experiments import linear_attention_risk as risk
+from icl_interp.experiments import linear_attention_shifts as shifts
 from icl_interp.experiments import linear_attention_trap as trap
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
@@ -57,7 +58,7 @@ def rows(*entries):
 
 
 def test_the_study_is_registered_and_drawn():
-    names = ("convergence", "covariance", "length_spike", "risk_formula", "trap")
+    names = ("convergence", "covariance", "length_spike", "risk_formula", "shifts", "trap")
     assert [f"linear_attention.{name}" for name in names] == STUDY
     assert set(STUDY) <= set(reproductions.DRAWINGS)
     assert len(catalogue.STUDIES["linear_attention"]) == len(STUDY)
@@ -91,7 +92,7 @@ def test_paper_scale_is_the_slides():
 
 def test_without_any_model_nothing_about_models_is_said():
     for name in STUDY:
-        if name.rpartition(".")[2] not in ("covariance", "length_spike"):
+        if name.rpartition(".")[2] not in ("covariance", "length_spike", "shifts"):
             continue
         results = base.get(name).run(NOTHING)
         assert base.get(name).says(results) == ("No model is here, so nothing is measured.",)
@@ -374,3 +375,66 @@ def test_the_rank_one_point_is_a_minimum_for_short_prompts_and_a_saddle_for_long
         check(n, True)
     check(20, False)
     must_fail(check, 20, True)
+
+
+# Shifts
+
+
+def test_every_shift_is_what_it_says():
+    laws, d = shifts.shifts(3, 5), 3
+    drawn = {name: law.sample(4000, generator(0, "test"), dtype=torch.float64) for name, law in laws.items()}
+    for name in (shifts.SKEWED, shifts.SKEWED_MORE):
+        assert sum(laws[name].covariance) == pytest.approx(d)
+    assert laws[shifts.SKEWED].covariance[0] / laws[shifts.SKEWED].covariance[2] == pytest.approx(9)  # 1 / i^2
+    assert laws[shifts.SKEWED_MORE].covariance[0] / laws[shifts.SKEWED_MORE].covariance[2] == pytest.approx(400)
+    noisy = drawn[shifts.NOISY]
+    noise = noisy.ys - laws[shifts.NOISY].value(noisy.parameters, noisy.xs)
+    assert float(noise.var() / d) == pytest.approx(1 / 20, rel=0.05)
+
+    def one_orthant(prompts):
+        signs = prompts.xs[:, :-1].sign()
+        assert torch.equal(signs, signs[:, :1].expand_as(signs))
+        assert (prompts.xs[:, -1].sign() != signs[:, 0]).any()  # the query is anywhere
+
+    one_orthant(drawn[shifts.ORTHANT])
+    must_fail(one_orthant, drawn[shifts.IN_DISTRIBUTION])
+    assert float(drawn[shifts.LARGER].parameters.std()) == pytest.approx(3, rel=0.05)
+    assert float(drawn[shifts.QUERY].xs[:, -1].std() / drawn[shifts.QUERY].xs[:, 0].std()) == pytest.approx(3, rel=0.05)
+
+
+def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
+    here = bench(softmax_fixed_7=tiny())
+    results = shifts.run(here)
+    found = results["errors"]
+    assert found.axes["N"] == (7,)
+    assert len(shifts.compare(results)) == len(shifts.shifts(2, 7))
+    assert reproductions.draw("linear_attention.shifts", results)["shifts"].data
+    assert len(shifts.says(results)) == len(shifts.shifts(2, 7)) - 1
+    exact = found.at(N=7, predictor=shifts.LEAST_SQUARES, statistic="mean")
+    noisy = found.axes["shift"].index(shifts.NOISY)
+    assert np.delete(exact, noisy).max() < 1e-9 < exact[noisy]
+
+    def check(shift, factor=1.0):  # Theorem 4.2, exactly, against what was sampled
+        _, low, high = found.at(N=7, shift=shift, predictor=shifts.LSA)
+        limit = factor * covariance.lsa_errors(FIXED, laws[shift], 7)[-1] / covariance.label_moment(laws[shift])
+        assert low - (high - low) < limit < high + (high - low)  # twice as wide as a 95 % interval
+
+    laws = shifts.shifts(2, 7)
+    for shift in (shifts.IN_DISTRIBUTION, shifts.SKEWED, shifts.SKEWED_MORE):
+        check(shift)
+    must_fail(check, shifts.SKEWED_MORE, 1.5)
+
+
+def test_shifts_say_whether_the_model_stays_close():
+    def row(shift, gap, low, high):
+        return {"N": 7, "shift": shift, "softmax": gap, "least squares": 0.0, "LSA limit": 0.3,
+                "softmax - least squares": gap, "low": low, "high": high, "softmax / unshifted": 2.0}  # fmt: skip
+
+    close, far, open_ = (0.01, 0.0, 0.02), (0.4, 0.3, 0.5), (0.05, 0.04, 0.06)
+    for shift, gap, word in (
+        (shifts.NOISY, close, AGREES), (shifts.NOISY, far, DIFFERS), (shifts.ORTHANT, open_, OPEN),
+        (shifts.SKEWED, far, AGREES), (shifts.SKEWED, close, DIFFERS), (shifts.LARGER, far, f"{shifts.LARGER}: far"),
+    ):  # fmt: skip
+        said = shifts.says({"at N": rows(row(shifts.IN_DISTRIBUTION, *close), row(shift, *gap))})
+        assert len(said) == 1
+        assert said[0].startswith(word), said
