@@ -156,6 +156,28 @@ def test_hooks_fire_on_alternative_last_tokens():
             assert not torch.equal(model.after(memory, queries, 6), before), name
 
 
+def test_a_context_is_read_up_to_the_last_blocks_keys_and_values():
+    """Edits reach what is remembered of the context; what the last block adds to it nobody reads, so nothing runs."""
+    model, fired = make(), []
+    context, last = tokens_of(model, 6), len(model.blocks) - 1
+    before = model.remember(context)
+    with model.hooks(fwd_hooks=[(name, lambda t, hook: fired.append(hook.name)) for name in model.hook_dict]):
+        model.remember(context)
+    of_last = [name.removeprefix(f"blocks.{last}.") for name in fired if name.startswith(f"blocks.{last}.")]
+    assert of_last == ["hook_resid_pre", "ln1.hook_scale", "ln1.hook_normalized", "ln1.hook_out", "attn.hook_k",
+                       "attn.hook_v"]  # fmt: skip
+
+    def moved(name):
+        with model.hooks(fwd_hooks=[(name, lambda t, hook: t * 1.5)]):
+            after = model.remember(context)
+        assert not torch.equal(after[last].values, before[last].values)
+
+    for name in fired:
+        if name != f"blocks.{last}.attn.hook_k":
+            moved(name)
+    must_fail(moved, f"blocks.{last}.hook_resid_post")
+
+
 @pytest.mark.parametrize(
     ("name", "n_context", "position", "match"),
     [
