@@ -30,7 +30,7 @@ from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Curve, Result, Table
 
-N = 7  # of the recipes
+N = 14  # of the recipes
 FIXED, RANDOM, WITHOUT = f"softmax_fixed_{N}", f"softmax_random_{N}", "softmax_fixed_no_positions"
 SCALES = (1.0, 4.0, 9.0)
 AS_THEY_ARE = "as they are"

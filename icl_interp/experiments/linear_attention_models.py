@@ -1,7 +1,7 @@
 """Models and samples of the study `linear_attention`: what its recipes become at each scale, and error by length.
 
 Source: Zhang, Frei & Bartlett (2023) as in Wu's slides. Softmax models there: N = 40, 70, 100, and d = 20 in the paper.
-The scale "small" keeps N / d at a tenth of both: d = 2, N = 4, 7, 10.
+The scale "small" keeps N / d at a fifth of both: d = 4, N = 8, 14, 20; "smoke" halves these again.
 """
 
 from collections.abc import Callable
@@ -24,16 +24,16 @@ from icl_interp.results import Matrix
 from icl_interp.tasks.regression import Exponential, LinearRegression
 
 SLIDES = "Zhang, Frei & Bartlett (2023), in Wu's slides"
-FACTOR = 10  # d and N of the slides over ours
-LENGTHS = (4, 7, 10)  # N of the softmax recipes
+FACTOR = 5  # d and N of the slides over ours
+LENGTHS = (8, 14, 20)  # N of the softmax recipes
 BATCH = 256  # prompts drawn and predicted at once; draws depend on it
 # The sample of this study: prompts are independent, and intervals come from blocks of them.
 SAMPLE = "{n_functions} blocks of {n_contexts} independent prompts"
 LEAST_SQUARES = "least squares"
 
 SOFTMAX_SIZES = {
-    "smoke": "2 layers, width 32, d = 2, N = 4, 7, 10, 150 steps: shows that it runs, and nothing else",
-    "small": "3 layers, width 64, 4 heads, d = 2, N = 4, 7, 10 (the slides' N / d), 4,000 steps",
+    "smoke": "2 layers, width 32, d = 2, N = 4, 7, 10, 100 steps: shows that it runs, and nothing else",
+    "small": "3 layers, width 64, 4 heads, d = 4, N = 8, 14, 20 (the slides' N / d), 12,000 steps",
     "paper": "12 layers, width 256, 8 heads, d = 20, N = 40, 70, 100, 500,000 steps",
 }
 LSA_SIZES = {
@@ -47,7 +47,7 @@ def at_scale(config: RunConfig, scale: str) -> RunConfig:
     """The run of a recipe of this study at another scale; "small" is the recipe as it stands.
 
     >>> from icl_interp.training import recipes
-    >>> at_scale(recipes.resolve("softmax_fixed_7"), "paper").task.n_points
+    >>> at_scale(recipes.resolve("softmax_fixed_14"), "paper").task.n_points
     71
     """
     named(scale)
@@ -59,19 +59,19 @@ def at_scale(config: RunConfig, scale: str) -> RunConfig:
 
 
 def _softmax(config: RunConfig, scale: str) -> RunConfig:
+    d, n = config.task.n_dims, config.task.n_points - 1
     if scale == "smoke":
         shape = {"n_layers": 2, "d_model": 32, "d_head": 8, "n_heads": 4, "d_mlp": 128}
-        changes = {"steps": 150, "warmup_steps": 15, "checkpoint_every": 150, "learning_rate": 3e-3}
-        task = config.task
+        changes = {"steps": 100, "warmup_steps": 10, "checkpoint_every": 100, "learning_rate": 3e-3}
+        d, n = d // 2, n // 2
     else:
-        d, n = FACTOR * config.task.n_dims, FACTOR * (config.task.n_points - 1)
         shape = {"n_layers": 12, "d_model": 256, "d_head": 32, "n_heads": 8, "d_mlp": 1024}
-        shape |= {"d_in": d, "n_ctx": 4 * n + 2}
         changes = {"steps": 500_000, "decay": "constant", "learning_rate": 1e-4, "batch_size": 64}
         changes |= {"checkpoint_every": 10_000, "log_every": 1000}
-        task = replace(config.task, n_dims=d, n_points=n + 1)
-    training = rescaled(config.training, changes)
-    return replace(config, model=replace(config.model, **shape), task=task, training=training)
+        d, n = FACTOR * d, FACTOR * n
+    model = replace(config.model, **shape, d_in=d, n_ctx=4 * n + 2)
+    task = replace(config.task, n_dims=d, n_points=n + 1)
+    return replace(config, model=model, task=task, training=rescaled(config.training, changes))
 
 
 def _linear(config: RunConfig, scale: str) -> RunConfig:

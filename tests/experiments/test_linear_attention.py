@@ -80,9 +80,13 @@ def test_every_model_exists_at_its_scales(recipe, scale):
 
 
 def test_paper_scale_is_the_slides():
-    """N = 40, 70, 100, and n / d as at scale small."""
-    found = [models.at_scale(recipes.resolve(models.softmax("random", n).recipe), "paper") for n in models.LENGTHS]
-    assert [run.task.n_points - 1 for run in found] == [40, 70, 100]
+    """N = 40, 70, 100, and n / d the same at every scale."""
+    recipe = {n: recipes.resolve(models.softmax("random", n).recipe) for n in models.LENGTHS}
+    for scale, d, lengths in (("smoke", 2, [4, 7, 10]), ("small", 4, [8, 14, 20]), ("paper", 20, [40, 70, 100])):
+        tasks = [models.at_scale(run, scale).task for run in recipe.values()]
+        assert [task.n_points - 1 for task in tasks] == lengths
+        assert {task.n_dims for task in tasks} == {d}
+    found = [models.at_scale(run, "paper") for run in recipe.values()]
     assert {(run.task.n_dims, run.model.d_in, run.model.n_layers, run.model.d_model) for run in found} == {
         (20, 20, 12, 256)
     }
@@ -343,8 +347,8 @@ def test_covariance_says_whether_the_softmax_model_does_well_where_lsa_fails():
 
 
 def test_covariance_and_length_measure_and_draw_what_is_there():
-    """An untrained model under both names of N = 7."""
-    both = {name: tiny(seed=i) for i, name in enumerate(("softmax_fixed_7", "softmax_random_7"))}
+    """An untrained model of N = 7 under both names of a length."""
+    both = {name: tiny(seed=i) for i, name in enumerate(("softmax_fixed_14", "softmax_random_14"))}
     here = Bench(both, scales.SCALES["smoke"])
     results = covariance.run(here)
     curve = results["errors"]
@@ -403,7 +407,7 @@ def test_every_shift_is_what_it_says():
 
 
 def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
-    here = bench(softmax_fixed_7=tiny())
+    here = bench(softmax_fixed_14=tiny())
     results = shifts.run(here)
     found = results["errors"]
     assert found.axes["N"] == (7,)
