@@ -102,24 +102,24 @@ print("minimum\n", where.product.numpy().round(3))
 
 # %% [markdown]
 # ## Beyond the trained length
-# A softmax model was trained on prompts of up to 7 examples and has position vectors for 14. Beyond 7 its error jumps.
+# A softmax model was trained on prompts of up to 14 examples and has position vectors for 28. Beyond 14 its error jumps.
 # Is it the position vectors that training never reached? Replace only those.
 
 # %%
 from icl_interp.experiments.linear_attention_length import with_positions
 
-softmax, without = icl_interp.load("softmax_fixed_7"), icl_interp.load("softmax_fixed_no_positions")
-prompts = softmax.task.sample(2000, torch.Generator().manual_seed(0), n_points=15)
+softmax, without = icl_interp.load("softmax_fixed_14"), icl_interp.load("softmax_fixed_no_positions")
+prompts = softmax.task.sample(2000, torch.Generator().manual_seed(0), n_points=29)
 models = {
     "as they are": softmax,
     "last trained": with_positions(softmax, "last trained"),
     "mean trained": with_positions(softmax, "mean trained"),
     "trained without": without,
 }
-print("examples:         ", *(f"{m:6d}" for m in range(5, 15)))
+print("examples:         ", *(f"{m:6d}" for m in range(10, 20)))
 for name, model in models.items():
     error = (model.predict(prompts) - prompts.ys).square().mean(0) / prompts.ys.square().mean()
-    print(f"{name:18}", *(f"{e:6.3f}" for e in error[5:]))
+    print(f"{name:18}", *(f"{e:6.3f}" for e in error[10:20]))
 
 # %% [markdown]
 # The jump is the positions' doing: the last trained vectors in place of the untrained ones remove nearly all of it, and
@@ -131,8 +131,8 @@ draw("linear_attention.length_spike", results("linear_attention.length_spike"))[
 
 # %% [markdown]
 # ## All of it again
-# `icl-interp reproduce linear_attention.covariance` (and `.convergence`, `.length_spike`, `.risk_formula`, `.trap`)
-# runs the experiments; what they said at scale "small" is kept:
+# `icl-interp reproduce linear_attention.covariance` (and `.convergence`, `.length_spike`, `.risk_formula`, `.shifts`,
+# `.trap`) runs the experiments; what they said at scale "small" is kept:
 
 # %%
 from icl_interp.experiments import STUDIES, names, record

@@ -142,7 +142,8 @@ def _positions(results: Mapping[str, Result], names: Sequence[str]) -> Figure:
             if how != "least squares":
                 _band(figure, curve.x[from_n], low[from_n], high[from_n], _axes(i), looks[how])
             mean = np.maximum(mean, FLOOR)[from_n]
-            _line(figure, how, curve.x[from_n], mean, _axes(i), looks[how], how not in seen, dash)
+            listed = how not in seen and how != "trained without"  # its panel says so; a legend of one row
+            _line(figure, how, curve.x[from_n], mean, _axes(i), looks[how], listed, dash)
             seen.add(how)
         shown.append([curve.at(positions=how, test=test, statistic="mean") for how in curve.axes["positions"][:-1]])
         panel_title(figure, f"{plain(name)}, on {_law(test)}", domains[i])
