@@ -102,8 +102,8 @@ print("minimum\n", where.product.numpy().round(3))
 
 # %% [markdown]
 # ## Beyond the trained length
-# A softmax model was trained on prompts of up to 14 examples and has position vectors for 28. Beyond 14 its error jumps.
-# Is it the position vectors that training never reached? Replace only those.
+# A softmax model was trained on prompts of up to 14 examples and has position vectors for 28. Beyond 14 its error
+# jumps. Is it the position vectors that training never reached? Replace only those.
 
 # %%
 from icl_interp.experiments.linear_attention_length import with_positions
