@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from icl_interp.checkpoints.config import RunConfig, parse
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.training import trainer
 
 UNIFORM = {"kind": "Uniform", "low": -1, "high": 1}
 STACKED = {"encoding": "stacked", "model": {"d_in": 2, "attention_dir": "bidirectional"}}
@@ -38,3 +41,22 @@ def checkpoint(**changes) -> Checkpoint:
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file of a folder, hidden ones too."""
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing in the package may catch it."""
+
+
+def train_until(run: dict | RunConfig, folder: Path, step: int) -> None:
+    """Train, and die before this step (counted from 0)."""
+    advance = trainer._Run._advance
+
+    def stopping(self):
+        if self.step == step:
+            raise Killed
+        return advance(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer._Run, "_advance", stopping)
+        with pytest.raises(Killed):
+            trainer.train(run, folder, progress=False)

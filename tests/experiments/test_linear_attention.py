@@ -428,6 +428,15 @@ def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
         check(shift)
     must_fail(check, shifts.SKEWED_MORE, 1.5)
 
+    def noise_left(
+        factor=1.0,
+    ):  # least squares keeps tau^2 d / (n - d - 1) of the noise in the examples, none of its own
+        _, low, high = found.at(N=7, shift=shifts.NOISY, predictor=shifts.LEAST_SQUARES)
+        assert low - (high - low) < factor * shifts.NOISE * 2 / (7 - 2 - 1) < high + (high - low)
+
+    noise_left()
+    must_fail(noise_left, 3)  # as if the query's own noise were scored too
+
 
 def test_shifts_say_whether_the_model_stays_close():
     def row(shift, gap, low, high):

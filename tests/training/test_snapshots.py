@@ -11,16 +11,11 @@ from icl_interp.checkpoints import store
 from icl_interp.errors import InputError
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode, run_id
-from icl_interp.training import trainer
 from icl_interp.training.trainer import train
 
 KEPT = (0, 1, 4, 5, 6, 12)  # checkpoints after 5, 10 and 12
 RUN = tiny_runs.data(training={"snapshots": list(KEPT)})
 FILES = ("config.json", "metrics.jsonl", "snapshots.safetensors", "training_state.safetensors", "model.safetensors")
-
-
-class Killed(BaseException):
-    """Stands for the end of the process."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -39,21 +34,6 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     train(RUN, folder, progress=False)
     return folder
-
-
-def train_until(folder, step):
-    """Train, and die before this step."""
-    advance = trainer._Run._advance
-
-    def stopping(run):
-        if run.step == step:
-            raise Killed
-        return advance(run)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer._Run, "_advance", stopping)
-        with pytest.raises(Killed):
-            train(RUN, folder, progress=False)
 
 
 def check_same(model, other):
@@ -75,14 +55,14 @@ def check_weights(folder, shift=0):
 def test_snapshots_are_the_weights_of_their_steps(whole, tmp_path):
     check_weights(whole)
     must_fail(check_weights, whole, shift=1)
-    train_until(tmp_path, 7)
+    tiny_runs.train_until(RUN, tmp_path, 7)
     check_same(store.load(tmp_path).model, store.load(whole).snapshots()[5])
 
 
 @pytest.mark.parametrize("stops", [[1], [4], [6], [7], [12 - 1, 12 - 1], [3, 8, 11]])
 def test_a_resumed_run_keeps_the_same_snapshots(whole, tmp_path, stops):
     for stop in stops:
-        train_until(tmp_path, stop)
+        tiny_runs.train_until(RUN, tmp_path, stop)
     train(RUN, tmp_path, progress=False)
     for name in FILES:
         assert (tmp_path / name).read_bytes() == (whole / name).read_bytes(), name
@@ -94,13 +74,13 @@ def test_a_kill_between_any_two_files_mixes_nothing(whole, tmp_path, n_writes):
 
     def dying(temporary, path):
         if len(written) == n_writes:
-            raise Killed
+            raise tiny_runs.Killed
         replace(temporary, path)
         written.append(path)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance.os, "replace", dying)
-        with pytest.raises(Killed):
+        with pytest.raises(tiny_runs.Killed):
             train(RUN, tmp_path, progress=False)
     train(RUN, tmp_path, progress=False)
     for name in FILES:
@@ -134,7 +114,7 @@ def test_steps_must_increase(steps):
 
 
 def test_lost_or_foreign_files_are_named(tmp_path):
-    train_until(tmp_path, 7)
+    tiny_runs.train_until(RUN, tmp_path, 7)
     file = tmp_path / "snapshots.safetensors"
     kept = file.read_bytes()
     file.unlink()

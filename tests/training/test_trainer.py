@@ -42,10 +42,6 @@ RUNS = {
 }
 
 
-class Killed(BaseException):
-    """Stands for the end of the process: nothing in the package may catch it."""
-
-
 @pytest.fixture(autouse=True, scope="module")
 def quick():
     """Hundreds of runs of twelve steps: without what takes longer than their steps and is tested elsewhere."""
@@ -77,24 +73,9 @@ def check_same_run(folder, reference):
     assert {**ours, "training_seconds": 0} == {**theirs, "training_seconds": 0}
 
 
-def train_until(config, folder, step):
-    """Train, and stop before this step (counted from 0)."""
-    advance = trainer._Run._advance
-
-    def stopping(run):
-        if run.step == step:
-            raise Killed
-        return advance(run)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer._Run, "_advance", stopping)
-        with pytest.raises(Killed):
-            train(config, folder, progress=False)
-
-
 def check_resumed(config, folder, reference, stops):
     for step in stops:
-        train_until(config, folder, step)
+        tiny_runs.train_until(config, folder, step)
     train(config, folder, progress=False)
     check_same_run(folder, reference)
 
@@ -208,13 +189,13 @@ def train_for_writes(config, folder, n_writes):
         if len(written) == n_writes:
             half = Path(temporary).read_bytes()
             (folder / f".{Path(path).name}.left").write_bytes(half[: len(half) // 2])
-            raise Killed
+            raise tiny_runs.Killed
         replace(temporary, path)
         written.append(Path(path).name)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance.os, "replace", dying)
-        with pytest.raises(Killed):
+        with pytest.raises(tiny_runs.Killed):
             train(config, folder, progress=False)
     return written
 
@@ -416,7 +397,7 @@ def test_no_training_no_run(tmp_path):
 def started(tmp_path_factory):
     """A run that stands after its first checkpoint."""
     folder = tmp_path_factory.mktemp("started")
-    train_until(tiny_runs.data(**RUNS["growing prompts"]), folder, 7)
+    tiny_runs.train_until(tiny_runs.data(**RUNS["growing prompts"]), folder, 7)
     return folder
 
 
