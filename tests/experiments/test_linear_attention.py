@@ -414,6 +414,14 @@ def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
     assert len(shifts.compare(results)) == len(shifts.shifts(2, 7))
     assert reproductions.draw("linear_attention.shifts", results)["shifts"].data
     assert len(shifts.says(results)) == len(shifts.shifts(2, 7)) - 1
+    intact = results["at N"].rows()[0][shifts.MODEL]
+    for row in results["at N"].rows():
+        gap = row["softmax - least squares"]
+        assert gap == pytest.approx(row[shifts.MODEL] - row[shifts.LEAST_SQUARES])
+        assert row["low"] < gap < row["high"]
+        assert row["softmax / unshifted"] == pytest.approx(row[shifts.MODEL] / intact)
+        shown = found.at(N=7, shift=row["shift"], statistic="mean")
+        assert shown.tolist() == pytest.approx([row[name] for name in found.axes["predictor"]])
     exact = found.at(N=7, predictor=shifts.LEAST_SQUARES, statistic="mean")
     noisy = found.axes["shift"].index(shifts.NOISY)
     assert np.delete(exact, noisy).max() < 1e-9 < exact[noisy]
