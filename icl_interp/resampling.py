@@ -44,7 +44,7 @@ def bootstrap(
 
     >>> x = np.arange(100.0)
     >>> i = bootstrap(lambda mean: mean, x)
-    >>> i.value, i.low < 49.5 < i.high
+    >>> round(i.value, 9), i.low < 49.5 < i.high
     (49.5, True)
     """
     n = len(per_unit[0])

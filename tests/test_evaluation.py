@@ -98,7 +98,7 @@ def test_points_left_at_nan_are_not_scored():
         return out
 
     last = errors_of(Zero(), AFFINE, n_functions=50, last=True)
-    np.testing.assert_array_equal(errors_of(Own(query_only), AFFINE, n_functions=50), last)
+    np.testing.assert_allclose(errors_of(Own(query_only), AFFINE, n_functions=50), last, rtol=1e-12)
     assert not np.allclose(errors_of(Zero(), AFFINE, n_functions=50), last)
 
 
@@ -201,7 +201,7 @@ def test_a_predictor_gets_few_prompts_at_once(monkeypatch):
     whole = check_batches(evaluation.BATCH)
     must_fail(check_batches, 16)
     monkeypatch.setattr(evaluation, "BATCH", 16)
-    np.testing.assert_array_equal(check_batches(16), whole)
+    np.testing.assert_allclose(check_batches(16), whole, rtol=1e-12)
 
 
 def check_table(table, errors, second_moment):
@@ -258,7 +258,7 @@ def test_a_model_that_predicts_the_query_only_is_scored_there():
     checkpoint = tiny_runs.checkpoint(**tiny_runs.STACKED)
     errors = {last: errors_of(checkpoint, checkpoint.task, n_functions=8, last=last) for last in (False, True)}
     assert np.isfinite(errors[True]).all()
-    np.testing.assert_array_equal(errors[False], errors[True])
+    np.testing.assert_allclose(errors[False], errors[True], rtol=1e-12)
 
 
 def test_what_stands_in_provenance():

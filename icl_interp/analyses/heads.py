@@ -35,7 +35,7 @@ def overlap(lab: Lab) -> Matrix:
     """
     cfg = lab.model.cfg
     pairs = [(i, a, b) for i in range(cfg.n_layers) for a in range(cfg.n_heads) for b in range(a + 1, cfg.n_heads)]
-    blocks = _haar_blocks(cfg.d_model, min(cfg.d_head, cfg.d_model), lab.seed)
+    blocks = _haar_blocks(N_ROTATIONS, cfg.d_model, min(cfg.d_head, cfg.d_model), lab.seed)
     maps = _maps(lab)
     values = np.zeros((len(MAPS), len(pairs)))
     null = np.zeros((len(MAPS), N_ROTATIONS))
@@ -97,11 +97,11 @@ def _overlap(a: _Thin, b: _Thin, left: torch.Tensor, right: torch.Tensor) -> tup
 
 
 @functools.lru_cache(maxsize=2)  # a model and its untrained twin need the same, and 2,000 QR factorisations take time
-def _haar_blocks(d: int, rank: int, seed: int) -> list[torch.Tensor]:
-    """Upper left rank x rank blocks of Haar orthogonal d x d matrices: all that rotations of rank-`rank` maps need."""
+def _haar_blocks(n: int, d: int, rank: int, seed: int) -> list[torch.Tensor]:
+    """Upper left rank x rank blocks of n Haar orthogonal d x d matrices: all that maps of that rank need."""
     blocks = []
     for side in ("left", "right"):
-        noise = torch.randn(N_ROTATIONS, d, rank, generator=generator(seed, f"haar/{side}"), dtype=torch.float64)
+        noise = torch.randn(n, d, rank, generator=generator(seed, f"haar/{side}"), dtype=torch.float64)
         q, r = torch.linalg.qr(noise)
         # QR alone is not Haar: fix the signs of R's diagonal.
         blocks.append((q * r.diagonal(dim1=1, dim2=2).sign()[:, None])[:, :rank])
