@@ -6,7 +6,7 @@ python tools/reproduction_table.py [STUDY]     # limits by default
 import sys
 
 from icl_interp.experiments import base, kept
-from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
+from icl_interp.experiments.errors import WORDS
 
 
 def numbers(lines: list[str]) -> str:
@@ -17,10 +17,10 @@ def numbers(lines: list[str]) -> str:
 
 if __name__ == "__main__":
     study = sys.argv[1] if len(sys.argv) > 1 else "limits"
-    print("| id | what is done again | ✔ | ✘ | ? | ours / paper |\n|---|---|---|---|---|---|")
+    print("| id | what is done again | ✔ | ✘ | ? | misprints | ours / paper |\n|---|---|---|---|---|---|---|")
     for name in base.names():
         if base.get(name).study == study and kept.path(name).is_file():
             lines = kept.record(name)["says"]
-            counts = (str(sum(line.startswith(word) for line in lines)) for word in (AGREES, DIFFERS, OPEN))
+            counts = (str(sum(line.startswith(word) for line in lines)) for word in WORDS)
             shown = f"| `{name}` | {base.get(name).title} | {' | '.join(counts)} | {numbers(lines) or '–'} |"
             print(shown.replace("|x|", "\\|x\\|"))

@@ -11,6 +11,9 @@ from icl_interp.results import Matrix, Result, Table
 
 SIGMAS = tuple(range(1, 11))
 AGREES, DIFFERS, OPEN = "As in the paper: ", "Not as in the paper: ", "Undecided: "
+# A formula that is wrong as it is printed is no finding that failed to replicate: it is listed and counted apart.
+MISPRINT = "Misprint in the source: "
+WORDS = (AGREES, DIFFERS, OPEN, MISPRINT)
 
 
 def pooled(matrix: Matrix, groups: Mapping[str, Sequence[str]]) -> Matrix:

@@ -19,7 +19,7 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Model, Results, register
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
+from icl_interp.experiments.errors import AGREES, MISPRINT, OPEN
 from icl_interp.experiments.limits_tables import PAPER
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
@@ -210,7 +210,7 @@ def says(results: Results) -> tuple[str, ...]:
         return (f"The model {MODEL} is missing.",)
     lines = [_says_sum(gaps, name) for name in gaps.axes["sum"]]
     exponents = [_exponent(row) for row in errors.rows_of(results, "sums", sum="exponent of Var")]
-    word = AGREES if all(abs(e - 1) < CLOSE for e in exponents) else DIFFERS
+    word = AGREES if all(abs(e - 1) < CLOSE for e in exponents) else MISPRINT
     lines.append(
         f"{word}the variance over the width grows as |x| to the power {_range(exponents)}; printed is c |x|, "
         "power 1, by which LayerNorm's output would grow like the root of |x| and have no boundary value."
@@ -238,8 +238,8 @@ def _says_sum(gaps: Curve, name: str) -> str:
     exact, paper = (float(gaps.at(sum=name, formula=formula)[-1]) for formula in FORMULAS)
     if np.isnan(exact):
         return f"{OPEN}no head of this layer is in {name}."
-    word = OPEN if exact >= CLOSE else AGREES if paper < CLOSE else DIFFERS
-    what = {AGREES: "holds as printed", DIFFERS: "does not hold as printed", OPEN: "is not reached yet"}[word]
+    word = OPEN if exact >= CLOSE else AGREES if paper < CLOSE else MISPRINT
+    what = {AGREES: "holds as printed", MISPRINT: "does not hold as printed", OPEN: "is not reached yet"}[word]
     return (
         f"{word}{name} {what}: at |x| = {last:g} heads read within {exact:.1g} of the exact limit and within "
         f"{errors.plainly(paper)} of the paper's, in units of the tokens (the limit: within {CLOSE:g})."

@@ -155,12 +155,17 @@ def says_table2(results: Results) -> tuple[str, ...]:
     total = len(same) + len(other) + undecided
     if not total:
         return ("No two models of this table are at hand, so their order is not compared.",)
-    agreed = f"{len(same)} of {total} pairs of models (by degree and sigma) stand in the paper's order"
+    lines = []
+    if same:
+        agreed = f"{len(same)} of {total} pairs of models (by degree and sigma) stand in the paper's order"
+        lines.append(f"{AGREES}{agreed}.")
+    if other:
+        degrees = ", ".join(map(str, sorted({degree for degree, _ in other})))
+        lines.append(f"{DIFFERS}{len(other)} of {total} pairs stand in the opposite order (degrees {degrees}).")
+    if undecided:
+        lines.append(f"{OPEN}in {undecided} of {total} pairs the interval of the ratio holds 1.")
     return (
-        f"{AGREES}{agreed}.",
-        f"{DIFFERS}{len(other)} pairs stand in the opposite order"
-        + (f" (degrees {', '.join(map(str, sorted({d for d, _ in other})))})." if other else "."),
-        f"{OPEN}in {undecided} pairs the interval of the ratio holds 1.",
+        *lines,
         *_unseen(results),
         *_table2_numbers(results),
     )

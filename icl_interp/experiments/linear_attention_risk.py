@@ -15,7 +15,7 @@ from icl_interp.experiments import errors
 from icl_interp.experiments import linear_attention_models as models
 from icl_interp.experiments.base import Experiment, Results, register
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
+from icl_interp.experiments.errors import AGREES, DIFFERS, MISPRINT, OPEN
 from icl_interp.models.units import LinearSelfAttention, read_layer
 from icl_interp.provenance import encode, generator
 from icl_interp.results import Curve, Matrix, Result, Table
@@ -111,7 +111,7 @@ def _says_layer(layer: str, rows: list[Mapping[str, Any]]) -> list[str]:
         f"{word}{layer}: the measured error lies within {FAR:g} standard errors of Theorem 4.2 with its factor 1/M in "
         f"{len(held)} of {len(rows)} cases (largest |z| {max(abs(row['z, exact']) for row in rows):.1f})."
     ]
-    word = DIFFERS if len(off) == len(longer) else OPEN
+    word = MISPRINT if len(off) == len(longer) else OPEN
     lines.append(
         f"{word}{layer}: as the slides print it, without 1/M, the formula is off in {len(off)} of {len(longer)} cases "
         f"with M > 1: at M = {last['M']}, noise {last['noise']:g}, measured {last['error']:.3g} ± {last['se']:.2g}, "

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from icl_interp import page as report_page
+from icl_interp.experiments.errors import MISPRINT
 from icl_interp.figures import files
 from icl_interp.figures.style import VERDICTS, Figure
 from icl_interp.figures.text import number
@@ -122,6 +123,8 @@ def _error(facts: Mapping[str, Any]) -> str:
 
 def _marked(line: str) -> str:
     start, colon, rest = line.partition(": ")
+    if f"{start}: " == MISPRINT:
+        return f"<b>{_text(start)}</b>: {_text(rest)}"
     if not colon or start not in MARKS:
         return _text(line)
     look = VERDICTS[MARKS[start]]

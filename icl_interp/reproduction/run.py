@@ -143,7 +143,7 @@ def _hedged(experiment: Experiment, results: Mapping[str, Result], scale: str) -
     lines = experiment.says(results)
     if scale != "smoke" or not experiment.models:
         return lines
-    bare = (line.removeprefix(errors.AGREES).removeprefix(errors.DIFFERS).removeprefix(errors.OPEN) for line in lines)
+    bare = (line.removeprefix(next((word for word in errors.WORDS if line.startswith(word)), "")) for line in lines)
     first = "Scale smoke shows that the experiment runs: its models have learned next to nothing."
     return (first, *(errors.OPEN + line for line in bare))
 

@@ -11,7 +11,7 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import limits_appendix_g as g
 from icl_interp.experiments import scales
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
+from icl_interp.experiments.errors import AGREES, MISPRINT, OPEN
 from icl_interp.models.tokens import Interleaved
 from icl_interp.results import Curve, Table
 from icl_interp.theory import limits as theory
@@ -88,10 +88,10 @@ def test_each_sum_is_judged_by_its_own_limit():
             assert line.startswith(start), line
 
     said = g.says(results(S1=(1e-9, 1e-9), S2=(1e-9, 1.0), S3=(0.5, 1.0)))
-    check(said, AGREES + "S1", DIFFERS + "S2", OPEN + "S3", DIFFERS + "the variance", AGREES + "with a LayerNorm")
+    check(said, AGREES + "S1", MISPRINT + "S2", OPEN + "S3", MISPRINT + "the variance", AGREES + "with a LayerNorm")
     must_fail(check, said, AGREES, AGREES)
     said = g.says(results(1.0, S1=(1e-9, 1.0), S2=(np.nan, np.nan), S3=(1e-9, 1e-9)))
-    check(said, DIFFERS, OPEN + "no head", AGREES, AGREES + "the variance")
+    check(said, MISPRINT, OPEN + "no head", AGREES, AGREES + "the variance")
 
 
 @pytest.mark.parametrize("measured", [2.001, 1.999, 1.5, 1.0, 0.8])
@@ -107,5 +107,5 @@ def test_the_whole_experiment_on_a_small_model():
     found = g.run(Bench({g.MODEL: checkpoint}, scales.Scale("test", 7, 6, 3, "tiny")))
     assert {row["alpha"] == 0 for row in found["readings"].rows()[-2:]} == {True}
     assert len(g.compare(found)) == len(found["readings"]) + 2 + 2
-    assert g.says(found)[2].startswith(DIFFERS)  # S3 needs no training: alpha = 0 is exact at every x
+    assert g.says(found)[2].startswith(MISPRINT)  # S3 needs no training: alpha = 0 is exact at every x
     assert max(row["attention"] / max(1, row["x"]) for row in found["as trained"].rows()) < 1e-9

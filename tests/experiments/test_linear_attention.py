@@ -19,7 +19,7 @@ from icl_interp.experiments import linear_attention_risk as risk
 from icl_interp.experiments import linear_attention_shifts as shifts
 from icl_interp.experiments import linear_attention_trap as trap
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
+from icl_interp.experiments.errors import AGREES, DIFFERS, MISPRINT, OPEN
 from icl_interp.figures import reproductions
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Interleaved
@@ -300,7 +300,7 @@ def test_risk_follows_the_formula_with_its_one_over_m(monkeypatch):
     must_fail(check, "z, slides")
     first, second = risk.says(results)
     assert first.startswith(AGREES)
-    assert second.startswith(DIFFERS)
+    assert second.startswith(MISPRINT)
     assert reproductions.draw("linear_attention.risk_formula", results)["risk"].data
 
 
