@@ -16,7 +16,7 @@ from small_reports import report
 
 from icl_interp import figures
 from icl_interp.analyses.limits_context import r_squared, spread
-from icl_interp.analyses.limits_layernorm import FAR_X, exponents
+from icl_interp.analyses.limits_layernorm import FAR_X, growth_exponent
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement
 from icl_interp.errors import InputError
 from icl_interp.figures import catalogue, claims, files, heads
@@ -289,7 +289,7 @@ def growth_shows(r: Report, figure: go.Figure):
         arm = other if name == "trained without" else Curve(arms.at(arm=name), dict(list(arms.axes.items())[1:]))
         square, error = arm.at(statistic="mean square").mean(0), arm.at(statistic="squared error")[:, at].mean()
         shown = {t.xaxis: t for t in figure.data if t.y is not None and list(t.y) == [row] and t.name is None}
-        np.testing.assert_allclose(shown["x2"].x, [exponents(square, arms.x)], rtol=1e-12)
+        np.testing.assert_allclose(shown["x2"].x, [growth_exponent(square, arms.x)], rtol=1e-12)
         np.testing.assert_allclose(shown["x3"].x, [error / zero], rtol=1e-12)
     intact = trace(figure, "intact")
     rms = [np.sqrt(arms.at(arm="intact", statistic="mean square")[:, np.abs(arms.x) == x].mean()) for x in intact.x]
@@ -297,7 +297,7 @@ def growth_shows(r: Report, figure: go.Figure):
     twin = r.results["twin/far/norm arms"]
     diamonds = [t.x[0] for t in figure.data if t.name == "untrained twin"]
     names.remove("trained without")
-    expected = [exponents(twin.at(arm=name, statistic="mean square").mean(0), twin.x) for name in names]
+    expected = [growth_exponent(twin.at(arm=name, statistic="mean square").mean(0), twin.x) for name in names]
     np.testing.assert_allclose(diamonds, expected, rtol=1e-12)
 
 

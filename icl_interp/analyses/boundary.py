@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from icl_interp.analyses import far
-from icl_interp.analyses.lab import GRID, Lab, Xs
-from icl_interp.analyses.limits_layernorm import CONSTANT
+from icl_interp.analyses.far import CONSTANT, power
+from icl_interp.analyses.lab import Lab, Xs
 from icl_interp.analyses.verdicts import measurement
 from icl_interp.prompts import Prompts
 from icl_interp.resampling import Interval, bootstrap, slope
@@ -18,12 +18,10 @@ from icl_interp.results import Curve, Table
 
 LEVEL = 0.05  # of the certificate's half-width: f counts as level within so much of where it ends
 FOLLOWS = 0.1  # of the truth's mean square: up to this squared error f counts as following the function
+# |x| in units of `Lab.x_unit`:
 LAST = 1e5  # an onset beyond is none: at 1e6 every curve meets its own end
-RATE = (
-    1e3,
-    10**4.5,
-)  # |x| where the approach is fitted: past every onset, and far enough from 1e6, which stands for inf
-FAR = (1e4, 1e6)  # |x| between which elasticities are far ones
+RATE = (1e3, 10**4.5)  # where the approach is fitted: past every onset, and far enough from 1e6, which stands for inf
+FAR = (1e4, 1e6)  # between which elasticities are far ones
 SCALES = (1.0, 1e2, 1e4, 1e6)
 ARMS = ("query", "inputs", "functions")
 SIGNS = {"+": 1, "-": -1}
@@ -64,13 +62,14 @@ def approach(lab: Lab) -> Curve:
     "squared error"; "zero predictor", the truth's square; "context-free", the squared error of one curve for all
     contexts: f averaged over the contexts of all other functions.
     """
-    return _squares(lab, lab.intact, GRID, lab.prompts)
+    return _squares(lab, lab.intact, lab.grid, lab.prompts)
 
 
 @measurement("far/approach, decades")
 def approach_decades(lab: Lab) -> Curve:
     """`far/approach` at one point a decade on few contexts, for twins."""
-    return _squares(lab, lab.sweep(far.DECADES, prompts=lab.few), far.DECADES, lab.few)
+    xs = lab.x_unit * far.DECADES
+    return _squares(lab, lab.sweep(xs, prompts=lab.few), xs, lab.few)
 
 
 @measurement("far/logs")
@@ -80,7 +79,7 @@ def logs(lab: Lab) -> Curve:
     c is the certificate's centre, what the output is where the norm passes on nothing (0 without a certificate). A
     model without a norm has the scale 1.
     """
-    xs, centre = np.sort(far.DECADES), _centre(lab)
+    xs, centre = lab.x_unit * np.sort(far.DECADES), _centre(lab)
     scale = torch.zeros(len(lab.few), len(xs), dtype=torch.float64)
 
     def look(name: str, values: torch.Tensor, rows: slice) -> None:
@@ -168,18 +167,23 @@ def _between(xs: np.ndarray, size: np.ndarray, i: np.ndarray | np.integer, bound
     return np.asarray(np.exp(log_x[i] + share * (log_x[i + 1] - log_x[i])))
 
 
+def last(xs: np.ndarray) -> float:
+    """The largest |x| that counts as an onset: `LAST`, where 1e6 units are the largest |x|."""
+    return float(xs[-1]) * (LAST / 1e6)
+
+
 def settles(xs: np.ndarray, size: np.ndarray, bound: float) -> np.ndarray:
-    """The smallest x from which size stays within the bound; `LAST` where that is further out or never.
+    """The smallest x from which size stays within the bound; `last(xs)` where that is further out or never.
 
     Args:
-        xs: ascending, `(x,)`.
+        xs: ascending, `(x,)`; the last one is the end that f is compared with.
         size: `(..., x)`.
     """
     outside = size > bound
-    last = len(xs) - 1 - np.argmax(outside[..., ::-1], -1)
-    found = _between(xs, size, np.minimum(last, len(xs) - 2), bound)
-    found = np.where(last == len(xs) - 1, LAST, found)
-    return np.asarray(np.minimum(np.where(outside.any(-1), found, xs[0]), LAST))
+    worst = len(xs) - 1 - np.argmax(outside[..., ::-1], -1)
+    found = _between(xs, size, np.minimum(worst, len(xs) - 2), bound)
+    found = np.where(worst == len(xs) - 1, last(xs), found)
+    return np.asarray(np.minimum(np.where(outside.any(-1), found, xs[0]), last(xs)))
 
 
 def leaves(xs: np.ndarray, size: np.ndarray, bound: float) -> np.ndarray:
@@ -196,10 +200,10 @@ def onset(curve: Curve, sign: int, level: float) -> Interval:
     return bootstrap(lambda m: settles(xs, np.sqrt(m), level), curve.at(statistic="gap")[:, keep])
 
 
-def rate(curve: Curve, sign: int) -> Interval:
+def rate(curve: Curve, sign: int, x_unit: float = 1.0) -> Interval:
     """Log-log slope of f's distance from its end over `RATE`: -1 where it goes like 1/|x|."""
     xs, keep = direction(curve, sign)
-    window = (xs > 0.99 * RATE[0]) & (xs < 1.01 * RATE[1])
+    window = (xs > 0.99 * RATE[0] * x_unit) & (xs < 1.01 * RATE[1] * x_unit)
     square = curve.at(statistic="gap")[:, keep[window]]
     return bootstrap(lambda m: slope(np.log(xs[window]), 0.5 * np.log(np.maximum(m, 1e-300))), square)
 
@@ -252,7 +256,7 @@ def boundary(lab: Lab) -> Table:
     columns |= {key: [getattr(row[2], key) for row in rows] for key in ("value", "low", "high")}
     note = (
         f"query arm; {lab.n_functions} functions x {lab.n_contexts} contexts; level: within {LEVEL} of the "
-        "certificate's half-width of the end at 1e6; 95 % cluster bootstrap over functions"
+        f"certificate's half-width of the end at {power(1e6 * lab.x_unit)}; 95 % cluster bootstrap over functions"
     )
     return Table({**columns, "unit": [row[3] for row in rows]}, note=note)
 
@@ -265,20 +269,21 @@ def _rows(lab: Lab, name: str, sign: int) -> list[tuple[str, Interval, str]]:
     start = onset(curve, sign, LEVEL * around)
     found = {key: lab.by_function(v) for key, v in peaks(f, xs, LEVEL * around).items()}
     decade = f[:, int(np.argmin(np.abs(np.log(xs / (10 * edge)))))]
+    far_ends = (lab.x_unit * FAR[0], lab.x_unit * FAR[1])
     only_level = [
         ("peak", _mean(found["peak"]), "f"), ("peak at", bootstrap(np.exp, found["peak at"]), "|x|"),
         ("overshoot", _mean(found["overshoot"]), "share"), ("onset", start, "|x|"),
         ("level", _mean(lab.by_function(f[:, -1])), "f"), ("level, spread", _spread(lab, f[:, -1]), "f"),
-        ("approach rate", rate(curve, sign), "exponent"),
+        ("approach rate", rate(curve, sign, lab.x_unit), "exponent"),
     ]  # fmt: skip
-    if start.value >= LAST:
+    if start.value >= last(xs):
         only_level = [(what, NEVER, of) for what, _, of in only_level]
     return [
         ("trained range", _exact(edge), "|x|"), ("zone", zone(curve, sign), "|x|"), *only_level,
         ("one decade out", _mean(lab.by_function(decade)), "f"),
         ("one decade out, spread", _spread(lab, decade), "f"),
         ("level, closed form", _exact(lab.measure(far.certificate).rows()[0][f"plateau {name}"]), "f"),
-        *((key, value, "exponent") for key, value in elasticities(lab.measure(logs), sign, *FAR).items()),
+        *((key, value, "exponent") for key, value in elasticities(lab.measure(logs), sign, *far_ends).items()),
     ]  # fmt: skip
 
 

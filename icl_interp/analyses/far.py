@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from icl_interp.analyses.lab import GRID, Lab
-from icl_interp.analyses.verdicts import measurement
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.verdicts import Facts, measurement
 from icl_interp.interventions import InsertNorm, Intervention
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
@@ -14,11 +14,27 @@ from icl_interp.prompts import Prompts
 from icl_interp.results import Curve, Matrix, Table
 from icl_interp.theory import limits as theory
 
+# All in units of `Lab.x_unit`.
 DECADES = np.array([s * 10.0**k for s in (-1, 1) for k in range(-1, 7)])  # the twin's: one a decade
 GROWTH = np.array([s * 10.0**k for s in (-1, 1) for k in (3, 3.5, 4, 4.5, 5)])  # where growth exponents are fitted
 Interventions = Sequence[Intervention]
 LINE = np.array([1e4, 1e5, 1e6])
+CONSTANT = 1e-9  # half-width r of the certificate up to which the output is a constant
 N_SHOWN = 32  # contexts drawn in the figure of f(x)
+
+
+def x_unit(facts: Facts) -> float:
+    """The unit of far queries in these facts; 1 in reports from before it was stored."""
+    return float(facts.get("x_unit", 1.0))
+
+
+def power(x: float) -> str:
+    """A size in two digits, large ones as powers of ten.
+
+    >>> power(1e4), power(25_000.0), power(5.0)
+    ('1e4', '2.5e4', '5')
+    """
+    return f"{x:.2g}".replace("e+0", "e").replace("e+", "e")
 
 
 def _moments(lab: Lab, f: torch.Tensor) -> np.ndarray:
@@ -39,13 +55,14 @@ def _over_contexts(lab: Lab, f: torch.Tensor, xs: np.ndarray, note: str = "") ->
 @measurement("far/intact")
 def intact(lab: Lab) -> Curve:
     """f over the query, in both directions: mean, mean square and variance over the contexts of each function."""
-    return _over_contexts(lab, lab.intact, GRID, f"{lab.n_contexts} contexts a function; query arm; float64")
+    return _over_contexts(lab, lab.intact, lab.grid, f"{lab.n_contexts} contexts a function; query arm; float64")
 
 
 @measurement("far/decades")
 def decades(lab: Lab) -> Curve:
     """`far/intact` at one point a decade, for twins."""
-    return _over_contexts(lab, lab.sweep(DECADES), DECADES, "query arm; float64")
+    xs = lab.x_unit * DECADES
+    return _over_contexts(lab, lab.sweep(xs), xs, "query arm; float64")
 
 
 @measurement("far/contexts")
@@ -53,8 +70,8 @@ def contexts(lab: Lab) -> Curve:
     """f over the query for single contexts, one of each of the first functions: what the figure draws."""
     n = min(N_SHOWN, lab.n_functions)
     rows = torch.arange(n) * lab.n_contexts
-    values = np.stack([lab.intact[rows].numpy(), lab.truth(GRID)[rows].numpy()])
-    return Curve(values, {"curve": ("model", "truth"), "context": tuple(range(n)), "x": tuple(GRID)})
+    values = np.stack([lab.intact[rows].numpy(), lab.truth(lab.grid)[rows].numpy()])
+    return Curve(values, {"curve": ("model", "truth"), "context": tuple(range(n)), "x": tuple(lab.grid)})
 
 
 @measurement("far/in distribution")
@@ -68,8 +85,9 @@ def in_distribution(lab: Lab) -> Curve:
 
 def _growth(lab: Lab, prompts: Prompts, context: Interventions = (), query: Interventions = ()) -> np.ndarray:
     """(statistic, function, x) of f where growth exponents are fitted: mean, mean square, squared error."""
-    f = lab.sweep(GROWTH, prompts=prompts, context=context, query=query)
-    error = lab.by_function((f - lab.truth(GROWTH, prompts)).square())
+    xs = lab.x_unit * GROWTH
+    f = lab.sweep(xs, prompts=prompts, context=context, query=query)
+    error = lab.by_function((f - lab.truth(xs, prompts)).square())
     return np.concatenate([_moments(lab, f), error[None]])
 
 
@@ -89,11 +107,12 @@ def norm_arms(lab: Lab) -> Curve:
         arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.few, [lab.frozen], ())}
         arms |= {name: (lab.few, (), [at_query.only(name)]) for name in names}
     values = [_growth(lab, *arm) for arm in arms.values()]
-    square = lab.by_function(lab.truth(GROWTH).square())
+    xs = lab.x_unit * GROWTH
+    square = lab.by_function(lab.truth(xs).square())
     values.append(np.stack([np.zeros_like(square), square, square]))
     axes = {
         "arm": (*arms, "zero predictor"), "statistic": ("mean", "mean square", "squared error"),
-        "function": tuple(range(lab.n_functions)), "x": tuple(GROWTH),
+        "function": tuple(range(lab.n_functions)), "x": tuple(xs),
     }  # fmt: skip
     return Curve(
         values, axes, note="norms frozen at their mean scale on in-distribution prompts, at the query position"
@@ -107,7 +126,7 @@ def counterpart(lab: Lab) -> Curve:
     other = lab.counterpart
     functions = tuple(range(lab.n_functions)) if other else ()
     values = _growth(other, other.few) if other else np.zeros((3, 0, len(GROWTH)))
-    return Curve(values, {"statistic": statistics, "function": functions, "x": tuple(GROWTH)})
+    return Curve(values, {"statistic": statistics, "function": functions, "x": tuple(lab.x_unit * GROWTH)})
 
 
 @measurement("far/sufficiency")
@@ -117,8 +136,9 @@ def sufficiency(lab: Lab) -> Curve:
     bare = HookedTransformer(HookedTransformerConfig(**settings), seed=lab.seed + 1)
     twin = Lab(bare, lab.task, lab.encoding, n_functions=lab.n_functions, n_contexts=4, seed=lab.seed)
     insert = InsertNorm(f"blocks.{bare.cfg.n_layers - 1}.hook_resid_post", lab.model.cfg.eps)
-    axes = {"arm": ("intact", "norm inserted"), "function": tuple(range(lab.n_functions)), "x": tuple(GROWTH)}
-    return Curve([twin.by_function(twin.sweep(GROWTH, query=q).square()) for q in ([], [insert])], axes)
+    xs = lab.x_unit * GROWTH
+    axes = {"arm": ("intact", "norm inserted"), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
+    return Curve([twin.by_function(twin.sweep(xs, query=q).square()) for q in ([], [insert])], axes)
 
 
 @measurement("far/cost")
@@ -175,7 +195,7 @@ def predicted_onset(lab: Lab) -> float:
 def norm_scales(lab: Lab) -> Curve:
     """Every norm's scale at the query as the query grows: mean of its logarithm over contexts."""
     names = [f"{name}.hook_scale" for name in lab.model.norms]
-    xs = np.sort(DECADES)
+    xs = lab.x_unit * np.sort(DECADES)
     total = {name: torch.zeros(len(xs), dtype=torch.float64) for name in names}
 
     def look(name: str, scale: torch.Tensor, rows: slice) -> None:
@@ -190,10 +210,11 @@ def norm_scales(lab: Lab) -> Curve:
 
 @measurement("far/ends")
 def ends(lab: Lab) -> Matrix:
-    """f at 1e4, 1e5, 1e6 in each direction, for every context: enough for lines and for plateaus."""
-    values = [lab.sweep(sign * LINE).T.reshape(3, lab.n_functions, -1).numpy() for sign in (1, -1)]
+    """f at 1e4, 1e5, 1e6 units in each direction, for every context: enough for lines and for plateaus."""
+    xs = lab.x_unit * LINE
+    values = [lab.sweep(sign * xs).T.reshape(3, lab.n_functions, -1).numpy() for sign in (1, -1)]
     axes = {
-        "direction": ("+", "-"), "x": tuple(LINE),
+        "direction": ("+", "-"), "x": tuple(xs),
         "function": tuple(range(lab.n_functions)), "context": tuple(range(lab.n_contexts)),
     }  # fmt: skip
     return Matrix(values, axes, note="query arm; x is the magnitude; float64")

@@ -27,6 +27,7 @@ from icl_interp.provenance import encode, generator
 from icl_interp.results import Result
 from icl_interp.tasks.base import Task
 
+# Far queries are multiples of `Lab.x_unit`, so that far means the same whatever interval the model was trained on.
 MAGNITUDES = np.round(10.0 ** np.arange(-1, 6.01, 0.25), 12)  # 0.1 .. 1e6, four a decade
 GRID = np.concatenate([-MAGNITUDES[::-1], MAGNITUDES])
 CHUNK = 128  # prompts at once: small enough for the cache, and memory does not grow with the sample
@@ -153,6 +154,16 @@ class Lab:
         return [] if cfg.mlp_only else [(i, h) for i in range(cfg.n_layers) for h in range(cfg.n_heads)]
 
     @property
+    def x_unit(self) -> float:
+        """The unit of far queries, `x_unit` of the task."""
+        return x_unit(self.task)
+
+    @property
+    def grid(self) -> np.ndarray:
+        """The queries of the far grid: `GRID` in units of x."""
+        return self.x_unit * GRID
+
+    @property
     def inner(self) -> list[float]:
         """Two in-distribution queries, the same for all prompts: a quarter from each end of the inputs' interval."""
         low, high = self.task.inputs.interval
@@ -183,8 +194,8 @@ class Lab:
 
     @cached_property
     def intact(self) -> Float[Tensor, "batch point"]:
-        """f on the whole far grid (`far.GRID`), for every prompt: most far measurements read from it."""
-        return self.sweep(GRID)
+        """f on the whole far grid, for every prompt: most far measurements read from it."""
+        return self.sweep(self.grid)
 
     def truth(self, xs: Xs, prompts: Prompts | None = None) -> Float[Tensor, "batch point"]:
         """What the functions really are at these queries."""
@@ -281,13 +292,24 @@ class Lab:
         return torch.stack(outs, 1).cpu()
 
 
+def x_unit(task: Task) -> float:
+    """What far queries are multiples of: the largest |x| of the inputs' interval.
+
+    >>> from icl_interp.tasks.functions import Polynomial, Uniform
+    >>> law = Uniform(-10, 5)
+    >>> x_unit(Polynomial(degrees=(1,), inputs=law, coefficients=law, n_points=9))
+    10.0
+    """
+    return float(max(abs(end) for end in task.inputs.interval))
+
+
 def facts(model: HookedTransformer, task: Task, encoding_name: str, error: dict[str, Any]) -> dict[str, Any]:
     """What a judge may know about a model without having it: its config, task and in-distribution error."""
     config = {key: value for key, value in encode(model.cfg).items() if key != "kind"}
     return {
         "config": config, "task": encode(task), "encoding": encoding_name, "n_points": task.n_points,
         "norms": list(model.norms), "n_parameters": sum(p.numel() for p in model.parameters()),
-        "in_distribution": error, "r2": error["r2"],
+        "in_distribution": error, "r2": error["r2"], "x_unit": x_unit(task),
     }  # fmt: skip
 
 

@@ -3,12 +3,14 @@
 import numpy as np
 
 from icl_interp.analyses import boundary, far
-from icl_interp.analyses.limits_layernorm import CONSTANT, SCOPE, needs_growth
+from icl_interp.analyses.far import CONSTANT, power
+from icl_interp.analyses.limits_layernorm import SCOPE, needs_growth
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import Curve, Table
 
-HIGH = (1e4, 1e5)  # |x| of a high norm: past every onset seen, and where no error ratio changes any more
+# |x| of a high norm, in units of `Lab.x_unit`: past every onset seen, and where no error ratio changes any more.
+HIGH = (1e4, 1e5)
 HELPS = 0.9  # error over the best context-free reference from which the context counts as no help
 BOUNDED = 0.1  # growth exponent up to which f counts as bounded
 SHOWN = ("trained range", "zone", "peak", "peak at", "onset", "level", "approach rate", "E_f", "E_N", "E_sigma")
@@ -43,7 +45,9 @@ def judge_immediate(results: Results, facts: Facts) -> Judgement:
     assert isinstance(table, Table)
     edges, r = _edges(table), weights["r"]
     name, unit = "onset of the plateau beyond the trained range", "decades"
-    scope = SCOPE + "|x| = 0.1 .. 1e6"
+    x_unit = far.x_unit(facts)
+    end_x, last = 1e6 * x_unit, boundary.LAST * x_unit
+    scope = f"{SCOPE}|x| = {0.1 * x_unit:g} .. {power(end_x)}"
     if not r > CONSTANT:
         nan = Estimate(name, *[float("nan")] * 3, unit)
         return Judgement(nan, f"constant output: f is {weights['c']:.6g} everywhere.", "inconclusive", scope)
@@ -52,18 +56,21 @@ def judge_immediate(results: Results, facts: Facts) -> Judgement:
     near = np.array([[rows[d, f"one decade out{s}"]["value"] for d in edges] for s in ("", ", spread")])
     end = np.array([[rows[d, f"level{s}"]["value"] for d in edges] for s in ("", ", spread")])
     verdict = None
-    if onset.value >= np.log10(boundary.LAST / max(edges.values())):
-        reason = f"f does not settle within {boundary.LEVEL} r of its value at 1e6 before |x| = {boundary.LAST:.0e}"
+    if onset.value >= np.log10(last / max(edges.values())):
+        reason = (
+            f"f does not settle within {boundary.LEVEL} r of its value at {power(end_x)} before |x| = {power(last)}"
+        )
     else:
         reason = (
             f"f stays within {boundary.LEVEL} r of its boundary value from |x| = "
             f"{10**onset.value * max(edges.values()):.3g} on, {onset.value:.2g} decades beyond the trained range; one "
-            f"decade beyond it is {near[0, 0]:.3g} and {near[0, 1]:.3g} on average (at 1e6 {end[0, 0]:.3g} and "
-            f"{end[0, 1]:.3g}), and contexts differ by {near[1].max():.2g} (at 1e6 by {end[1].max():.2g})"
+            f"decade beyond it is {near[0, 0]:.3g} and {near[0, 1]:.3g} on average (at {power(end_x)} {end[0, 0]:.3g} "
+            f"and {end[0, 1]:.3g}), and contexts differ by {near[1].max():.2g} (at {power(end_x)} by "
+            f"{end[1].max():.2g})"
         )
-    if weights["onset"] > boundary.LAST:
+    if weights["onset"] > last:
         verdict = "inconclusive"
-        reason += f". But the predicted onset of saturation, |x| = {weights['onset']:.1e}, lies beyond the range"
+        reason += f". But the predicted onset of saturation, |x| = {power(weights['onset'])}, lies beyond the range"
     twin = decades_to_level(
         results["twin/far/approach, decades"], edges, boundary.LEVEL * results["twin/far/certificate"].rows()[0]["r"]
     )
@@ -81,12 +88,12 @@ def _at(curve: Curve, statistic: str, x: float) -> np.ndarray:
     return curve.at(statistic=statistic)[:, np.isclose(np.abs(curve.x), x)].mean(-1)
 
 
-def relative_error(curve: Curve) -> Interval:
+def relative_error(curve: Curve, x_unit: float = 1.0) -> Interval:
     """Error over that of the better context-free reference, at the |x| of `HIGH` where the context helps most.
 
     References: predicting 0, and one curve for all contexts (f averaged over other functions' contexts).
     """
-    arrays = [_at(curve, s, x) for x in HIGH for s in ("squared error", "zero predictor", "context-free")]
+    arrays = [_at(curve, s, x * x_unit) for x in HIGH for s in ("squared error", "zero predictor", "context-free")]
 
     def smallest(*means: np.ndarray) -> np.ndarray:
         each = [means[i] / np.minimum(means[i + 1], means[i + 2]) for i in range(0, len(means), 3)]
@@ -118,9 +125,11 @@ def judge_no_icl(results: Results, facts: Facts) -> Judgement:
     """Does the context still help to predict where the query's embedding is large?"""
     curve = results["far/approach"]
     assert isinstance(curve, Curve)
-    found = relative_error(curve)
+    x_unit = far.x_unit(facts)
+    found = relative_error(curve, x_unit)
+    near, out = (x * x_unit for x in HIGH)
     error, zero, line = (
-        float(_at(curve, s, HIGH[0]).mean()) for s in ("squared error", "zero predictor", "context-free")
+        float(_at(curve, s, near).mean()) for s in ("squared error", "zero predictor", "context-free")
     )
     rows = arm_rows(results["far/arms"])
     cfg = facts["config"]
@@ -131,14 +140,15 @@ def judge_no_icl(results: Results, facts: Facts) -> Judgement:
         f"{'bounded' if row['bounded'] else 'growing'}" for row in rows[1:]
     )  # fmt: skip
     reason = (
-        f"at a query of {HIGH[0]:.0e} the error is {error / zero:.3g} of the zero predictor's and {error / line:.3g} "
-        f"of that of the model's own context-free curve ({design}); the smaller ratio over 1e4 and 1e5 is "
-        f"{found.value:.3g}. With all inputs, or the function, scaled by 1e4 instead, relative to zero: {others}"
+        f"at a query of {power(near)} the error is {error / zero:.3g} of the zero predictor's and {error / line:.3g} "
+        f"of that of the model's own context-free curve ({design}); the smaller ratio over {power(near)} and "
+        f"{power(out)} is {found.value:.3g}. With all inputs, or the function, scaled by 1e4 "
+        f"instead, relative to zero: {others}"
     )
-    twin = relative_error(results["twin/far/approach, decades"])
+    twin = relative_error(results["twin/far/approach, decades"], x_unit)
     name = "far error / best context-free error"
     return Judgement(
-        Estimate.of(name, found), reason + ".", None, SCOPE + f"|x| = {HIGH[0]:.0e} and {HIGH[1]:.0e}",
+        Estimate.of(name, found), reason + ".", None, SCOPE + f"|x| = {power(near)} and {power(out)}",
         twin=Estimate.of(name, twin), details=tuple(rows),
     )  # fmt: skip
 
@@ -170,8 +180,8 @@ register(
         statement="Transformers cannot learn in context over inputs of high embedding norm",
         source="Naim & Asher (2025), Proposition 4",
         criterion=Criterion(
-            "squared error at a query of 1e4 and 1e5 over that of the better context-free reference (zero, or the "
-            f"model's own curve averaged over contexts), the smaller one: >= {HELPS} / < 0.5",
+            "squared error at a query of 1e4 and 1e5 units over that of the better context-free reference (zero, or "
+            f"the model's own curve averaged over contexts), the smaller one: >= {HELPS} / < 0.5",
             supported=(HELPS, INF), contradicted=(-INF, 0.5), scale="log",
         ),
         measurements=(boundary.approach, boundary.arms, boundary.boundary),

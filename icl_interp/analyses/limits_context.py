@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from icl_interp.analyses import far
+from icl_interp.analyses.far import power
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_layernorm import SCOPE
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, measurement, register
@@ -11,7 +12,7 @@ from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import Curve, Matrix
 
-ERASED_AT = 1e4
+ERASED_AT = 1e4  # in units of `Lab.x_unit`
 N_FOLDS = 8
 ROUNDING = 1e-9  # of f: a spread below this is what float64 leaves, not what the model does
 INF = float("inf")
@@ -21,10 +22,11 @@ INF = float("inf")
 def information(lab: Lab) -> Matrix:
     """How well the function's coefficients predict f far out: what it still tells about the context.
 
-    Cross-validated least squares over functions (no function is in training and test at once) of f at +-1e4 on the
-    coefficients and their products; the null is the same with coefficients permuted over functions.
+    Cross-validated least squares over functions (no function is in training and test at once) of f at +-1e4 units on
+    the coefficients and their products; the null is the same with coefficients permuted over functions.
     """
-    f = lab.sweep([ERASED_AT, -ERASED_AT])
+    out = ERASED_AT * lab.x_unit
+    f = lab.sweep([out, -out])
     order = torch.randperm(lab.n_functions, generator=generator(lab.seed, "context/permutation"))
     parameters = lab.prompts.parameters
     permuted = parameters.view(lab.n_functions, lab.n_contexts, -1)[order].flatten(0, 1)
@@ -40,13 +42,13 @@ def information(lab: Lab) -> Matrix:
         "direction": ("+", "-"), "inputs": ("coefficients", "permuted"), "statistic": ("residual", "total"),
         "function": tuple(range(lab.n_functions)),
     }  # fmt: skip
-    return Matrix(values, axes, note=f"{N_FOLDS}-fold cross-validation over functions, at |x| = {ERASED_AT:.0e}")
+    return Matrix(values, axes, note=f"{N_FOLDS}-fold cross-validation over functions, at |x| = {power(out)}")
 
 
 @measurement("context/swap")
 def swap(lab: Lab) -> Curve:
     """Squared change of f when another function's context is put before the same query, in distribution and far out."""
-    xs = [lab.inner[1], ERASED_AT]
+    xs = [lab.inner[1], ERASED_AT * lab.x_unit]
     f = lab.sweep(xs)
     # Every context meets the same queries, so another function's context is another row.
     other = f.roll(lab.n_contexts, 0)
@@ -100,8 +102,8 @@ def spread(curve: Curve) -> np.ndarray:
     return np.sqrt(_variance(_parts(curve).mean(0)))
 
 
-def _amplitude(far_curve: Curve, near: Curve) -> Interval:
-    out = np.isclose(np.abs(far_curve.x), ERASED_AT)
+def _amplitude(far_curve: Curve, near: Curve, x_unit: float = 1.0) -> Interval:
+    out = np.isclose(np.abs(far_curve.x), ERASED_AT * x_unit)
 
     def ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         inside = _variance(b).mean(-1)
@@ -110,12 +112,12 @@ def _amplitude(far_curve: Curve, near: Curve) -> Interval:
     return bootstrap(ratio, _parts(far_curve)[:, out], _parts(near))
 
 
-def _decay(curve: Curve) -> float:
-    """Log-log slope of the spread over 1e3 .. 1e5; -inf where it has sunk into rounding."""
+def _decay(curve: Curve, x_unit: float = 1.0) -> float:
+    """Log-log slope of the spread over 1e3 .. 1e5 units; -inf where it has sunk into rounding."""
     sd, size = spread(curve), np.abs(curve.values[0]).mean(0)
     slopes = []
     for sign in (1, -1):
-        keep = (sign * curve.x > 0.9e3) & (sign * curve.x < 1.1e5)
+        keep = (sign * curve.x > 0.9e3 * x_unit) & (sign * curve.x < 1.1e5 * x_unit)
         if not (sd[keep] > ROUNDING * size[keep]).all():
             slopes.append(-INF)
         else:
@@ -134,10 +136,12 @@ def judge_erased(results: Results, facts: Facts) -> Judgement:
     curve, near = results["far/intact"], results["far/in distribution"]
     if spread(near).max() <= ROUNDING * np.abs(near.values[0]).max():
         return Judgement(None, "f does not depend on the context in distribution either.", "inconclusive")
-    amplitude, decay = _amplitude(curve, near), _decay(curve)
+    x_unit = far.x_unit(facts)
+    out = ERASED_AT * x_unit
+    amplitude, decay = _amplitude(curve, near, x_unit), _decay(curve, x_unit)
     info, null = (r_squared(results["context/information"], i) for i in ("coefficients", "permuted"))
     readable = np.isfinite(decay)
-    reason = f"the spread of f over contexts at |x| = {ERASED_AT:.0e} is {amplitude.value:.2g} of that in distribution"
+    reason = f"the spread of f over contexts at |x| = {power(out)} is {amplitude.value:.2g} of that in distribution"
     reason += f" and goes like |x|^{decay:.2f}" if readable else " (below the resolution of float64)"
     if readable:
         reason += f"; what is left follows the function with R2 {info.value:.2f} (permuted: {null.value:.2f})"
@@ -147,9 +151,9 @@ def judge_erased(results: Results, facts: Facts) -> Judgement:
         told = readable and info.low > max(null.high, 0.0)
         reason += ": attenuated, but not erased as information" if told else ": erased"
     onset = results["far/certificate"].rows()[0]["onset"]
-    if verdict is None and onset > ERASED_AT:
+    if verdict is None and onset > out:
         verdict = "inconclusive"
-        reason += f". But the predicted onset of saturation, |x| = {onset:.1e}, lies further out"
+        reason += f". But the predicted onset of saturation, |x| = {power(onset)}, lies further out"
     moved = np.sqrt(results["context/swap"].values.mean(0))
     causal = {
         "intervention": "put another function's context before the same query",
@@ -161,24 +165,24 @@ def judge_erased(results: Results, facts: Facts) -> Judgement:
         {"statistic": "information R2", "value": info.value, "low": info.low, "high": info.high},
         {"statistic": "R2 with permuted coefficients", "value": null.value, "low": null.low, "high": null.high},
     )
-    twin = Estimate.of("spread far / in distribution", _amplitude(*(results["twin/" + n] for n in (
-        "far/decades", "far/in distribution"))))  # fmt: skip
+    of_twin = (results[f"twin/far/{name}"] for name in ("decades", "in distribution"))
+    twin = Estimate.of("spread far / in distribution", _amplitude(*of_twin, x_unit))
     return Judgement(
         Estimate.of("spread far / in distribution", amplitude), reason + ".", verdict,
-        SCOPE + f"|x| = {ERASED_AT:.0e}", causal=causal, twin=twin, details=details,
+        SCOPE + f"|x| = {power(out)}", causal=causal, twin=twin, details=details,
     )  # fmt: skip
 
 
 # ---- one line per direction -----------------------------------------------------------------------------------------
 
 
-def _departures(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _departures(ends: np.ndarray, x_unit: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Slope, intercept and curvature of every context's line: each (direction, function, context).
 
     Curvature is the change of slope from the first decade to the second, relative to the larger of the two: 0 for a
     line, near 1 for any other power of x.
     """
-    x = np.stack([far.LINE, -far.LINE])[:, :, None, None]
+    x = x_unit * np.stack([far.LINE, -far.LINE])[:, :, None, None]
     slopes = (ends[:, 2] - ends[:, 0]) / (x[:, 2] - x[:, 0])
     intercepts = ends[:, 0] - slopes * x[:, 0]
     first, second = np.moveaxis(np.diff(ends, axis=1) / np.diff(x, axis=1), 1, 0)
@@ -186,9 +190,9 @@ def _departures(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return slopes, intercepts, (second - first) / np.maximum(steeper, np.finfo(float).tiny)
 
 
-def _departure(ends: np.ndarray) -> Interval:
+def _departure(ends: np.ndarray, x_unit: float = 1.0) -> Interval:
     """The larger of curvature (root mean square) and sd(slope) / |slope|, over both directions."""
-    slopes, _, curvature = _departures(ends)
+    slopes, _, curvature = _departures(ends, x_unit)
     per_function = np.stack([slopes.mean(-1), (slopes**2).mean(-1), (curvature**2).mean(-1)], -1)
 
     def worst(mean: np.ndarray) -> np.ndarray:
@@ -204,8 +208,9 @@ def _departure(ends: np.ndarray) -> Interval:
 def judge_linear(results: Results, facts: Facts) -> Judgement:
     """Is f one line in each direction, the same slope whatever the context says?"""
     ends = results["far/ends"].values
-    departure = _departure(ends)
-    slopes, intercepts, curvature = _departures(ends)
+    x_unit = far.x_unit(facts)
+    departure = _departure(ends, x_unit)
+    slopes, intercepts, curvature = _departures(ends, x_unit)
     details = tuple(
         {
             "direction": sign, "slope": float(s.mean()), "sd of slope over contexts": float(s.std()),
@@ -215,24 +220,25 @@ def judge_linear(results: Results, facts: Facts) -> Judgement:
         for sign, s, b, k in zip("+-", slopes, intercepts, curvature, strict=True)
     )  # fmt: skip
     up, down = details
+    reached = f"{power(far.LINE[0] * x_unit)} .. {power(far.LINE[-1] * x_unit)}"
     reason = (
-        f"over 1e4 .. 1e6 f is {up['slope']:.4g} x + b upwards and {down['slope']:.4g} x + b' downwards; the worst "
-        f"departure (curvature, or spread of the slope over contexts) is {departure.value:.2g}. The right slope would "
-        "be the function's own"
+        f"over {reached} f is {up['slope']:.4g} x + b upwards and "
+        f"{down['slope']:.4g} x + b' downwards; the worst departure (curvature, or spread of the slope over "
+        f"contexts) is {departure.value:.2g}. The right slope would be the function's own"
     )
     verdict = None
-    if _flat(slopes, ends).any():
+    if _flat(slopes, ends, x_unit).any():
         verdict = "inconclusive"
         reason += ". But f does not grow: what slope there is lies below rounding, and its spread over it is 0 / 0"
-    twin = Estimate.of("departure from one line", _departure(results["twin/far/ends"].values))
-    scope = SCOPE + "|x| = 1e4 .. 1e6"
+    twin = Estimate.of("departure from one line", _departure(results["twin/far/ends"].values, x_unit))
+    scope = f"{SCOPE}|x| = {reached}"
     estimate = Estimate.of("departure from one line", departure, "relative")
     return Judgement(estimate, reason + ".", verdict, scope=scope, twin=twin, details=details)
 
 
-def _flat(slopes: np.ndarray, ends: np.ndarray) -> np.ndarray:
+def _flat(slopes: np.ndarray, ends: np.ndarray, x_unit: float) -> np.ndarray:
     """Whether f stays what it is, up to rounding, over the whole range: (direction)."""
-    grown = np.abs(slopes).max((1, 2)) * far.LINE[-1]
+    grown = np.abs(slopes).max((1, 2)) * far.LINE[-1] * x_unit
     return grown <= ROUNDING * np.abs(ends).max((1, 2, 3))
 
 

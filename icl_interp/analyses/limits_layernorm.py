@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from icl_interp.analyses import far
+from icl_interp.analyses import boundary, far
+from icl_interp.analyses.far import CONSTANT, power
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import Curve
 
-CONSTANT = 1e-9  # half-width r of the certificate up to which the output is a constant
-FAR_X = 1e3  # where the failure is read: past every onset seen, and the ratio of errors no longer changes
+# |x| in units of `Lab.x_unit` where the failure is read: past every onset seen; the ratio of errors changes no more.
+FAR_X = 1e3
 SCOPE = "these weights, this task, the query arm (context in distribution), "
 
 
@@ -45,18 +46,11 @@ def _change_in_r(ends: np.ndarray, r: float) -> Interval:
     return bootstrap(lambda mean: np.sqrt(mean).max((-1, -2)) / r, per_function)
 
 
-def _measured_onset(intact: Curve, level: np.ndarray, r: float) -> float:
-    """Smallest |x| from which f stays within 0.05 r of its last value, in both directions; inf if it never does."""
-    onsets = []
-    for sign in (1, -1):
-        keep = np.sign(intact.x) == sign
-        xs, f = np.abs(intact.x[keep]), intact.at(statistic="mean")[:, keep]
-        order = np.argsort(xs)
-        gap = np.sqrt(np.square(f[:, order] - level[int(sign < 0)][:, None]).mean(0))
-        outside = np.flatnonzero(gap > 0.05 * r)
-        last = outside[-1] + 1 if len(outside) else 0
-        onsets.append(xs[order][last] if last < len(xs) else np.inf)
-    return float(max(onsets))
+def _measured_onset(approach: Curve, r: float) -> float:
+    """|x| from which f stays within `boundary.LEVEL` r of its end, the slower direction; inf where it never does."""
+    each = [boundary.onset(approach, sign, boundary.LEVEL * r).value for sign in boundary.SIGNS.values()]
+    settled = max(each) < boundary.last(boundary.direction(approach, 1)[0])
+    return max(each) if settled else float("inf")
 
 
 def judge_saturation(results: Results, facts: Facts) -> Judgement:
@@ -66,6 +60,8 @@ def judge_saturation(results: Results, facts: Facts) -> Judgement:
     ends = results["far/ends"].values
     plateau = bootstrap(lambda mean: mean, ends[0, -1].mean(-1))
     estimate = Estimate.of("plateau at +inf", plateau, "f")
+    x_unit = far.x_unit(facts)
+    reached = f"{power(far.LINE[0] * x_unit)} .. {power(far.LINE[-1] * x_unit)}"
     if not r > CONSTANT:
         reason = f"constant output: the read-out after the last LayerNorm admits the value {c:.6g} only (r = {r:.1g})."
         unknown = Estimate("change of f per decade", float("nan"), float("nan"), float("nan"), "r")
@@ -76,12 +72,12 @@ def judge_saturation(results: Results, facts: Facts) -> Judgement:
     pre_norm = facts["config"]["norm_position"] == "pre"
     distance = np.sqrt(np.square(ends[:, -1] - closed[:, None, None]).mean((1, 2))) / r
     measured = ends[:, -1].mean((1, 2))
-    reason = f"f changes by {change.value:.2g} r per decade (interval up to {change.high:.2g}) over 1e4 .. 1e6; "
+    reason = f"f changes by {change.value:.2g} r per decade (interval up to {change.high:.2g}) over {reached}; "
     verdict = "inconclusive"
     if pre_norm and not np.isfinite(closed).all():
         reason += "but centring removes the read-in, so the query's size never reaches a LayerNorm: nothing saturates."
-    elif pre_norm and weights["onset"] > far.LINE[0]:
-        reason += f"but the predicted onset, |x| = {weights['onset']:.1e}, lies beyond the range."
+    elif pre_norm and weights["onset"] > far.LINE[0] * x_unit:
+        reason += f"but the predicted onset, |x| = {power(weights['onset'])}, lies beyond the range."
     elif change.low > 0.05:
         verdict, reason = "contradicted", reason + "it does not level off."
     elif change.high <= 0.01 and (not pre_norm or distance.max() <= 0.01):
@@ -93,28 +89,33 @@ def judge_saturation(results: Results, facts: Facts) -> Judgement:
         reason += f"it levels off at {measured[0]:.4f} and {measured[1]:.4f}, {beside}."
     else:
         reason += f"distance to the closed form {distance.max():.2g} r: neither clearly level nor clearly not."
-    onset = _measured_onset(results["far/intact"], ends[:, -1].mean(-1), r)
+    onset = _measured_onset(results["far/approach"], r)
     details = [
         {"direction": d, "measured": float(m), "closed form": float(f), "distance in r": float(x)}
         for d, m, f, x in zip("+-", measured, closed, distance, strict=True)
     ]
     details.append({"c": c, "r": r, "measured onset": onset, "predicted onset": weights["onset"]})
-    details += [{"norm": name, "E_sigma": value} for name, value in elasticities(results["far/norm scales"]).items()]
+    scales = scale_growth(results["far/norm scales"], x_unit)
+    details += [{"norm": name, "E_sigma": value} for name, value in scales.items()]
     twin = results["twin/far/ends"].values
     twin_r = results["twin/far/certificate"].rows()[0]["r"]
     return Judgement(
-        estimate, reason, verdict, SCOPE + "|x| = 1e4 .. 1e6", test,
+        estimate, reason, verdict, f"{SCOPE}|x| = {reached}", test,
         twin=Estimate.of("change of f per decade", _change_in_r(twin, twin_r), "r"), details=tuple(details),
     )  # fmt: skip
 
 
-def elasticities(scales: Curve) -> dict[str, float]:
-    """E_sigma = d log sigma / d log |x| of every norm over 1e4 .. 1e6, mean of both directions: 1 where it grows."""
+def scale_growth(scales: Curve, x_unit: float = 1.0) -> dict[str, float]:
+    """E_sigma = d log sigma / d log |x| of every norm over 1e4 .. 1e6 units, the mean of both directions.
+
+    It is 1 where the scale grows like |x|.
+    """
     values = {}
     for name in scales.axes["norm"]:
         curve, each = scales.at(norm=name), []
         for sign in (1, -1):
-            keep = (sign * scales.x >= 1e4) & (sign * scales.x <= 1e6)
+            size = sign * scales.x / x_unit
+            keep = (size > 0.99e4) & (size < 1.01e6)
             each.append(float(slope(np.log(np.abs(scales.x[keep])), curve[keep])))
         values[name] = float(np.mean(each))
     return values
@@ -124,7 +125,7 @@ def elasticities(scales: Curve) -> dict[str, float]:
 
 
 def exponents(square: np.ndarray, xs: np.ndarray) -> np.ndarray:
-    """Growth exponent d log |f| / d log |x| of the root mean square, the mean of both directions.
+    """Log-log slope d log |f| / d log |x| of the root mean square, the mean of both directions.
 
     Args:
         square: mean square of f, `(..., x)`.
@@ -136,64 +137,65 @@ def exponents(square: np.ndarray, xs: np.ndarray) -> np.ndarray:
     return np.asarray(np.mean(each, axis=0))
 
 
-def _growth(square: np.ndarray, xs: np.ndarray) -> np.ndarray:
-    """`exponents`, 0 where f decays: a plateau at 0 is a plateau, and leaving it for another is no growth."""
-    return np.maximum(exponents(square, xs), 0.0)
+def growth_exponent(square: np.ndarray, xs: np.ndarray) -> np.ndarray:
+    """`exponents`, but 0 where f falls: a plateau at 0 is a plateau, and to leave it for another is not to grow."""
+    return np.asarray(np.maximum(exponents(square, xs), 0.0))
 
 
 def _exponent_gap(arms: Curve) -> Interval:
     frozen, intact = (arms.at(arm=arm, statistic="mean square") for arm in ("frozen", "intact"))
-    return bootstrap(lambda a, b: _growth(a, arms.x) - _growth(b, arms.x), frozen, intact)
-
-
-def _plain(exponent: float) -> str:
-    """Two decimals, and no sign on a zero."""
-    return f"{round(exponent, 2) + 0.0:.2f}"
+    return bootstrap(lambda a, b: growth_exponent(a, arms.x) - growth_exponent(b, arms.x), frozen, intact)
 
 
 def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
     """Does f grow again once the norms' scales are frozen at the query?"""
     arms = results["far/norm arms"]
     gap = _exponent_gap(arms)
-    single = {
+    slopes = {
         arm: float(exponents(arms.at(arm=arm, statistic="mean square").mean(0), arms.x))
         for arm in arms.axes["arm"] if arm != "zero predictor"
     }  # fmt: skip
+    single = {arm: max(value, 0.0) for arm, value in slopes.items()}
     built = results["far/sufficiency"]
-    inserted = {arm: float(exponents(built.at(arm=arm).mean(0), built.x)) for arm in built.axes["arm"]}
+    inserted = {arm: float(growth_exponent(built.at(arm=arm).mean(0), built.x)) for arm in built.axes["arm"]}
     cost = {arm: float(results["far/cost"].at(arm=arm).mean()) for arm in ("intact", "frozen")}
     each = {name: value for name, value in single.items() if name not in ("intact", "frozen", "sham")}
-    enough = [name for name, value in each.items() if value - max(single["intact"], 0.0) > 0.8]
+    enough = [name for name, value in each.items() if value - single["intact"] > 0.8]
+    reached = f"{power(arms.x.max() / 100)} .. {power(arms.x.max())}"
     reason = (
-        f"the growth exponent over 1e3 .. 1e5 is {_plain(single['intact'])} intact and {_plain(single['frozen'])} with "
-        f"every norm frozen at the query (sham, context positions only: {_plain(single['sham'])}); alone, "
+        f"the growth exponent over {reached} is {single['intact']:.2f} intact and {single['frozen']:.2f} with every "
+        f"norm frozen at the query (sham, context positions only: {single['sham']:.2f}); alone, "
         + (f"{', '.join(enough)} suffices." if enough else "no norm suffices.")
     )
+    falling = [f"{arm} like |x|^{slopes[arm]:.2f}" for arm in ("intact", "frozen", "sham") if slopes[arm] < -0.05]
+    if falling:
+        reason += f" f falls towards 0 {', '.join(falling)}; that counts as an exponent of 0."
     weights, verdict = results["far/certificate"].rows()[0], None
     if weights["r"] <= CONSTANT:
         verdict, reason = "inconclusive", f"constant output: f is {weights['c']:.6g} whatever the norms do."
     elif weights["onset"] > arms.x.max():
         verdict = "inconclusive"
-        reason += f" But the predicted onset of saturation, |x| = {weights['onset']:.1e}, lies beyond the range."
+        reason += f" But the predicted onset of saturation, |x| = {power(weights['onset'])}, lies beyond the range."
     causal = {
         "intervention": "freeze every norm's scale at the query position, at its in-distribution mean",
-        "effect": single["frozen"] - single["intact"], "intact": single["intact"], "frozen": single["frozen"],
+        "effect": gap.value, "intact": single["intact"], "frozen": single["frozen"],
         "sham": single["sham"], "each norm alone": each,
         "sufficiency": {"untrained without norm": inserted["intact"], "LayerNorm inserted": inserted["norm inserted"]},
         "cost": {"in-distribution error intact": cost["intact"], "frozen": cost["frozen"]},
     }  # fmt: skip
     twin = Estimate.of("growth exponent, frozen - intact", _exponent_gap(results["twin/far/norm arms"]))
     estimate = Estimate.of("growth exponent, frozen - intact", gap)
-    return Judgement(estimate, reason, verdict, SCOPE + "|x| = 1e3 .. 1e5", causal=causal, twin=twin)
+    scope = f"{SCOPE}|x| = {reached}"
+    return Judgement(estimate, reason, verdict, scope, causal=causal, twin=twin)
 
 
 # ---- causes failure -------------------------------------------------------------------------------------------------
 
 
-def _far_error(curve: Curve, **arm: str) -> np.ndarray:
-    """Squared error of each function at |x| = FAR_X, both directions."""
+def _far_error(curve: Curve, x_unit: float, **arm: str) -> np.ndarray:
+    """Squared error of each function at |x| = FAR_X units, both directions."""
     values = curve.at(statistic="squared error", **arm)
-    return values[:, np.isclose(np.abs(curve.x), FAR_X)].mean(-1)
+    return values[:, np.isclose(np.abs(curve.x), FAR_X * x_unit)].mean(-1)
 
 
 def _log_ratio(a: np.ndarray, b: np.ndarray) -> Interval:
@@ -208,17 +210,19 @@ def _sign(interval: Interval) -> int:
 def judge_causes_failure(results: Results, facts: Facts) -> Judgement:
     """Is the error far out smaller without the norm? (The paper's central inference.)"""
     arms, other = results["far/norm arms"], results["far/counterpart"]
-    zero, intact, frozen = (_far_error(arms, arm=arm) for arm in ("zero predictor", "intact", "frozen"))
+    x_unit = far.x_unit(facts)
+    at = f"|x| = {power(FAR_X * x_unit)}"
+    zero, intact, frozen = (_far_error(arms, x_unit, arm=arm) for arm in ("zero predictor", "intact", "frozen"))
     ratio = _log_ratio(frozen, intact)
     relative = {"intact": float(intact.mean() / zero.mean()), "frozen": float(frozen.mean() / zero.mean())}
     reason = (
-        f"at |x| = {FAR_X:.0e} the error relative to the zero predictor is {relative['intact']:.2f} intact and "
+        f"at {at} the error relative to the zero predictor is {relative['intact']:.2f} intact and "
         f"{relative['frozen']:.2f} with the norms frozen"
     )
     # An error that freezing leaves as it is, but for rounding, lies in neither region.
     verdict = None if _sign(ratio) else "inconclusive"
     if len(other.axes["function"]):
-        without = _far_error(other)
+        without = _far_error(other, x_unit)
         relative["trained without"] = float(without.mean() / zero.mean())
         second = _log_ratio(without, intact)
         reason += f"; {relative['trained without']:.2f} for the model trained without normalisation"
@@ -229,12 +233,12 @@ def judge_causes_failure(results: Results, facts: Facts) -> Judgement:
     causal = {
         "intervention": "freeze every norm's scale at the query position; train without normalisation",
         "effect": ratio.value, "far error / zero predictor": relative,
-        "sham": float(_far_error(arms, arm="sham").mean() / zero.mean()),
+        "sham": float(_far_error(arms, x_unit, arm="sham").mean() / zero.mean()),
     }  # fmt: skip
     estimate = Estimate.of("far error, frozen / intact", ratio, "log10")
-    fresh = (_far_error(results["twin/far/norm arms"], arm=arm) for arm in ("frozen", "intact"))
+    fresh = (_far_error(results["twin/far/norm arms"], x_unit, arm=arm) for arm in ("frozen", "intact"))
     twin = Estimate.of("far error, frozen / intact", _log_ratio(*fresh), "log10")
-    scope = SCOPE + f"|x| = {FAR_X:.0e}, paired by function"
+    scope = f"{SCOPE}{at}, paired by function"
     return Judgement(estimate, reason + ".", verdict, scope, causal=causal, twin=twin)
 
 
@@ -251,7 +255,7 @@ register(
             "/ change > 0.05 r; r is the half-width of the output certificate",
             supported=(-INF, 0.01), contradicted=(0.05, INF), scale="log",
         ),
-        measurements=(far.certificate, far.ends, far.intact, far.contexts, far.norm_scales),
+        measurements=(far.certificate, far.ends, far.intact, far.contexts, far.norm_scales, boundary.approach),
         twin=(far.ends, far.certificate),
         judge=judge_saturation,
         excluded=needs_growth,
@@ -266,7 +270,7 @@ register(
         statement="LayerNorm is what makes the output level off: with its scale frozen the output grows again",
         source="Naim & Asher (2025), Proposition 6; causal test ours",
         criterion=Criterion(
-            "growth exponent of f over 1e3 .. 1e5, frozen minus intact: > 0.8 / < 0.2",
+            "growth exponent of f over 1e3 .. 1e5 units (0 where f falls), frozen minus intact: > 0.8 / < 0.2",
             supported=(0.8, INF), contradicted=(-INF, 0.2),
         ),
         measurements=(far.certificate, far.norm_arms, far.sufficiency, far.cost),

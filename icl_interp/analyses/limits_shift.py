@@ -102,6 +102,10 @@ def judge_no_norm(results: Results, facts: Facts) -> Judgement:
     )
     if len(each) > 1:
         reason += f"; the {len(each)} pairs of seeds say {', '.join(f'{10**e.value:.2f}' for e in each)}"
+    reason += (
+        f". This is a geometric mean over pairs on {result.values.shape[-1]} functions x {shift.N_CONTEXTS} contexts; "
+        "limits.table1 of `icl-interp reproduce` has the ratio of mean errors on more prompts, which can differ"
+    )
     if unlearned:
         reason += f". But {', '.join(unlearned)} has not learned the task"
     untrained = results["shift/functions, untrained"]

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from icl_interp.analyses import far, relevance
+from icl_interp.analyses.far import power
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_layernorm import SCOPE
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, measurement, register
@@ -15,7 +16,7 @@ from icl_interp.results import Curve, Matrix
 CONCENTRATED = 0.05  # delta up to which a pattern counts as its hardmax (total variation distance)
 UNIFORM = 0.105  # entropy deficit up to which a pattern counts as uniform (N_eff / n >= 0.9)
 TARGETS = ("itself", "the first token", "an x", "a y", "a pair")  # the first of several that fit names the target
-FAR_CONDITIONS = (-1e5, -1e4, 1e4, 1e5)
+FAR_CONDITIONS = (-1e5, -1e4, 1e4, 1e5)  # queries, in units of `Lab.x_unit`
 BEYOND = (2, 5, 10, 40)  # resampled lengths, in trained lengths
 INF = float("inf")
 
@@ -53,13 +54,14 @@ def concentration(lab: Lab) -> Matrix:
     near: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     out: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     lab.at_own_query(lambda name, p, rows: near[name].append(deltas(p)), names)
-    lab.sweep(FAR_CONDITIONS, watch=lambda name, p, rows: out[name].append(deltas(p)), names=names)
+    queries = [lab.x_unit * x for x in FAR_CONDITIONS]
+    lab.sweep(queries, watch=lambda name, p, rows: out[name].append(deltas(p)), names=names)
     values = []
     for name in names:
         both = torch.cat([torch.cat(near[name]), torch.cat(out[name])], -1)  # (batch, head, condition)
         values.append(lab.by_function((both <= CONCENTRATED).double()).transpose(1, 2, 0))
     axes = {
-        "head": relevance.labels(lab), "condition": ("in distribution", *FAR_CONDITIONS),
+        "head": relevance.labels(lab), "condition": ("in distribution", *queries),
         "function": tuple(range(lab.n_functions)),
     }  # fmt: skip
     return Matrix(np.concatenate(values), axes, note=f"delta <= {CONCENTRATED}")
@@ -68,7 +70,7 @@ def concentration(lab: Lab) -> Matrix:
 @measurement("heads/delta")
 def delta(lab: Lab) -> Curve:
     """Mean delta of every head as the query grows, and what it attends to most."""
-    names, xs = _pattern_names(lab), np.sort(far.DECADES)
+    names, xs = _pattern_names(lab), lab.x_unit * np.sort(far.DECADES)
     kinds = np.array(lab.encoding.kinds(lab.task.n_points))
     total = {name: torch.zeros(1 + len(TARGETS), lab.model.cfg.n_heads, len(xs)).double() for name in names}
 
@@ -87,7 +89,7 @@ def delta(lab: Lab) -> Curve:
 @measurement("heads/far swap")
 def far_swap(lab: Lab) -> Curve:
     """Squared change of f when every head's pattern at the query is swapped; "intact" holds f's own square."""
-    xs = [*lab.inner, -1e4, 1e4]
+    xs = [*lab.inner, -1e4 * lab.x_unit, 1e4 * lab.x_unit]
     arms = {"one-hot": SwapPattern("hardmax"), "uniform": SwapPattern("uniform"), "flattened": Temperature(1e6)}
     f = lab.sweep(xs)
     values = [lab.by_function(f.square())]
@@ -114,7 +116,8 @@ def _share(result: Matrix, counted: list[str]) -> Interval:
 def judge_hardmax(results: Results, facts: Facts) -> Judgement:
     """Do the heads that matter put all their weight on one token when the query is far?"""
     result, counted = results["heads/concentration"], relevance.relevant(results, facts)
-    scope = SCOPE + "|x| = 1e4 and 1e5, heads that matter in distribution"
+    near, out = (far.x_unit(facts) * x for x in FAR_CONDITIONS[2:])
+    scope = f"{SCOPE}|x| = {power(near)} and {power(out)}, heads that matter in distribution"
     if not counted:
         return Judgement(None, "no head matters for the in-distribution prediction.", "inconclusive", scope)
     share = _share(result, counted)
@@ -145,7 +148,7 @@ def judge_hardmax(results: Results, facts: Facts) -> Judgement:
 
 def _far_changes(swap: Curve) -> dict[str, float]:
     """Root mean square change of f for each swap, relative to f far out or near: a plateau alone can be close to 0."""
-    is_far = np.abs(swap.x) > 1e3
+    is_far = np.arange(len(swap.x)) >= len(swap.x) - 2  # behind the queries in distribution
     size = swap.at(arm="intact").mean(0)
     out = {}
     for arm in ("one-hot", "uniform", "flattened"):

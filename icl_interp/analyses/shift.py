@@ -178,24 +178,24 @@ def _gaps(seat: Lab, f: Tensor, xs: np.ndarray) -> np.ndarray:
 def onsets(lab: Lab) -> Curve:
     """How models trained on different intervals run into their plateaus, each on contexts of its own interval.
 
-    Values: squared distance of f from its end at 1e6 in units of the model's own r, over the query.
+    Values: squared distance of f from its end, at 1e6 units of this model's task, in units of each model's own r.
     """
-    models, values = by_interval(lab), []
+    models, xs, values = by_interval(lab), lab.x_unit * COARSE, []
     for other in models.values():
         if other is None:
             columns = [int(np.argmin(np.abs(GRID - x))) for x in COARSE]
-            values.append(_gaps(lab, lab.intact[:, columns], COARSE))
+            values.append(_gaps(lab, lab.intact[:, columns], xs))
         else:
             seat = bench(lab, other.model, task=other.task)
-            values.append(_gaps(seat, seat.sweep(COARSE), COARSE))
-    axes = {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(COARSE)}
+            values.append(_gaps(seat, seat.sweep(xs), xs))
+    axes = {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
     return Curve(values, axes, note="query arm; float64")
 
 
 @measurement("shift/onsets, untrained")
 def onsets_untrained(lab: Lab) -> Curve:
     """`shift/onsets` with fresh weights, at one point a decade, on one context a function."""
-    models, xs, values = by_interval(lab), np.sort(far.DECADES), []
+    models, xs, values = by_interval(lab), lab.x_unit * np.sort(far.DECADES), []
     for i, other in enumerate(models.values()):
         seat = bench(lab, fresh(lab, (other or lab).model, i), task=(other or lab).task)
         values.append(_gaps(seat, seat.sweep(xs, prompts=one_each(seat)), xs))

@@ -28,8 +28,20 @@ MIN_FUNCTIONS = 16  # functions below which a bootstrap over functions is not to
 
 def low_r2(facts: Facts) -> str | None:
     """Says that a model has not learned its task, by its R2; None for one that has."""
-    r2 = facts["r2"]
+    r2 = float(facts["r2"])
     return None if r2 > LEARNED_R2 else f"in-distribution R2 {r2:.3f}, {LEARNED_R2} needed"
+
+
+def unmeasured(facts: Facts) -> str | None:
+    """Says that a model has no in-distribution error to speak of: it is NaN or infinite; None for one that has.
+
+    Nothing far out can be judged against such a model. JSON holds these numbers as text, which `float` reads.
+    """
+    known = {"error": facts.get("in_distribution", {}).get("error", 0.0), "R2": facts["r2"]}
+    for name, value in known.items():
+        if not np.isfinite(float(value)):
+            return f"the model's in-distribution {name} is {float(value):g}, which is no finite number"
+    return None
 
 
 @dataclass(frozen=True)
@@ -197,8 +209,12 @@ class Claim:
 
     def judge_results(self, results: Results, facts: Facts) -> Finding:
         """The finding that these results give."""
-        reason = self.excluded(facts)
-        judgement = Judgement(None, reason, "not_applicable") if reason else self.judge(results, facts)
+        if reason := self.excluded(facts):
+            judgement = Judgement(None, reason, "not_applicable")
+        elif reason := unmeasured(facts):
+            judgement = Judgement(None, f"{reason}: no claim can be judged.", "inconclusive")
+        else:
+            judgement = self.judge(results, facts)
         verdict = judgement.verdict
         if verdict is None:
             e, verdict = judgement.test or judgement.estimate, "inconclusive"

@@ -179,7 +179,7 @@ def _gap(figure: Figure, curve: Curve, rows: Rows, known: Mapping[str, float]) -
         )  # fmt: skip
         held.append(level)
     low, high = (min(held) / 2, max(held) * 2) if held else (0.1, 1.0)
-    figure.update_layout(yaxis2=log_axis("|f(x) − f(10⁶)|", low, high, 6))
+    figure.update_layout(yaxis2=log_axis("|f(x) − f(end)|", low, high, 6))
 
 
 def _growth(figure: Figure, logs: Curve) -> None:

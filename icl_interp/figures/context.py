@@ -7,6 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
+from icl_interp.analyses import far
 from icl_interp.analyses.limits_context import ERASED_AT, ROUNDING, r_squared, spread
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
@@ -35,9 +36,10 @@ def context(results: Mapping[str, Result], findings: Sequence[Finding], facts: M
     figure = go.Figure()
     left, right = (0, 0.6 if isinstance(info, Matrix) else 1), (0.735, 1)
     place(figure, left, *([right] if isinstance(info, Matrix) else []))
+    out = ERASED_AT * far.x_unit(facts)
     held = _spread(figure, curve)
     if isinstance(near, Curve):
-        held += _thresholds(figure, near, curve, findings)
+        held += _thresholds(figure, near, out, findings)
     sizes = np.abs(curve.x)
     if not held:
         figure.add_annotation(
@@ -52,7 +54,7 @@ def context(results: Mapping[str, Result], findings: Sequence[Finding], facts: M
     panel_title(figure, "How much f differs between contexts and functions", left)
     if isinstance(info, Matrix):
         _information(figure, info)
-        panel_title(figure, f"What f at |x| = {tick(ERASED_AT)} tells", right)
+        panel_title(figure, f"What f at |x| = {tick(out)} tells", right)
     title = "Does the prediction at a far query still depend on the context?"
     finish(figure, title, tested_by("context", findings), 310, l=76, r=24)
     return figure.update_layout(hovermode="closest")
@@ -74,7 +76,7 @@ def _spread(figure: Figure, curve: Curve) -> list[float]:
         ))  # fmt: skip
         held += [float(v) for v in y if v > 0]
     x = np.unique(np.abs(curve.x))
-    at = float(x[np.argmin(np.abs(np.log(x / 1e2)))])
+    at = float(x[np.argmin(np.abs(np.log(x / (x[-1] / 1e4))))])
     anchor = float(sd[np.isclose(np.abs(curve.x), at)].mean())
     if anchor > 0:
         guide = x[x >= at]
@@ -92,7 +94,7 @@ def _spread(figure: Figure, curve: Curve) -> list[float]:
     return held
 
 
-def _thresholds(figure: Figure, near: Curve, curve: Curve, findings: Sequence[Finding]) -> list[float]:
+def _thresholds(figure: Figure, near: Curve, out: float, findings: Sequence[Finding]) -> list[float]:
     """The spread in distribution, and the criterion's zones at the |x| where it is judged."""
     inside = float(np.sqrt(np.square(spread(near)).mean()))
     if not inside > 0:
@@ -110,7 +112,7 @@ def _thresholds(figure: Figure, near: Curve, curve: Curve, findings: Sequence[Fi
         bounds = (("supported", finding.criterion.supported[1]), ("contradicted", finding.criterion.contradicted[0]))
         for verdict, bound in bounds:
             look = VERDICTS[verdict]
-            ends = [ERASED_AT / 2.2, ERASED_AT * 2.2]
+            ends = [out / 2.2, out * 2.2]
             figure.add_trace(go.Scatter(
                 x=ends, y=[bound * inside] * 2, mode="lines", line={"color": look.colour, "width": 3}, showlegend=False,
                 xaxis="x", yaxis="y", hovertemplate=f"{look.word} {'below' if verdict == 'supported' else 'above'} "
@@ -118,7 +120,7 @@ def _thresholds(figure: Figure, near: Curve, curve: Curve, findings: Sequence[Fi
             ))  # fmt: skip
             below = verdict == "supported"
             figure.add_annotation(
-                text=f"{look.sign} {look.word} if {'below' if below else 'above'}", x=float(np.log10(ERASED_AT)),
+                text=f"{look.sign} {look.word} if {'below' if below else 'above'}", x=float(np.log10(out)),
                 y=float(np.log10(bound * inside)), xref="x", yref="y", yanchor="top" if below else "bottom",
                 showarrow=False, font={"size": 11, "color": look.ink},
             )  # fmt: skip

@@ -7,7 +7,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
-from icl_interp.analyses.limits_layernorm import FAR_X, exponents
+from icl_interp.analyses import far
+from icl_interp.analyses.limits_layernorm import FAR_X, growth_exponent
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
     BLUE,
@@ -52,7 +53,7 @@ def growth(results: Mapping[str, Result], findings: Sequence[Finding], facts: Ma
     squares = list(curve.axes["statistic"]).index("mean square")
     errors = list(curve.axes["statistic"]).index("squared error")
 
-    figure = go.Figure()
+    figure, far_x = go.Figure(), FAR_X * far.x_unit(facts)
     domains = (0, 0.335), (0.525, 0.75), (0.775, 1)
     place(figure, *domains)
     _sizes(figure, {name: values[squares] for name, values in arms.items()}, curve.x)
@@ -60,20 +61,20 @@ def growth(results: Mapping[str, Result], findings: Sequence[Finding], facts: Ma
     of_twin = {n: twin.at(arm=n, statistic="mean square") for n in twin.axes["arm"]} if isinstance(twin, Curve) else {}
     exponent, error = [], []
     for row, (name, values) in enumerate(arms.items()):
-        exponent.append(bootstrap(lambda mean: exponents(mean, curve.x), values[squares]))
+        exponent.append(bootstrap(lambda mean: growth_exponent(mean, curve.x), values[squares]))
         figure.add_trace(_point(name, labels[row], row, exponent[-1], "growth exponent", "2"))
         if name in of_twin:
-            value = float(exponents(of_twin[name].mean(0), curve.x))
+            value = float(growth_exponent(of_twin[name].mean(0), curve.x))
             figure.add_trace(_twin(labels[row], row, value))
         if zero is not None:
-            far = np.isclose(np.abs(curve.x), FAR_X)
-            a, b = values[errors][:, far].mean(-1), zero[:, far].mean(-1)
+            judged = np.isclose(np.abs(curve.x), far_x)
+            a, b = values[errors][:, judged].mean(-1), zero[:, judged].mean(-1)
             error.append(bootstrap(lambda top, bottom: top / np.maximum(bottom, np.finfo(float).tiny), a, b))
             figure.add_trace(_point(name, labels[row], row, error[-1], "far error / zero predictor", "3"))
     _axes(figure, labels, exponent, error)
     panel_title(figure, "Size of f", domains[0])
     panel_title(figure, "Growth exponent of f", domains[1])
-    panel_title(figure, f"Error at |x| = {tick(FAR_X)}", domains[2])
+    panel_title(figure, f"Error at |x| = {tick(far_x)}", domains[2])
     finish(
         figure, "Is it the norm that makes the output level off, and is that why the model fails?",
         tested_by("growth", findings), max(290, 21 * len(labels) + 20), l=72, r=20,
@@ -130,7 +131,8 @@ def _twin(label: str, row: int, value: float) -> go.Scatter:
 def _axes(figure: Figure, labels: list[str], exponent: list[Interval], error: list[Interval]) -> None:
     """The two panels of rows, with the references to read them by: a plateau and a line; the zero predictor."""
     low, high = ranged([0.0, 1.0, *(v for e in exponent for v in (e.low, e.high))], 0.12)
-    figure.update_layout(xaxis2={"range": [low, high], "title": {"text": "d log |f| / d log |x|"}, "nticks": 6})
+    title = {"text": "d log |f| / d log |x|, 0 where f falls"}
+    figure.update_layout(xaxis2={"range": [low, high], "title": title, "nticks": 6})
     figure.update_layout(yaxis2=rows_axis(labels, spare=0.6), yaxis3=rows_axis(labels, False, 0.6))
     for value, text in ((0.0, "plateau"), (1.0, "line")):
         _reference(figure, value, text, "2")

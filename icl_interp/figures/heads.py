@@ -7,6 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
+from icl_interp.analyses.far import x_unit
 from icl_interp.analyses.limits_softmax import CONCENTRATED, TARGETS
 from icl_interp.analyses.relevance import relevant
 from icl_interp.analyses.verdicts import Finding
@@ -27,7 +28,7 @@ from icl_interp.figures.style import (
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.results import Curve, Matrix, Result
 
-FAR = (1e4, 1e5)  # |x| at which a hardmax is judged
+FAR = (1e4, 1e5)  # |x| at which a hardmax is judged, in units of x
 MAPS = (
     "OV: what a head writes for what it reads<br>QK: what it looks for<br>"
     "outputs: what it says, centred, in distribution"
@@ -90,7 +91,7 @@ def _dumbbells(figure: Figure, delta: Curve, results: Mapping[str, Result], fact
     near = (delta.x >= inside[0]) & (delta.x <= inside[1])
     if not near.any():
         near = np.abs(delta.x) == np.abs(delta.x).min()
-    far = np.isclose(np.abs(delta.x)[:, None], FAR).any(1)
+    far = np.isclose(np.abs(delta.x)[:, None] / x_unit(facts), FAR).any(1)
     values = delta.at(statistic="delta")
     start, end = values[:, near].mean(-1), values[:, far].mean(-1)
     rows = np.arange(len(names))

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -256,6 +257,7 @@ def test_which_norm_suffices(measured):
     """Pre-norm: the final one. Post-norm: none alone, all together."""
     pre = measured(long("pre"), CAUSE).judge(CAUSE)
     assert pre.verdict == "supported"
+    check_one_number(pre)
     assert "alone, ln_final suffices" in pre.reason
     assert abs(pre.causal["sham"]) < 0.1
     post = measured(long("post"), CAUSE).judge(CAUSE)
@@ -265,6 +267,14 @@ def test_which_norm_suffices(measured):
     assert max(each.values()) < 0.2
 
 
+def check_one_number(finding):
+    """The estimate, the causal effect and the sentence say the same of one quantity."""
+    causal = finding.causal
+    assert causal["effect"] == finding.estimate.value
+    assert causal["frozen"] - causal["intact"] == pytest.approx(finding.estimate.value, abs=1e-9)
+    assert f"is {causal['intact']:.2f} intact and {causal['frozen']:.2f} with every norm" in finding.reason
+
+
 def test_a_decay_to_zero_is_a_plateau_too(measured):
     """f ~ 1/x far out, since the read-out is blind to the far direction and has no constant: exponent -1 intact."""
     model = blind_read_out(generator(0, "test/decay"))
@@ -272,9 +282,12 @@ def test_a_decay_to_zero_is_a_plateau_too(measured):
         model.unembed.b_U.zero_()
     bench = measured(model, CAUSE)
     finding = bench.judge(CAUSE)
-    assert finding.causal["intact"] == pytest.approx(-1, abs=0.05)
+    assert finding.causal["intact"] == 0
+    assert re.search(r"f falls towards 0 intact like \|x\|\^-(1\.0|0\.9)", finding.reason)
     assert finding.estimate.value == pytest.approx(finding.causal["frozen"], abs=1e-9)  # not 1 more
     assert "no norm suffices" in finding.reason
+    check_one_number(finding)
+    must_fail(check_one_number, replace(finding, causal={**finding.causal, "effect": finding.estimate.value + 1}))
 
     # Were frozen f to rest at another constant, that would be no growth either.
     arms = bench.results["far/norm arms"]

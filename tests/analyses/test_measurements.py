@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from small_models import BASE, TASK, make
 
 from icl_interp import tasks
-from icl_interp.analyses import far, heads, limits_context, limits_layernorm, limits_softmax
+from icl_interp.analyses import boundary, far, heads, limits_context, limits_layernorm, limits_softmax
 from icl_interp.analyses.heads import N_ROTATIONS, _haar_blocks, _overlap, _Thin
 from icl_interp.analyses.lab import MAGNITUDES, Lab
 from icl_interp.analyses.limits_context import (
@@ -26,7 +26,12 @@ from icl_interp.analyses.limits_context import (
     r_squared,
     spread,
 )
-from icl_interp.analyses.limits_layernorm import _measured_onset, elasticities, exponents
+from icl_interp.analyses.limits_layernorm import (
+    _measured_onset,
+    exponents,
+    growth_exponent,
+    scale_growth,
+)
 from icl_interp.analyses.limits_softmax import _resampled, _scores, _split, _within, deficits, deltas
 from icl_interp.analyses.relevance import relevance, relevant
 from icl_interp.interventions import SwapPattern
@@ -77,12 +82,15 @@ def test_a_token_shown_twice_counts_once():
     assert float(unmerged(pattern)) == pytest.approx(2 / 3)
 
 
-@given(st.lists(st.floats(-5, 5), min_size=3, max_size=9), st.floats(0.1, 3))
+EIGHTHS = st.integers(-40, 40).map(lambda k: k / 8)  # so that ties stay ties when a number is added
+
+
+@given(st.lists(EIGHTHS, min_size=3, max_size=9), EIGHTHS)
 def test_delta_ignores_order_and_shift(scores, shift):
     pattern = torch.tensor(scores).double().softmax(-1)
     assert float(deltas(pattern.flip(-1))) == pytest.approx(float(deltas(pattern)), abs=1e-9)
     moved = (torch.tensor(scores).double() + shift).softmax(-1)
-    assert 0 <= float(deltas(moved)) <= 1
+    assert float(deltas(moved)) == pytest.approx(float(deltas(pattern)), abs=1e-9)
 
 
 def check_deficits(deficit):
@@ -113,11 +121,24 @@ def test_deficits_within_a_kind_of_token():
     assert _within(pattern, kinds == "z").isnan().all()
 
 
+def check_split(split):
+    """All n keys are given out, each kind within one key of its share."""
+    for kinds in (["x", "y"] * 6, ["x", "y", "x"], ["xy"] * 5, ["x"] * 7 + ["y"] * 2 + ["z"]):
+        for n in (7, 10, 100):
+            sizes = split(np.array(kinds), n)
+            assert sum(sizes.values()) == n
+            assert set(sizes) == set(kinds)
+            for kind, size in sizes.items():
+                assert abs(size - n * kinds.count(kind) / len(kinds)) < len(sizes)
+
+
 def test_split_keeps_proportions():
-    kinds = np.array(["x", "y"] * 6)
-    assert _split(kinds, 100) == {"x": 50, "y": 50}
-    assert _split(np.array(["x", "y", "x"]), 10) == {"x": 4, "y": 6} or sum(_split(kinds[:3], 10).values()) == 10
-    assert _split(np.array(["xy"] * 5), 7) == {"xy": 7}
+    check_split(_split)
+    must_fail(check_split, lambda kinds, n: {k: v + 1 for k, v in _split(kinds, n).items()})
+    must_fail(check_split, lambda kinds, n: dict.fromkeys(_split(kinds, n), 0) | {"x": n})
+    swapped = lambda kinds, n: dict(zip(_split(kinds, n), reversed(_split(kinds, n).values()), strict=True))  # noqa: E731
+    must_fail(check_split, swapped)
+    assert _split(np.array(["x", "y"] * 6), 100) == {"x": 50, "y": 50}
 
 
 # ---- deficits of heads ----------------------------------------------------------------------------------------------
@@ -189,21 +210,39 @@ def test_the_exponent_of_nothing_is_zero():
     assert exponents(np.zeros(len(GRID)), GRID) == pytest.approx(0, abs=1e-10)
 
 
+def test_what_falls_does_not_grow():
+    squares = np.abs(GRID) ** (2 * np.array([-1.0, -0.44, 0.0, 0.5, 1.0])[:, None])
+    assert growth_exponent(squares, GRID) == pytest.approx([0, 0, 0, 0.5, 1], abs=1e-12)
+    assert exponents(squares, GRID)[1] == pytest.approx(-0.44, abs=1e-12)
+
+
 def test_elasticities_of_scales_are_exact():
     xs = np.sort(far.DECADES)
     values = [np.log(np.abs(xs)) + 2, 0 * xs, 0.5 * np.log(np.abs(xs))]
-    found = elasticities(Curve(values, {"norm": ("a", "b", "c"), "x": tuple(xs)}))
+    found = scale_growth(Curve(values, {"norm": ("a", "b", "c"), "x": tuple(xs)}))
     assert found == pytest.approx({"a": 1.0, "b": 0.0, "c": 0.5}, abs=1e-12)
 
 
+def approach_of(f, xs) -> Curve:
+    """`far/approach` of one function with one context: the squared distance of f from its own end."""
+    end = np.where(xs > 0, f[np.argmax(xs)], f[np.argmin(xs)])
+    return Curve(((f - end) ** 2)[None, None], {"statistic": ("gap",), "function": (0,), "x": tuple(xs)})
+
+
 def test_the_measured_onset_is_where_f_stays_level():
-    """f = 1 - x0 / |x|: within 0.05 r from x0 / (0.05 r) on."""
+    """f = 1 - x0 / |x| is within 0.05 r of its end from about x0 / (0.05 r) on; the slower direction counts."""
     xs = np.concatenate([MAGNITUDES, -MAGNITUDES])
-    for x0, r in ((1.0, 1.0), (30.0, 2.0)):
-        f = np.sign(xs) * (1 - x0 / np.abs(xs))
-        onset = _measured_onset(curve_of(f[None, None], xs), np.array([[1.0], [-1.0]]), r)
-        assert x0 / (0.05 * r) <= onset <= 10**0.2501 * x0 / (0.05 * r)
-    assert _measured_onset(curve_of(xs[None, None], xs), np.array([[2e6], [-2e6]]), 1.0) == INF
+
+    def check(measure):
+        for x0, r in ((1.0, 1.0), (30.0, 2.0)):
+            f = np.sign(xs) * (1 - np.where(xs > 0, x0, x0 / 10) / np.abs(xs))
+            assert measure(approach_of(f, xs), r) == pytest.approx(x0 / (0.05 * r), rel=0.01)
+            # The unit of x has no say: f of a query a thousand times as large has its onset a thousand times further.
+            assert measure(approach_of(f, 1000 * xs), r) == pytest.approx(1000 * x0 / (0.05 * r), rel=0.01)
+
+    check(_measured_onset)
+    must_fail(check, lambda curve, r: boundary.onset(curve, -1, boundary.LEVEL * r).value)
+    assert _measured_onset(approach_of(xs, xs), 1.0) == INF
 
 
 # ---- lines ----------------------------------------------------------------------------------------------------------
@@ -291,7 +330,7 @@ def test_stored_variances_are_those_of_the_sweep():
     stored = far.in_distribution(lab)
     assert np.allclose(stored.values, curve_of(f, lab.inner).values, rtol=1e-12)
     assert np.allclose(spread(stored), f.reshape(12, 2).std(0), rtol=1e-12)
-    assert np.allclose(far.intact(lab).values[:, :, 5], far.intact(lab).at(x=far.GRID[5]))
+    assert np.allclose(far.intact(lab).values[:, :, 5], far.intact(lab).at(x=lab.grid[5]))
 
 
 def test_amplitude_is_far_spread_over_near_spread():
@@ -472,14 +511,15 @@ def check_blocks(blocks, d, rank):
 
 
 def test_haar_blocks_are_blocks_of_haar_matrices():
-    check_blocks(_haar_blocks(8, 3, seed=0), 8, 3)
+    check_blocks(_haar_blocks(N_ROTATIONS, 8, 3, seed=0), 8, 3)
 
     def unsigned(d, rank):
         noise = torch.randn(N_ROTATIONS, d, rank, generator=generator(0, "test/unsigned"), dtype=torch.float64)
         return [torch.linalg.qr(noise).Q[:, :rank]]
 
     must_fail(check_blocks, unsigned(8, 3), 8, 3)
-    must_fail(check_blocks, [b / b.square().sum(1, keepdim=True).sqrt() for b in _haar_blocks(8, 3, seed=0)], 8, 3)
+    blocks = _haar_blocks(N_ROTATIONS, 8, 3, seed=0)
+    must_fail(check_blocks, [b / b.square().sum(1, keepdim=True).sqrt() for b in blocks], 8, 3)
     whole = haar(100, 5, seed=0)
     assert torch.allclose(whole.transpose(1, 2) @ whole, torch.eye(5).double().expand(100, 5, 5), atol=1e-12)
 
@@ -506,7 +546,7 @@ def check_null(blocks):
 
 
 def test_the_null_of_a_pair_equals_whole_rotations():
-    blocks = _haar_blocks(8, 3, seed=0)
+    blocks = _haar_blocks(N_ROTATIONS, 8, 3, seed=0)
     check_null(blocks)
     must_fail(check_null, [1.2 * side for side in blocks])
 
@@ -551,7 +591,7 @@ def test_the_null_of_the_mean_lets_every_pair_vary_on_its_own(monkeypatch):
 
         return overlap
 
-    shared = _haar_blocks(6, 2, lab.seed)
+    shared = _haar_blocks(heads.N_ROTATIONS, 6, 2, lab.seed)
     for share in (False, True):
         seen.clear()
         monkeypatch.setattr(heads, "_overlap", record(share))
