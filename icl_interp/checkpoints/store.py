@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.checkpoints import bundled
-from icl_interp.checkpoints.config import SCHEMA, RunConfig, parse
+from icl_interp.checkpoints.config import SCHEMA, RunConfig, TrainingConfig, parse
 from icl_interp.errors import InputError, shown
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
@@ -133,14 +133,20 @@ def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
     last = config.training.steps if config.training else math.inf
     if not 0 <= facts.get("step", 0) <= last or facts.get("training_seconds", 0) < 0:
         raise InputError(f"{path} is not what a run writes there: a step or time is out of range; {mend}")
-    # A config from an earlier version lacks the fields that came later, so that its id is that of the file's own data.
-    raw = {key: value for key, value in read_json(folder / CONFIG).items() if key != "schema"}
-    if "run_id" in facts and facts["run_id"] not in (run_id(config), run_id(raw)):
+    if "run_id" in facts and facts["run_id"] not in (run_id(config), _id_in(folder)):
         raise InputError(
             f"{path} belongs to another run: it has the run_id {shown(facts['run_id'])}, but that of the config beside "
             f"it is {run_id(config)}; restore the file that was replaced or edited, or remove this one"
         )
     return facts
+
+
+def _id_in(folder: Path) -> str:
+    """The run id by the data of config.json themselves: a run of an earlier version lacks the fields that came later."""
+    data = {key: value for key, value in read_json(folder / CONFIG).items() if key != "schema"}
+    records = {f.name for f in fields(TrainingConfig) if f.metadata.get("records")}
+    training = data.get("training") or {}
+    return run_id({**data, "training": {k: v for k, v in training.items() if k not in records} or None})
 
 
 def predict(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> Float[Tensor, "batch point"]:

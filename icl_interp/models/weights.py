@@ -145,7 +145,7 @@ def shapes(
     except (RuntimeError, TypeError, OverflowError) as error:
         sizes = ("d_model", "n_heads", "d_head", "d_mlp", "n_ctx", "d_in", "d_out")
         asked = ", ".join(f"{name}={shown(getattr(cfg, name))}" for name in sizes)
-        raise InputError(f"no tensor can be as large as this config asks for ({asked}): choose smaller sizes") from error
+        raise InputError(f"no tensor can be as large as this config asks for ({asked}): use smaller sizes") from error
     in_block = {name: name.startswith("blocks.0.") for name in state}
     return [{name: tuple(t.shape) for name, t in state.items() if in_block[name] == inside} for inside in (False, True)]
 

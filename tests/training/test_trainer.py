@@ -447,7 +447,8 @@ def test_folders_with_something_else_are_refused(tmp_path):
     check_refused(
         tiny_runs.data(), tmp_path / "thesis" / "chapter1.txt", "chapter1.txt is a file, but a run needs a folder"
     )
-    check_refused(tiny_runs.data(), tmp_path / "thesis" / "chapter1.txt" / "run", "cannot write to .*run: Not a directory")
+    below = tmp_path / "thesis" / "chapter1.txt" / "run"
+    check_refused(tiny_runs.data(), below, "cannot write to .*run: Not a directory; choose a folder")
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "config.json").write_text('{"port": 80}')
     check_refused(tiny_runs.data(), tmp_path / "app", "app holds a run with schema = None")
