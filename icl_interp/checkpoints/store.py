@@ -142,7 +142,7 @@ def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
 
 
 def _id_in(folder: Path) -> str:
-    """The run id by the data of config.json themselves: a run of an earlier version lacks the fields that came later."""
+    """The run id by the data of config.json: a run of an earlier version lacks the fields that came later."""
     data = {key: value for key, value in read_json(folder / CONFIG).items() if key != "schema"}
     records = {f.name for f in fields(TrainingConfig) if f.metadata.get("records")}
     training = data.get("training") or {}
