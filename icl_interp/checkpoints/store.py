@@ -88,7 +88,7 @@ def read_snapshots(folder: Path, config: RunConfig) -> dict[int, dict[str, Tenso
             steps do not increase from 0 to the config's last.
     """
     path = folder / SNAPSHOTS
-    if not path.is_file():
+    if not path.exists():
         return {}
     found = weights.header(path)
     n_steps = found["step"].shape[:1] if "step" in found else ()
@@ -116,7 +116,7 @@ def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
         InputError: a fact is of the wrong type or out of range, or the file belongs to a run of another config.
     """
     path = folder / PROVENANCE
-    if not path.is_file():
+    if not path.exists():
         return {}
     facts, mend = read_json(path), "restore or remove it"
     if not isinstance(facts, dict):

@@ -77,7 +77,7 @@ class _Run:
         self.step, self.seconds, self.metrics = 0, 0.0, []
         self.saved: int | None = None  # the step of the checkpoint on disk
         self.snapshots: dict[int, dict[str, Tensor]] = {}
-        if (out / state.STATE).is_file():
+        if (out / state.STATE).exists():
             self._resume()
 
     def go(self, progress: bool) -> None:

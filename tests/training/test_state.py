@@ -144,6 +144,15 @@ def test_a_whole_one_is_not_refused(folder):
     train(RUN, folder, progress=False)
 
 
+@pytest.mark.parametrize("name", ["training_state.safetensors", "metrics.jsonl", "provenance.json"])
+def test_a_folder_in_place_of_a_file_is_refused(folder, name):
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    with pytest.raises(InputError, match=rf"{name}.* Is a directory|no {name} that can be read .Is a directory"):
+        train(RUN, folder, progress=False)
+    assert load_file(folder / "model.safetensors").keys()  # and the run did not start again
+
+
 @pytest.mark.parametrize("step", [1, 12])
 def test_the_first_and_the_last_step_are_steps(folder, step):
     put("step", lambda t: torch.tensor(step))(folder)
