@@ -262,7 +262,8 @@ trainer.train(json.loads(sys.argv[1]), sys.argv[2], progress=False)
 
 def kill_9(folder, delay):
     """Train in another process, and kill it some time after its first checkpoint."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    threads = str(torch.get_num_threads())  # another number of threads may add in another order
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
     arguments = [sys.executable, "-c", CHILD, json.dumps(tiny_runs.data(**LONG)), str(folder)]
     with subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True) as child:
         while not (folder / "training_state.safetensors").exists():
