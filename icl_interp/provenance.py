@@ -11,15 +11,17 @@ import json
 import math
 import os
 import platform
+import re
+import sys
 import tempfile
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import torch
 
-from icl_interp.errors import InputError, unknown
+from icl_interp.errors import InputError, shown, unknown
 
 
 def generator(seed: int, stream: str, step: int = 0, rank: int = 0) -> torch.Generator:
@@ -74,7 +76,7 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
     for key, value in values.items():
         if key not in fields:
             raise unknown(f"key in {where}", key, fields)
-        _check_scalar(value, fields[key].type, f"{where}.{key}")
+        check_scalar(value, fields[key].type, f"{where}.{key}")
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in values:
@@ -88,8 +90,12 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
 _SCALARS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
-def _check_scalar(value: Any, annotation: Any, where: str) -> None:
-    """Refuse a value that is not the number, truth value or text that a field asks for; other fields see to theirs."""
+def check_scalar(value: Any, annotation: Any, where: str) -> None:
+    """Refuse a value that is not the number, truth value or text that a field asks for; other fields see to theirs.
+
+    Raises:
+        InputError: the value is of another kind, or a number that is not finite or that 64 bits do not hold.
+    """
     options = get_args(annotation) if get_origin(annotation) is types.UnionType else (annotation,)
     kind = next((option for option in options if option in _SCALARS), None)
     if kind is None or (value is None and type(None) in options):
@@ -97,7 +103,12 @@ def _check_scalar(value: Any, annotation: Any, where: str) -> None:
     fits = isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
     if not fits:
         hint = " (YAML reads 1e-3 as text: write 1.0e-3)" if isinstance(value, str) and kind in (int, float) else ""
-        raise InputError(f"{where} must be {_SCALARS[kind]}, but got {value!r}{hint}")
+        raise InputError(f"{where} must be {_SCALARS[kind]}, but got {shown(value)}{hint}")
+    # A comparison, because math.isfinite() and float() fail on a whole number beyond the range of a float.
+    largest = {float: sys.float_info.max, int: 2**63 - 1}.get(kind)
+    if largest is not None and not abs(value) <= largest:
+        what = "a finite number of at most 1.8e308" if kind is float else "a whole number of at most 64 bits"
+        raise InputError(f"{where} must be {what}, but got {shown(value)}")
 
 
 def canonical(data: Any) -> str:
@@ -132,6 +143,20 @@ def finite(value: Any) -> Any:
     return value
 
 
+def number(value: Any) -> float:
+    """A number that was read from JSON as a float: the inverse of `finite`.
+
+    Raises:
+        InputError: the value is no number, and none of the strings "nan", "inf" and "-inf".
+
+    >>> number(finite(float("inf"))), number(2)
+    (inf, 2.0)
+    """
+    if value in ("nan", "inf", "-inf") or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        return float(value)
+    raise InputError(f'expected a number, or "nan", "inf" or "-inf", but got {shown(value)}')
+
+
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Replace `path` whole or not at all, also when the process is killed in between."""
     path = Path(path)
@@ -162,11 +187,60 @@ def write_json(path: Path, data: Any) -> None:
     write_atomically(path, json.dumps(finite(encode(data)), indent=1, allow_nan=False) + "\n")
 
 
+def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
+    """Remove the temporary files of `write_atomically` that a process left in `folder` when it was killed.
+
+    Args:
+        folder: no other process may be writing these files in it.
+        names: of the files that were being written. Files with any other name are left alone.
+    """
+    leftover = re.compile(rf"\.({'|'.join(map(re.escape, names))})\.[a-z0-9_]{{8}}")  # what mkstemp() makes of a prefix
+    for path in Path(folder).iterdir():
+        if leftover.fullmatch(path.name) and path.is_file():
+            path.unlink(missing_ok=True)
+
+
 def read_json(path: Path) -> Any:
-    """Read a JSON file; a missing or malformed one is an `InputError` that names it."""
+    """Read a JSON file.
+
+    Raises:
+        InputError: the file is missing, is not JSON in UTF-8, or holds a number that is not finite as a float. The
+            error names the file.
+    """
     try:
-        return json.loads(Path(path).read_text())
+        data = Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
+    return parse_json(data, str(path))
+
+
+def parse_json(data: bytes, where: str) -> Any:
+    """The value of JSON text in UTF-8, with the errors of `read_json`, which call the text `where`."""
+    try:
+        text = data.decode("utf-8")
+        return json.loads(text, parse_int=_whole, parse_float=_fraction, parse_constant=_constant)
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{where} is not JSON (byte {error.start} is not UTF-8); was it cut off, edited, or saved in another "
+            "encoding?"
+        ) from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON ({error}); was it cut off or edited?") from error
+        raise InputError(f"{where} is not JSON ({error}); was it cut off or edited?") from error
+
+
+def _whole(text: str) -> int:
+    # Counted first: int() takes long over many digits, and refuses more than 4,300.
+    if len(text) > 400 or abs(int(text)) > sys.float_info.max:
+        raise ValueError(f"the number {shown(text)} is too large")
+    return int(text)
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {shown(text)} is too large")
+    return value
+
+
+def _constant(text: str) -> float:
+    raise ValueError(f"it has no {text}")

@@ -6,6 +6,8 @@ import math
 import os
 import re
 import stat
+import sys
+import tempfile
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,6 +30,7 @@ from icl_interp.provenance import (
     environment,
     finite,
     generator,
+    number,
     read_json,
     run_id,
     write_atomically,
@@ -203,6 +206,12 @@ class Settings:
         ({"name": "a", "limit": "3"}, "here.limit must be a whole number, but got '3'"),
         ({"name": "a", "limit": 1.5}, "here.limit must be a whole number, but got 1.5"),
         ({"name": "a", "scale": "fast"}, "here.scale must be a number, but got 'fast'"),
+        ({"name": "a", "scale": 10**400}, "here.scale must be a finite number of at most 1.8e308, but got <a whole"),
+        ({"name": "a", "scale": -(10**5000)}, "here.scale must be a finite number of .* but got <a whole"),
+        ({"name": "a", "scale": math.nan}, "here.scale must be a finite number of at most 1.8e308, but got nan"),
+        ({"name": "a", "scale": -math.inf}, "here.scale must be a finite number of at most 1.8e308, but got -inf"),
+        ({"name": "a", "scale": 10**308, "limit": 2**63 - 1}, None),
+        ({"name": "a", "limit": 2**63}, "here.limit must be a whole number of at most 64 bits, but got 922337203685"),
     ],
 )
 def test_scalars_are_of_the_kind_the_field_names(values, match):
@@ -353,6 +362,13 @@ def test_where_nothing_can_be_written(tmp_path):
         (b'{"a": 1', "is not JSON .*was it cut off or edited"),
         (b"\xff\xfe\x00", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
+        (b'{"a": "\xe4"}', "byte 7 is not UTF-8.*saved in another encoding"),
+        (b'{"a": NaN}', "is not JSON .it has no NaN"),
+        (b"[-Infinity]", "is not JSON .it has no -Infinity"),
+        (b"1e400", "the number '1e400' is too large"),
+        (b"-1e999999999", "the number '-1e999999999' is too large"),
+        (b"1" + b"0" * 309, "the number '1000.*000' is too large"),
+        (b"9" * 10_000, "the number '9999.*999' is too large"),
     ],
 )
 def test_what_is_no_json_is_one_clear_line(tmp_path, content, match):
@@ -361,3 +377,48 @@ def test_what_is_no_json_is_one_clear_line(tmp_path, content, match):
     with pytest.raises(InputError, match=match) as refused:
         read_json(tmp_path / "a.json")
     assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 500
+
+
+def test_numbers_up_to_the_largest_are_read(tmp_path):
+    (tmp_path / "a.json").write_text(f"[1.7976931348623157e308, {10**308}, -1e308, {2**64}, 1e-400]")
+    assert read_json(tmp_path / "a.json") == [sys.float_info.max, 10**308, -1e308, 2**64, 0.0]
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 1.5, 1e308, 5e-324])
+def test_numbers_that_are_not_finite_survive_the_trip(tmp_path, value):
+    write_json(tmp_path / "a.json", {"error": value, "nan": math.nan})
+    read = read_json(tmp_path / "a.json")
+    assert number(read["error"]) == value
+    assert math.isnan(number(read["nan"]))
+
+
+@pytest.mark.parametrize("value", [None, True, "1.5", "NaN", "infinity", [1.0], {}])
+def test_what_is_no_number_is_refused(value):
+    with pytest.raises(InputError, match='expected a number, or "nan", "inf" or'):
+        number(value)
+
+
+def check_leftovers(folder, remove):
+    """What a killed process leaves beside a file goes; what only looks like it stays."""
+    left = tempfile.mkstemp(dir=folder, prefix=".a.json.")[1]  # as write_atomically names it
+    kept = ("a.json", ".a.json.left", ".a.json.abcdefghi", ".b.json.abcdefgh", "a.json.abcdefgh", ".axjson.abcdefgh")
+    for name in kept:
+        (folder / name).write_text("mine")
+    (folder / ".a.json.12345678").mkdir()
+    remove(folder, ["a.json", "c.json"])
+    assert not os.path.exists(left)
+    assert sorted(item.name for item in folder.iterdir()) == sorted([*kept, ".a.json.12345678"])
+
+
+def test_leftovers_of_a_kill_are_removed_and_nothing_else(tmp_path):
+    (tmp_path / "a").mkdir()
+    check_leftovers(tmp_path / "a", provenance.remove_leftovers)
+    for i, careless in enumerate([".*", ".a.json.????????", ".?.json.*"]):
+        (tmp_path / str(i)).mkdir()
+
+        def sweeping(folder, names, pattern=careless):
+            for path in folder.glob(pattern):
+                path.unlink() if path.is_file() else path.rmdir()
+
+        must_fail(check_leftovers, tmp_path / str(i), sweeping)

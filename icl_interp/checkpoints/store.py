@@ -1,7 +1,9 @@
 """Run folders: a trained model and all that is needed to analyse it, in files that cannot run code."""
 
+import itertools
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +12,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.checkpoints import bundled
-from icl_interp.checkpoints.config import SCHEMA, RunConfig, parse
-from icl_interp.errors import InputError
+from icl_interp.checkpoints.config import SCHEMA, RunConfig, TrainingConfig, parse
+from icl_interp.errors import InputError, shown
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.weights import Wanted
 from icl_interp.prompts import Prompts
-from icl_interp.provenance import encode, environment, read_json, run_id, write_json
+from icl_interp.provenance import check_scalar, encode, environment, number, read_json, run_id, write_json
 from icl_interp.tasks.base import Task
 
+CONFIG, MODEL, PROVENANCE = "config.json", "model.safetensors", "provenance.json"
 SNAPSHOTS = "snapshots.safetensors"
 
 
@@ -47,7 +51,7 @@ class Checkpoint:
         """The model at each step of `training.snapshots` that its run kept, in float32; empty where it kept none."""
         models = {}
         if self.folder:
-            for step, tensors in read_snapshots(self.folder).items():
+            for step, tensors in read_snapshots(self.folder, self.config).items():
                 models[step] = HookedTransformer(self.config.model).eval()
                 weights.load_tensors(models[step], tensors, self.folder / SNAPSHOTS)
         return models
@@ -58,14 +62,14 @@ class Checkpoint:
         Snapshots come along where the run kept any.
         """
         folder = Path(folder)
-        kept = read_snapshots(self.folder) if self.folder else {}
+        kept = read_snapshots(self.folder, self.config) if self.folder else {}
         if kept:
             write_snapshots(folder, kept)
-        weights.write(folder / "model.safetensors", self.model.state_dict())
-        stamp = {"run_id": run_id(self.config), "step": self.step, "environment": environment()}
-        write_json(folder / "provenance.json", {**stamp, **self.provenance})
+        weights.write(folder / MODEL, self.model.state_dict())
+        own = {"run_id": run_id(self.config), "step": self.step}  # of the config that is written beside it
+        write_json(folder / PROVENANCE, {"environment": environment(), **self.provenance, **own})
         # Last: a folder with a config is a checkpoint.
-        write_json(folder / "config.json", {"schema": SCHEMA, **encode(self.config)})
+        write_json(folder / CONFIG, {"schema": SCHEMA, **encode(self.config)})
         return folder
 
 
@@ -76,15 +80,73 @@ def write_snapshots(folder: Path, kept: Mapping[int, Mapping[str, Tensor]]) -> N
     weights.write(folder / SNAPSHOTS, {"step": torch.tensor(steps), **stacked})
 
 
-def read_snapshots(folder: Path) -> dict[int, dict[str, Tensor]]:
-    """Weights by step, as `write_snapshots` left them; empty where there is no such file."""
-    if not (folder / SNAPSHOTS).is_file():
+def read_snapshots(folder: Path, config: RunConfig) -> dict[int, dict[str, Tensor]]:
+    """Weights by step, as `write_snapshots` left them; empty where there is no such file.
+
+    Raises:
+        InputError: a tensor is missing, unexpected, of another shape or type, or holds NaN or infinite numbers, or the
+            steps do not increase from 0 to the config's last.
+    """
+    path = folder / SNAPSHOTS
+    if not path.exists():
         return {}
-    stacked = weights.read(folder / SNAPSHOTS)
-    steps = stacked.pop("step", None)
-    if steps is None or any(len(tensor) != len(steps) for tensor in stacked.values()):
-        raise InputError(f"{folder / SNAPSHOTS} is not what a run writes there: restore or remove it")
-    return {step: {name: tensor[i] for name, tensor in stacked.items()} for i, step in enumerate(steps.tolist())}
+    found = weights.header(path)
+    n_steps = found["step"].shape[:1] if "step" in found else ()
+    asked_for = weights.asked_for(HookedTransformer, config.model)
+    wanted = itertools.chain(
+        [Wanted("step", n_steps or (1,), ("int64",))], (Wanted(name, (*n_steps, *shape)) for name, shape in asked_for)
+    )
+    weights.check_kinds(found, wanted, path)
+    stacked = weights.read(path)
+    steps = stacked.pop("step").tolist()
+    last = config.training.steps if config.training else 0
+    if not steps or not 0 <= steps[0] <= steps[-1] <= last or any(b <= a for a, b in itertools.pairwise(steps)):
+        raise InputError(f"{path}: steps must increase from 0 to at most {last}, but are {shown(steps)}")
+    weights.check_finite(stacked, path)
+    return {step: {name: tensor[i] for name, tensor in stacked.items()} for i, step in enumerate(steps)}
+
+
+_FACTS = {"run_id": str, "step": int, "training_seconds": float, "finished": bool, "recipe": str, "name": str}
+
+
+def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
+    """The facts in a run folder's provenance.json, the numbers of `in_distribution` as floats; empty without the file.
+
+    Raises:
+        InputError: a fact is of the wrong type or out of range, or the file belongs to a run of another config.
+    """
+    path = folder / PROVENANCE
+    if not path.exists():
+        return {}
+    facts, mend = read_json(path), "restore or remove it"
+    if not isinstance(facts, dict):
+        raise InputError(f"{path} is not what a run writes there: it holds {shown(facts)}; {mend}")
+    for key, value in facts.items():
+        try:
+            check_scalar(value, _FACTS.get(key), key)
+            if key in ("environment", "in_distribution") and not isinstance(value, dict):
+                raise InputError(f"{key} must be a mapping, but got {shown(value)}")
+            if key == "in_distribution":
+                facts[key] = {name: x if name == "note" else number(x) for name, x in value.items()}
+        except InputError as error:
+            raise InputError(f"{path} is not what a run writes there: {error}; {mend}") from error
+    last = config.training.steps if config.training else math.inf
+    if not 0 <= facts.get("step", 0) <= last or facts.get("training_seconds", 0) < 0:
+        raise InputError(f"{path} is not what a run writes there: a step or time is out of range; {mend}")
+    if "run_id" in facts and facts["run_id"] not in (run_id(config), _id_in(folder)):
+        raise InputError(
+            f"{path} belongs to another run: it has the run_id {shown(facts['run_id'])}, but that of the config beside "
+            f"it is {run_id(config)}; restore the file that was replaced or edited, or remove this one"
+        )
+    return facts
+
+
+def _id_in(folder: Path) -> str:
+    """The run id by the data of config.json: a run of an earlier version lacks the fields that came later."""
+    data = {key: value for key, value in read_json(folder / CONFIG).items() if key != "schema"}
+    records = {f.name for f in fields(TrainingConfig) if f.metadata.get("records")}
+    training = data.get("training") or {}
+    return run_id({**data, "training": {k: v for k, v in training.items() if k not in records} or None})
 
 
 def predict(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> Float[Tensor, "batch point"]:
@@ -119,31 +181,27 @@ def load(source: str | Path | Checkpoint) -> Checkpoint:
             return _read(bundled.folder(str(source)), name=str(source))
         raise bundled.not_found(str(source))
     if path.is_file():
-        if path.name not in ("config.json", "model.safetensors"):
+        if path.name not in (CONFIG, MODEL):
             raise InputError(_not_a_checkpoint(path))
         path = path.parent
     return _read(path, name=path.resolve().name)
 
 
 def _read(folder: Path, name: str) -> Checkpoint:
-    for file in ("config.json", "model.safetensors"):
+    for file in (CONFIG, MODEL):
         if not (folder / file).is_file():
             raise InputError(
                 f"{folder} is not a checkpoint: it has no {file} (a run folder holds config.json and model.safetensors)"
             )
-    data = read_json(folder / "config.json")
+    data = read_json(folder / CONFIG)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else None
-        raise InputError(f"{folder / 'config.json'} has schema {found!r}, but this version reads {SCHEMA!r}")
-    config = parse(data, "config.json")
-    model = HookedTransformer(config.model)
-    weights.load_into(model, folder / "model.safetensors")
-    origin = read_json(folder / "provenance.json") if (folder / "provenance.json").is_file() else {}
-    if not isinstance(origin, dict) or not isinstance(origin.get("step", 0), int):
-        raise InputError(f"{folder / 'provenance.json'} is not what a run writes there: restore or remove it")
+        raise InputError(f"{folder / CONFIG} has schema {shown(found)}, but this version reads {SCHEMA!r}")
+    config = parse(data, CONFIG)
+    model = weights.load_model(HookedTransformer, config.model, folder / MODEL).eval()
+    origin = read_provenance(folder, config)
     encoding = tokens.named(config.encoding)
-    stamp = {**origin, "name": name}
-    return Checkpoint(model.eval(), config.task, encoding, config, origin.get("step", 0), stamp, folder)
+    return Checkpoint(model, config.task, encoding, config, origin.get("step", 0), {**origin, "name": name}, folder)
 
 
 def _not_a_checkpoint(path: Path) -> str:

@@ -146,7 +146,7 @@ class HookedTransformer(HookedRootModule):
         self.unembed = Unembed(cfg)
         with torch.no_grad():
             for name, parameter in self.named_parameters():
-                if ".W_" in name:
+                if ".W_" in name and not parameter.is_meta:  # on the meta device there are only shapes
                     noise = torch.randn(parameter.shape, generator=generator(seed, f"init/{name}"))
                     parameter.copy_(noise * cfg.init_std)
         self.setup()
@@ -303,9 +303,8 @@ class HookedTransformer(HookedRootModule):
         if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
             raise InputError(f"{folder / 'config.json'} has no 'model' section: is it the config of a run folder?")
         values = {key: value for key, value in config["model"].items() if key != "kind"}
-        model = cls(build(HookedTransformerConfig, values, "config.json, section model"))
-        weights.load_into(model, folder / "model.safetensors")
-        return model.eval()
+        cfg = build(HookedTransformerConfig, values, "config.json, section model")
+        return weights.load_model(cls, cfg, folder / "model.safetensors").eval()
 
 
 def _as_slice(positions: range | Sequence[int], n_tokens: int) -> slice:

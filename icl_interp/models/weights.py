@@ -1,15 +1,40 @@
-"""Weights on disk: safetensors in, safetensors out, and every mismatch named."""
+"""Weights on disk: safetensors in, safetensors out, and every mismatch named before anything is allocated or copied."""
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import prod
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as parse
 from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, shown
+from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.provenance import write_atomically
+
+Shape = tuple[int, ...]
+Model = TypeVar("Model", bound=nn.Module)
+FLOATS = ("float32", "float64", "float16", "bfloat16")  # what weights may be stored as
+_NAMES = {"F32": "float32", "F64": "float64", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}  # in a header
+
+
+class Kind(NamedTuple):
+    """What a tensor is, apart from its numbers."""
+
+    dtype: str
+    shape: Shape
+
+
+class Wanted(NamedTuple):
+    """A tensor that a file has to hold, stored as one of `dtypes`."""
+
+    name: str
+    shape: Shape
+    dtypes: tuple[str, ...] = FLOATS
 
 
 def write(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -33,35 +58,155 @@ def read(path: Path) -> dict[str, Tensor]:
     try:
         return parse(data)
     except (SafetensorError, ValueError, KeyError) as error:  # KeyError: a dtype torch does not know
-        # Only now: a safetensors file begins with the length of its header, which may look like a pickle's first bytes.
-        problem = f"is not a whole safetensors file ({error}): copy or download it again"
-        if data[:2] == b"PK" or data[:1] == b"\x80":
-            problem = "is a pickle, which can run code when read: convert it to safetensors first"
-        raise InputError(f"{path} {problem}") from error
+        raise _not_whole(path, data[:2], error) from error
+
+
+def header(path: Path) -> dict[str, Kind]:
+    """What the tensors of a safetensors file are, without reading their numbers; with the errors of `read`."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            start = file.read(2)
+        with safe_open(path, "pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+            return {
+                name: Kind(_NAMES.get(part.get_dtype(), part.get_dtype()), tuple(part.get_shape()))
+                for name, part in slices.items()
+            }
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise _not_whole(path, start, error) from error
+
+
+def _not_whole(path: Path, start: bytes, error: Exception) -> InputError:
+    # Only now: a safetensors file begins with the length of its header, which may look like a pickle's first bytes.
+    if start == b"PK" or start[:1] == b"\x80":
+        return InputError(f"{path} is a pickle, which can run code when read: convert it to safetensors first")
+    reason = " ".join(str(error).split())
+    return InputError(f"{path} is not a whole safetensors file ({reason}): copy or download it again")
+
+
+def check_kinds(found: Mapping[str, Kind], wanted: Iterable[Wanted], where: object) -> None:
+    """Compare the tensors of a file with those that are asked for.
+
+    `wanted` is read only as far as it agrees with `found`, so it may be longer than any memory could hold.
+
+    Raises:
+        InputError: a tensor is missing, unexpected, of another shape, or of another type of number; it is named.
+    """
+    seen = set()
+    for name, shape, dtypes in wanted:
+        if name not in found:
+            raise InputError(f"{where} lacks the tensor {name} that the config asks for")
+        if found[name].shape != shape:
+            raise InputError(f"{where}: {name} has shape {found[name].shape}, but the config asks for {shape}")
+        if found[name].dtype not in dtypes:
+            raise InputError(
+                f"{where}: {name} holds numbers of the type {found[name].dtype}, but {' or '.join(dtypes)} is needed"
+            )
+        seen.add(name)
+    for name in found:
+        if name not in seen:
+            raise InputError(f"{where} holds the tensor {name}, which the config does not ask for")
+
+
+def check_finite(named: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]], where: object) -> None:
+    """Refuse weights that no computation can go on with.
+
+    Args:
+        named: tensors, or pairs of a name and a tensor.
+        where: what they belong to, for the error.
+
+    Raises:
+        InputError: a tensor holds NaN or infinite numbers; it is named.
+    """
+    for name, tensor in named.items() if isinstance(named, Mapping) else named:
+        if not torch.isfinite(tensor).all():
+            raise InputError(
+                f"{where}: {name} holds NaN or infinite numbers (as {_dtype(tensor)}); was the training run stopped "
+                "too late?"
+            )
+
+
+def shapes(
+    make: Callable[[HookedTransformerConfig], nn.Module], cfg: HookedTransformerConfig
+) -> list[dict[str, Shape]]:
+    """Shapes of a model's tensors by name: those outside the blocks, and those of the first block.
+
+    Nothing is allocated, whatever the sizes are: the model that is asked has one block, and tensors without numbers.
+
+    Raises:
+        InputError: the sizes are beyond what a tensor can have.
+    """
+    try:
+        with torch.device("meta"):
+            state = make(replace(cfg, n_layers=1)).state_dict()
+    except (RuntimeError, TypeError, OverflowError) as error:
+        sizes = ("d_model", "n_heads", "d_head", "d_mlp", "n_ctx", "d_in", "d_out")
+        asked = ", ".join(f"{name}={shown(getattr(cfg, name))}" for name in sizes)
+        raise InputError(f"no tensor can be as large as this config asks for ({asked}): use smaller sizes") from error
+    in_block = {name: name.startswith("blocks.0.") for name in state}
+    return [{name: tuple(t.shape) for name, t in state.items() if in_block[name] == inside} for inside in (False, True)]
+
+
+def n_parameters(make: Callable[[HookedTransformerConfig], nn.Module], cfg: HookedTransformerConfig) -> int:
+    """How many numbers a model of this config has, without making it."""
+    outside, block = shapes(make, cfg)
+    return sum(map(prod, outside.values())) + cfg.n_layers * sum(map(prod, block.values()))
+
+
+def asked_for(
+    make: Callable[[HookedTransformerConfig], nn.Module], cfg: HookedTransformerConfig
+) -> Iterator[tuple[str, Shape]]:
+    """Name and shape of every tensor of a model, one at a time: a config may ask for a billion layers."""
+    outside, block = shapes(make, cfg)
+    yield from outside.items()
+    for i in range(cfg.n_layers):
+        for name, shape in block.items():
+            yield name.replace("blocks.0.", f"blocks.{i}.", 1), shape
+
+
+def load_model(make: Callable[[HookedTransformerConfig], Model], cfg: HookedTransformerConfig, path: Path) -> Model:
+    """A model with a file's weights. The config is compared with the file's header before the model is made.
+
+    Raises:
+        InputError: as `load_into`.
+    """
+    check_kinds(header(path), (Wanted(*tensor) for tensor in asked_for(make, cfg)), path)
+    model = make(cfg)
+    load_tensors(model, read(path), path)
+    return model
 
 
 def load_into(model: nn.Module, path: Path) -> None:
     """Load a file's weights into a model of the same shape.
 
     Raises:
-        InputError: a tensor is missing, unexpected, of another shape, or holds NaN or infinity; it is named.
+        InputError: a tensor is missing, unexpected, of another shape or type, or holds numbers that are NaN or
+            infinite in the type of the model's own; it is named.
     """
+    check_kinds(header(path), _tensors_of(model), path)
     load_tensors(model, read(path), path)
 
 
 def load_tensors(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
     """Load weights that were read from `path`, with the same errors as `load_into`."""
-    wanted = model.state_dict()
-    for name, tensor in wanted.items():
-        if name not in tensors:
-            raise InputError(f"{path} lacks the tensor {name} that the config asks for")
-        if tensors[name].shape != tensor.shape:
-            raise InputError(
-                f"{path}: {name} has shape {tuple(tensors[name].shape)}, but the config asks for {tuple(tensor.shape)}"
-            )
-        if not torch.isfinite(tensors[name]).all():
-            raise InputError(f"{path}: {name} holds NaN or infinite numbers; was the training run stopped too late?")
-    for name in tensors:
-        if name not in wanted:
-            raise InputError(f"{path} holds the tensor {name}, which the config does not ask for")
-    model.load_state_dict(tensors)
+    check_kinds({name: kind(tensor) for name, tensor in tensors.items()}, _tensors_of(model), path)
+    own = model.state_dict()
+    converted = {name: tensor.to(own[name].dtype) for name, tensor in tensors.items()}
+    check_finite(converted, path)  # only now: a number that float64 holds may be infinite in float32
+    model.load_state_dict(converted)
+
+
+def kind(tensor: Tensor) -> Kind:
+    """What a tensor is."""
+    return Kind(_dtype(tensor), tuple(tensor.shape))
+
+
+def _tensors_of(model: nn.Module) -> Iterator[Wanted]:
+    return (Wanted(name, tuple(tensor.shape)) for name, tensor in model.state_dict().items())
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

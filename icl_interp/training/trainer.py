@@ -5,6 +5,7 @@ import logging
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,23 +15,18 @@ from icl_interp import evaluation
 from icl_interp.checkpoints import store
 from icl_interp.checkpoints.config import SCHEMA, RunConfig, TrainingConfig
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.errors import InputError
+from icl_interp.devices import checked_device
+from icl_interp.errors import InputError, shown
 from icl_interp.models import tokens, weights
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import (
-    encode,
-    environment,
-    finite,
-    generator,
-    read_json,
-    run_id,
-    write_atomically,
-    write_json,
-)
-from icl_interp.training import recipes
+from icl_interp.provenance import encode, environment, generator, read_json, remove_leftovers, run_id, write_json
+from icl_interp.training import process, recipes, state
+from icl_interp.training.adam import Adam
 from icl_interp.training.curriculum import learning_rate, task_at
+from icl_interp.training.size import check_size
 
 log = logging.getLogger(__name__)
+FILES = (store.CONFIG, store.MODEL, store.PROVENANCE, store.SNAPSHOTS, state.STATE, state.METRICS)
 
 
 class TrainingDiverged(InputError):
@@ -48,31 +44,40 @@ def train(
         progress: a progress bar (none where there is no terminal).
         device: where to train; results are bit-exact on resume on a CPU.
 
+    A SIGTERM lets the present step end and a checkpoint be written; then the run raises `process.Terminated`, a
+    `SystemExit` of code 143, and the handler from before is back. Only the main thread of a process can do so.
+
     Raises:
-        InputError: unknown keys, or `out` holds something else.
+        InputError: unknown keys, a device that is not there, sizes beyond this machine's memory, another process that
+            trains in `out`, or `out` holds something else or a damaged run.
         TrainingDiverged: a non-finite loss.
+        Terminated: there was a SIGTERM.
     """
     config = recipes.resolve(config)
     if config.training is None:
         raise InputError("the config has no training section")
-    run = _Run(config, Path(out), device)
-    run.go(progress)
-    return store.load(run.out)
+    where = checked_device(device)
+    check_size(config)
+    out = Path(out)
+    with process.alone_in(out):
+        _Run(config, out, where).go(progress)
+        return store.load(out)
 
 
 class _Run:
     """A model, its optimiser and its step, and how they go to disk and back."""
 
-    def __init__(self, config: RunConfig, out: Path, device: str | None):
+    def __init__(self, config: RunConfig, out: Path, device: torch.device):
         self.config, self.out = config, out
         self.training: TrainingConfig = config.training
         self.encoding = tokens.named(config.encoding)
-        self.model = HookedTransformer(config.model, seed=self.training.seed).to(device or "cpu")
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=self.training.learning_rate, fused=True)
-        self.step, self.seconds, self.metrics = 0, 0.0, []
-        self.snapshots: dict[int, dict[str, Tensor]] = {}
         self._claim_folder()
-        if (out / "training_state.safetensors").is_file():
+        self.model = HookedTransformer(config.model, seed=self.training.seed).to(device)
+        self.optimiser = Adam(self.model.named_parameters())
+        self.step, self.seconds, self.metrics = 0, 0.0, []
+        self.saved: int | None = None  # the step of the checkpoint on disk
+        self.snapshots: dict[int, dict[str, Tensor]] = {}
+        if (out / state.STATE).exists():
             self._resume()
 
     def go(self, progress: bool) -> None:
@@ -85,7 +90,7 @@ class _Run:
         self._snapshot()
         started = time.perf_counter()
         bar = tqdm(total=self.training.steps, initial=self.step, unit="step", disable=None if progress else True)
-        with bar:
+        with process.EndRequest() as end, bar:
             while self.step < self.training.steps:
                 loss = self._advance()
                 self._snapshot()
@@ -94,10 +99,11 @@ class _Run:
                 if self.step % self.training.log_every == 0 or last:
                     self.metrics.append(self._line(loss))
                     bar.set_postfix(loss=f"{loss:.2e}", points=self.metrics[-1]["n_points"], refresh=False)
-                if self.step % self.training.checkpoint_every == 0 or last:
+                if self.step % self.training.checkpoint_every == 0 or last or end.came:
                     now = time.perf_counter()
                     self.seconds, started = self.seconds + now - started, now
                     self._save()
+                    end.grant(f"terminated: step {self.step} of {self.training.steps} is saved in {self.out}")
 
     def _advance(self) -> float:
         """One step of Adam; the loss before it."""
@@ -117,10 +123,7 @@ class _Run:
             )
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.grad_clip)
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(training, self.step)
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimiser.step(learning_rate(training, self.step))
         self.step += 1
         return value
 
@@ -137,25 +140,23 @@ class _Run:
 
     def _claim_folder(self) -> None:
         """Start a run in an empty folder, or make sure that the one begun there is the same run."""
-        path, wanted = self.out / "config.json", {"schema": SCHEMA, **json.loads(json.dumps(encode(self.config)))}
-        if self.out.exists() and not self.out.is_dir():
-            raise InputError(f"{self.out} is a file, but a run needs a folder")
-        if (self.out / "model.safetensors").exists() and not (self.out / "training_state.safetensors").exists():
+        path, wanted = self.out / store.CONFIG, {"schema": SCHEMA, **json.loads(json.dumps(encode(self.config)))}
+        if (self.out / store.MODEL).exists() and not (self.out / state.STATE).exists():
             raise InputError(
                 f"{self.out} holds a model without the training state to go on from: choose another folder"
             )
         if not path.exists():
-            if self.out.is_dir() and any(not item.name.startswith(".") for item in self.out.iterdir()):
+            if any(not item.name.startswith(".") for item in self.out.iterdir()):
                 raise InputError(f"{self.out} is not empty and holds no run: choose another folder")
             write_json(path, wanted)
-            return
         difference = _first_difference(read_json(path), wanted)
         if difference:
             key, old, new = difference
             raise InputError(
-                f"{self.out} holds a run with {key} = {old!r}, but {new!r} was asked for: "
+                f"{self.out} holds a run with {key} = {shown(old)}, but {shown(new)} was asked for: "
                 "resume with the same config, or choose another folder"
             )
+        remove_leftovers(self.out, FILES)
 
     def _save(self) -> None:
         """Write a checkpoint. The metrics come first and `training_state` alone decides where a resumed run starts."""
@@ -164,72 +165,60 @@ class _Run:
                 f"weights became NaN or infinite before step {self.step}; {self._kept()}: lower learning_rate or "
                 "grad_clip and start in a fresh folder"
             )
-        lines = "".join(json.dumps(finite(line)) + "\n" for line in self.metrics)
-        write_atomically(self.out / "metrics.jsonl", lines)
+        state.write_metrics(self.out, self.metrics)
         if self.snapshots:
             store.write_snapshots(self.out, self.snapshots)
-        weights.write(self.out / "training_state.safetensors", self._state())
-        weights.write(self.out / "model.safetensors", self.model.state_dict())
+        state.write(self.out, self._state())
+        self.saved = self.step
+        weights.write(self.out / store.MODEL, self.model.state_dict())
         speed = {"training_seconds": round(self.seconds, 1), "finished": self.step == self.training.steps}
         stamp = {"run_id": run_id(self.config), "step": self.step, "environment": environment(), **speed}
         if speed["finished"]:
             checkpoint = Checkpoint(self.model.eval(), self.config.task, self.encoding, self.config, self.step)
             stamp["in_distribution"] = evaluation.in_distribution(checkpoint, self.config.task)
-        write_json(self.out / "provenance.json", stamp)
+        write_json(self.out / store.PROVENANCE, stamp)
 
-    def _state(self) -> dict[str, Tensor]:
-        """Weights, both moments of Adam, and the step, as one flat dictionary."""
-        state = {"step": torch.tensor(self.step)}
-        for name, parameter in self.model.named_parameters():
-            moments = self.optimiser.state[parameter]
-            state[f"weight/{name}"] = parameter
-            state[f"exp_avg/{name}"], state[f"exp_avg_sq/{name}"] = moments["exp_avg"], moments["exp_avg_sq"]
-        return state
+    def _state(self) -> state.State:
+        """What to go on from."""
+        moments = self.optimiser.state
+        first, second = ({name: of[key] for name, of in moments.items()} for key in ("exp_avg", "exp_avg_sq"))
+        return state.State(self.step, dict(self.model.named_parameters()), first, second)
 
     def _resume(self) -> None:
-        state = weights.read(self.out / "training_state.safetensors")
-        try:
-            self.step = int(state["step"])
-            with torch.no_grad():
-                for name, parameter in self.model.named_parameters():
-                    parameter.copy_(state[f"weight/{name}"])
-                    self.optimiser.state[parameter] = {
-                        "step": torch.tensor(float(self.step), device=parameter.device),
-                        "exp_avg": state[f"exp_avg/{name}"].to(parameter.device),
-                        "exp_avg_sq": state[f"exp_avg_sq/{name}"].to(parameter.device),
-                    }
-        except KeyError as error:
-            raise InputError(
-                f"{self.out}/training_state.safetensors lacks {error}: is it from another program?"
-            ) from error
-        path = self.out / "metrics.jsonl"
-        if not path.is_file():
-            raise InputError(
-                f"{self.out} has a training state but no metrics.jsonl: restore it, or start in a fresh folder"
-            )
-        self.metrics = [line for line in map(json.loads, path.read_text().splitlines()) if line["step"] <= self.step]
-        kept = store.read_snapshots(self.out) if self.training.snapshots else {}
-        taken = [step for step in self.training.snapshots if step <= self.step]
+        """Go on from the checkpoint in the folder. All of it is checked before any of it is used."""
+        found = state.read(self.out, self.model, self.training)
+        metrics = state.read_metrics(self.out, self.training, found.step)
+        kept = store.read_snapshots(self.out, self.config) if self.training.snapshots else {}
+        taken = [step for step in self.training.snapshots if step <= found.step]
         if not set(taken) <= set(kept):
             raise InputError(
                 f"{self.out} has a training state but lacks snapshots of its steps {taken}: restore "
                 f"{store.SNAPSHOTS}, or start in a fresh folder"
             )
-        self.snapshots = {step: kept[step] for step in taken}
-        if (self.out / "provenance.json").is_file():
-            self.seconds = float(read_json(self.out / "provenance.json").get("training_seconds", 0.0))
+        origin = self._provenance()
+        self.step = self.saved = found.step
+        self.metrics, self.snapshots = metrics, {step: kept[step] for step in taken}
+        self.seconds = float(origin.get("training_seconds", 0.0))
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(found.weight[name])
+                own = self.optimiser.state[name]
+                own["step"].fill_(found.step)
+                own["exp_avg"].copy_(found.exp_avg[name])
+                own["exp_avg_sq"].copy_(found.exp_avg_sq[name])
         log.info("resuming %s at step %d", self.out, self.step)
+
+    def _provenance(self) -> dict[str, Any]:
+        return store.read_provenance(self.out, self.config)
 
     def _finished(self) -> bool:
         """Whether the last file of the last checkpoint, the provenance, was written."""
-        path = self.out / "provenance.json"
-        return path.is_file() and bool(read_json(path).get("finished"))
+        return bool(self._provenance().get("finished"))
 
     def _kept(self) -> str:
-        path = self.out / "training_state.safetensors"
-        if not path.is_file():
+        if self.saved is None:
             return f"there is no earlier checkpoint in {self.out}"
-        return f"the checkpoint of step {int(weights.read(path)['step'])} is kept in {self.out}"
+        return f"the checkpoint of step {self.saved} is kept in {self.out}"
 
 
 def _first_difference(old: object, new: object, key: str = "config") -> tuple[str, object, object] | None:

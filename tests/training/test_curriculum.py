@@ -198,7 +198,7 @@ VALUES = [
     ("training.steps=true", "config.training.steps must be a whole number, but got True"),
     ("training.warmup_steps=-1", "training.warmup_steps must be a whole number from 0 up, but got -1"),
     ("training.learning_rate=-1", "training.learning_rate must be a positive number, but got -1"),
-    ("training.learning_rate=.inf", "training.learning_rate must be a positive number, but got inf"),
+    ("training.learning_rate=.inf", "training.learning_rate must be a finite number of at most 1.8e308, but got inf"),
     ("training.grad_clip=0", "training.grad_clip must be a positive number, but got 0"),
     ("training.seed=abc", "config.training.seed must be a whole number, but got 'abc'"),
     ("training.curriculum.first_points=1", "curriculum needs first_points >= 2"),

@@ -120,11 +120,43 @@ def test_lost_or_foreign_files_are_named(tmp_path):
     file.unlink()
     with pytest.raises(InputError, match=r"lacks snapshots of its steps \[0, 1, 4, 5\]: restore"):
         train(RUN, tmp_path, progress=False)
-    store.weights.write(file, {"step": torch.tensor([0, 1]), "a": torch.zeros(3)})
-    with pytest.raises(InputError, match="is not what a run writes there"):
-        store.load(tmp_path).snapshots()
     store.weights.write(file, {"step": torch.tensor([0]), "a": torch.zeros(1)})
-    with pytest.raises(InputError, match=r"snapshots.safetensors lacks the tensor"):
+    with pytest.raises(InputError, match=r"snapshots.safetensors lacks the tensor embed.W_E"):
         store.load(tmp_path).snapshots()
     file.write_bytes(kept)
     assert tuple(store.load(tmp_path).snapshots()) == (0, 1, 4, 5)
+
+
+def stretched(state):
+    state["embed.W_E"] = state["embed.W_E"][:1]
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda state: state.pop("step"), "lacks the tensor step"),
+        (lambda state: state.update(step=torch.tensor(3)), r"step has shape \(\), but the config asks for \(1,\)"),
+        (lambda state: state.update(step=state["step"].float()), "step holds numbers of the type float32, but int64"),
+        (lambda state: state["step"].add_(10), r"steps must increase from 0 to at most 12, but are \[10, 11, 14, 15\]"),
+        (lambda state: state["step"].sub_(1), r"steps must increase from 0 to at most 12, but are \[-1, 0, 3, 4\]"),
+        (lambda state: state["step"].fill_(3), r"steps must increase from 0 to at most 12, but are \[3, 3, 3, 3\]"),
+        (stretched, r"embed.W_E has shape \(1, 1, 8\), but the config asks for \(4, 1, 8\)"),
+        (lambda state: state["embed.W_E"][2].fill_(torch.nan), "embed.W_E holds NaN or infinite numbers"),
+        (lambda state: state.update(more=torch.zeros(4)), "holds the tensor more, which the config does not ask for"),
+    ],
+)
+def test_damaged_snapshots_are_refused_by_every_reader(tmp_path, change, match):
+    tiny_runs.train_until(RUN, tmp_path, 7)
+    file = tmp_path / "snapshots.safetensors"
+    state = store.weights.read(file)
+    change(state)
+    store.weights.write(file, state)
+    for read in (
+        lambda: store.load(tmp_path).snapshots(),
+        lambda: store.load(tmp_path).save(tmp_path / "copy"),
+        lambda: train(RUN, tmp_path, progress=False),
+    ):
+        with pytest.raises(InputError, match=match) as refused:
+            read()
+        assert "\n" not in str(refused.value)
+    assert not (tmp_path / "copy").exists()

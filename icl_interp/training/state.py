@@ -1,0 +1,119 @@
+"""What a run goes on from, read from disk: weights, moments and step, and the lines of metrics up to there.
+
+Everything is checked before anything of it is used: torch's fused Adam reads past the end of a moment that is too
+short.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from icl_interp.checkpoints.config import TrainingConfig
+from icl_interp.errors import InputError, shown
+from icl_interp.models import weights
+from icl_interp.models.weights import Wanted
+from icl_interp.provenance import finite, number, parse_json, write_atomically
+
+STATE, METRICS = "training_state.safetensors", "metrics.jsonl"
+_PARTS = ("weight", "exp_avg", "exp_avg_sq")
+_MEND = "restore the file, or start in a fresh folder"
+
+
+@dataclass
+class State:
+    """Weights, both moments of Adam, and the number of steps that led to them; tensors by parameter name."""
+
+    step: int
+    weight: dict[str, Tensor]
+    exp_avg: dict[str, Tensor]
+    exp_avg_sq: dict[str, Tensor]
+
+
+def write(folder: Path, state: State) -> None:
+    """Write a state as one flat file, with names such as "exp_avg/embed.W_E"."""
+    flat = {f"{part}/{name}": getattr(state, part)[name] for name in state.weight for part in _PARTS}
+    weights.write(folder / STATE, {"step": torch.tensor(state.step), **flat})
+
+
+def read(folder: Path, model: nn.Module, training: TrainingConfig) -> State:
+    """The state in a run folder.
+
+    Args:
+        folder: of the run.
+        model: what the weights are for; it is only compared.
+        training: of the run; the state's step is one of its steps.
+
+    Raises:
+        InputError: a tensor is missing, unexpected, of another shape or type, or holds what no run leaves there.
+    """
+    path = folder / STATE
+    own = [("step", (), ("int64",))]
+    for name, parameter in model.named_parameters():
+        dtype, shape = weights.kind(parameter)
+        own += [(f"{part}/{name}", shape, (dtype,)) for part in _PARTS]
+    wanted = [Wanted(*tensor) for tensor in own]
+    weights.check_kinds(weights.header(path), wanted, path)
+    tensors = weights.read(path)
+    weights.check_kinds({name: weights.kind(tensor) for name, tensor in tensors.items()}, wanted, path)
+    weights.check_finite(tensors, path)
+    step = int(tensors.pop("step"))
+    if not 1 <= step <= training.steps:
+        raise InputError(f"{path}: step must be from 1 to the config's {training.steps:,}, but is {step:,}; {_MEND}")
+    parts: dict[str, dict[str, Tensor]] = {part: {} for part in _PARTS}
+    for name, tensor in tensors.items():
+        part, _, parameter = name.partition("/")
+        if part == "exp_avg_sq" and (tensor < 0).any():
+            raise InputError(f"{path}: {name} must be 0 or more, but holds {float(tensor.min()):.3g}; {_MEND}")
+        parts[part][parameter] = tensor
+    return State(step, **parts)
+
+
+Line = dict[str, Any]  # of metrics.jsonl
+
+
+def write_metrics(folder: Path, lines: list[Line]) -> None:
+    """Write lines of metrics."""
+    write_atomically(folder / METRICS, "".join(json.dumps(finite(line)) + "\n" for line in lines))
+
+
+def read_metrics(folder: Path, training: TrainingConfig, step: int) -> list[Line]:
+    """The lines of metrics.jsonl up to a step; a run that was killed may have left later ones.
+
+    Raises:
+        InputError: the file is missing, a line is not what a run writes there, or one is missing; it says which.
+    """
+    path = folder / METRICS
+    try:
+        rows = path.read_bytes().splitlines()
+    except OSError as error:
+        raise InputError(
+            f"{folder} has a training state but no {METRICS} that can be read ({error.strerror}): {_MEND}"
+        ) from error
+    lines: list[Line] = []
+    for i, row in enumerate(rows, start=1):
+        where = f"{path}, line {i}"
+        try:
+            line = parse_json(row, where)
+        except InputError as error:
+            raise InputError(f"{error} {_MEND[0].upper()}{_MEND[1:]}") from error
+        wanted = min(i * training.log_every, training.steps)
+        # bool is a kind of int, and 3.0 == 3.
+        if not isinstance(line, dict) or type(line.get("step")) is not int or line["step"] != wanted:
+            found = f"step {shown(line['step'])}" if isinstance(line, dict) and "step" in line else "no step"
+            raise InputError(f"{where} must be the metrics of step {wanted}, but has {found}: {_MEND}")
+        for name in ("loss", "learning_rate", "n_points"):
+            try:
+                number(line.get(name))
+            except InputError as error:
+                raise InputError(f"{where}, {name}: {error}; {_MEND}") from error
+        lines.append(line)
+    n_lines = step // training.log_every + (step == training.steps and step % training.log_every > 0)
+    if len(lines) < n_lines:
+        raise InputError(
+            f"{path} ends after line {len(lines)}, but a run at step {step:,} has left {n_lines:,} lines: {_MEND}"
+        )
+    return lines[:n_lines]
