@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1] / "icl_interp"
 
 # Imports point to a lower layer, or stay within a file or package of this list.
 LAYERS = {
-    0: ("errors", "provenance", "prompts", "reductions", "results", "resampling"),
+    0: ("errors", "devices", "provenance", "prompts", "reductions", "results", "resampling"),
     1: ("tasks", "models", "theory", "baselines"),
     2: ("checkpoints", "training", "probes", "interventions", "evaluation"),
     3: ("analyses",),
@@ -30,6 +30,7 @@ LAYERS = {
 }
 # The exceptions: these may import a neighbour in their own layer.
 SIDEWAYS = {
+    "devices": {"errors"},
     "provenance": {"errors"},
     "prompts": {"errors"},
     "reductions": {"errors"},
