@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1] / "icl_interp"
 
 # Imports point to a lower layer, or stay within a file or package of this list.
 LAYERS = {
-    0: ("errors", "devices", "provenance", "prompts", "reductions", "results", "resampling"),
+    0: ("errors", "devices", "provenance", "prompts", "reductions", "results", "resampling", "stored"),
     1: ("tasks", "models", "theory", "baselines"),
     2: ("checkpoints", "training", "probes", "interventions", "evaluation"),
     3: ("analyses",),
@@ -34,8 +34,9 @@ SIDEWAYS = {
     "provenance": {"errors"},
     "prompts": {"errors"},
     "reductions": {"errors"},
-    "results": {"errors", "provenance"},
+    "results": {"errors", "provenance", "stored"},
     "resampling": {"errors"},
+    "stored": {"errors"},
     "training": {"checkpoints", "evaluation"},
     "evaluation": {"checkpoints"},
     "report": {"page"},
