@@ -148,7 +148,12 @@ class Report:
         measured = {name: results.from_dict(one.value, one.where) for name, one in stored["results"].members().items()}
         stored["checkpoint"]["name"].text()
         return cls(
-            stored["checkpoint"].facts(), _model(stored["model"]), findings, measured, stored["provenance"].facts(), path
+            stored["checkpoint"].facts(),
+            _model(stored["model"]),
+            findings,
+            measured,
+            stored["provenance"].facts(),
+            path,
         )
 
     @contextmanager

@@ -4,7 +4,10 @@ import html
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import LiteralString
+
+from markupsafe import Markup
 
 from icl_interp.analyses.verdicts import Estimate, Finding
 
@@ -52,6 +55,23 @@ def interval(estimate: Estimate, unit: bool = True) -> str:
     else:
         value, low, high = (number(v, 2) for v in values)
     return f"{value} [{low}, {high}]" + (f" {estimate.unit}" if unit and estimate.unit else "")
+
+
+def markup(template: LiteralString, *values: object, **named: object) -> Markup:
+    """HTML: a template, as in `str.format`, whose values are escaped unless they are `Markup` already.
+
+    All HTML of the package is made here, so that text from a file can't become a tag. Templates stand in the code in
+    full: no f-string, no variable.
+
+    >>> markup("<td>{}</td>", "<b>").join(["a & b", markup("<i>{x}</i>", x=1)])
+    Markup('a &amp; b<td>&lt;b&gt;</td><i>1</i>')
+    """
+    return Markup(template).format(*values, **named)
+
+
+def joined(parts: Iterable[object], between: LiteralString = "") -> Markup:
+    """Pieces of HTML in a row; what is no `Markup` is escaped."""
+    return Markup(between).join(parts)
 
 
 def plain(text: object) -> str:
