@@ -79,6 +79,19 @@ def plain(text: object) -> str:
     return html.escape(str(text), quote=False)
 
 
+# The start of any tag but those that figures here use.
+_FOREIGN = re.compile(r'<(?=[A-Za-z/!?])(?!/?(?:b|i|sub|sup|extra)>|br>|span style="[\w.:;#-]*">|/span>)')
+
+
+def without_foreign_tags(text: str) -> str:
+    """The text of a figure in which every tag that figures here do not use is shown as it stands.
+
+    >>> without_foreign_tags('<b>1 < 2</b> <a href="https://example.org">x</a>')
+    '<b>1 < 2</b> &lt;a href="https://example.org">x&lt;/a>'
+    """
+    return _FOREIGN.sub("&lt;", text)
+
+
 def wrapped(text: str, width: int, lines: int | None = None) -> str:
     """Text broken into lines for plotly; cut with an ellipsis where it takes more than `lines`.
 
