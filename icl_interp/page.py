@@ -224,17 +224,31 @@ def _law(law: Any) -> str:
     if isinstance(law, Mapping) and law.get("kind") == "Normal":
         return f"N({_law(law.get('mean', 0))}, {_law(law['std'])}²)"
     if isinstance(law, Mapping):
-        return " · ".join(f"{key} {_law(value)}" for key, value in law.items())
+        rest = ", ".join(f"{key} {_law(value)}" for key, value in law.items() if key != "kind")
+        return f"{law.get('kind', '')}({rest})"
     return ", ".join(map(_law, law)) if isinstance(law, (list, tuple)) else _scalar(law)
 
 
+def task_words(task: Mapping[str, Any]) -> str:
+    """A task in a line: its functions, where the inputs lie, and the length of prompts.
+
+    >>> task_words({"kind": "Polynomial", "degrees": [1, 3], "inputs": {"kind": "Uniform", "low": -1, "high": 1},
+    ...     "coefficients": {"kind": "Normal", "std": 1}, "n_points": 20})
+    'degree 1, 3; coefficients N(0, 1²); x ~ U(−1, 1); 20 points'
+    >>> task_words({"kind": "Mine", "n_dims": 5, "query": None})
+    'Mine; n dims 5'
+    """
+    inputs = f"x ~ {_law(task['inputs'])}" if "inputs" in task else ""
+    points = f"{_law(task['n_points'])} points" if "n_points" in task else ""
+    return "; ".join(part for part in (_functions(task), inputs, points) if part)
+
+
 def _functions(task: Mapping[str, Any]) -> str:
-    """The functions of a task in short."""
+    """The functions of a task in short; what is switched off is left out."""
     if task.get("kind") == "Polynomial":
-        degrees = ", ".join(map(str, task.get("degrees", ())))
-        return f"degree {degrees}; coefficients {_law(task.get('coefficients'))}"
-    rest = {key: value for key, value in task.items() if key not in ("kind", "inputs", "n_points")}
-    return "; ".join([str(task.get("kind", "")), *(f"{key} {_law(value)}" for key, value in rest.items())])
+        return f"degree {_law(task.get('degrees', ()))}; coefficients {_law(task.get('coefficients'))}"
+    rest = {key: value for key, value in task.items() if key not in ("kind", "inputs", "n_points") and value}
+    return "; ".join([str(task.get("kind", "")), *(f"{key.replace('_', ' ')} {_law(v)}" for key, v in rest.items())])
 
 
 def _verdict(finding: Finding) -> Markup:

@@ -36,7 +36,11 @@ def resolve(source: str | Path | dict | RunConfig, overrides: Iterable[str] = ()
 
 def _read(source: str | Path) -> Any:
     path = Path(source)
-    if not path.is_file():
+    try:
+        found = path.is_file()
+    except (OSError, ValueError):  # a name longer than the system's names, say
+        found = False
+    if not found:
         known = bundled.recipes()
         if str(source) not in known:
             raise unknown("recipe (or no such file)", str(source), known)
