@@ -141,11 +141,11 @@ class Report:
             found = data.get("schema") if isinstance(data, Mapping) else None
             raise InputError(f"{path} has schema {shown(found)}, but a report has {SCHEMA!r}")
         stored = Stored(data, f"{path}: ")
-        findings = [Finding.from_dict(one.value, one.where) for one in stored["findings"].items()]
+        findings = [Finding.from_dict(one.mapping(), one.where) for one in stored["findings"].items()]
         twice = [name for name, n in Counter(finding.id for finding in findings).items() if n > 1]
         if twice:
             raise InputError(f"{path}: findings must have an id each, but got {shown(twice[0])} twice")
-        measured = {name: results.from_dict(one.value, one.where) for name, one in stored["results"].members().items()}
+        measured = {name: results.from_dict(one.mapping(), one.where) for name, one in stored["results"].members().items()}
         stored["checkpoint"]["name"].text()
         return cls(
             stored["checkpoint"].facts(),
