@@ -279,5 +279,7 @@ def _print_report(report: "Report") -> None:
     for finding in report.findings:
         e = finding.estimate
         estimate = f"{e.value:.3g} [{e.low:.3g}, {e.high:.3g}] {e.unit}" if e else ""
-        table.add_row(Text(finding.verdict, style=MARKS[finding.verdict]), Text(finding.id), Text(estimate), Text(finding.reason))
+        table.add_row(
+            Text(finding.verdict, style=MARKS[finding.verdict]), Text(finding.id), Text(estimate), Text(finding.reason)
+        )
     console.print(table)

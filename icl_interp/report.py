@@ -145,7 +145,9 @@ class Report:
         twice = [name for name, n in Counter(finding.id for finding in findings).items() if n > 1]
         if twice:
             raise InputError(f"{path}: findings must have an id each, but got {shown(twice[0])} twice")
-        measured = {name: results.from_dict(one.mapping(), one.where) for name, one in stored["results"].members().items()}
+        measured = {
+            name: results.from_dict(one.mapping(), one.where) for name, one in stored["results"].members().items()
+        }
         stored["checkpoint"]["name"].text()
         return cls(
             stored["checkpoint"].facts(),
