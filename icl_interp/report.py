@@ -169,7 +169,8 @@ class Report:
             reason = f"{type(error).__name__}: {error}".removeprefix("InputError: ")
             reason = textwrap.shorten(reason, 200, placeholder=" ...")
             raise InputError(
-                f"{self.file} does not hold what {reader} needs ({reason}): was it edited, or written by another version?"
+                f"{self.file} does not hold what {shown(reader)[1:-1]} needs ({reason}): was it edited, or written by "
+                "another version?"
             ) from error
 
     def _repr_html_(self) -> str:

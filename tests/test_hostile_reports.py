@@ -12,9 +12,11 @@ from small_reports import report
 
 from icl_interp import page
 from icl_interp.errors import InputError
+from icl_interp.experiments import kept
 from icl_interp.figures import catalogue, files
 from icl_interp.prompts import Prompts
 from icl_interp.report import Report
+from icl_interp.reproduction import page as reproduced
 from icl_interp.results import Curve, Matrix, Table
 
 INJECTED = "<img src=x onerror=window.hacked=1>'\"><a href='javascript:window.hacked=1'>x</a></script><!--"
@@ -295,3 +297,35 @@ def test_reprs_are_short_and_say_what_it_is():
 
     prompts = Prompts(torch.zeros(6, 5, 2), torch.zeros(6, 5), torch.zeros(6, 3), torch.zeros(6, dtype=torch.int64))
     check_short(prompts, "6 prompts of 5 points in 2 dimensions")
+
+
+# ---- reproductions --------------------------------------------------------------------------------------------------
+
+
+def tampered_record() -> dict:
+    record = kept.record("limits.table4")
+    scale = dict.fromkeys(record["scale"], INJECTED)
+    texts = dict.fromkeys(("id", "title", "source"), INJECTED)
+    models = {INJECTED: {"steps": INJECTED, "run_id": INJECTED, "training_seconds": 1.0, "in_distribution": None}}
+    comparison = Table({INJECTED: [INJECTED]}, note=INJECTED).to_dict()
+    return {**record, **texts, "scale": scale, "says": [INJECTED], "missing": [INJECTED], "models": models,
+            "comparison": comparison, "provenance": {**record["provenance"], "command": INJECTED}}  # fmt: skip
+
+
+def test_pages_of_tampered_reproductions_run_no_script():
+    record = tampered_record()
+    shown = reproduced.page(record, {}, Table({INJECTED: [INJECTED]}, note=INJECTED))
+    for text in (shown, reproduced.index([record, {**record, "id": "javascript:window.hacked=1//"}])):
+        runs_nothing(text)
+        assert "script-src 'none'" in text
+        assert 'href="javascript' not in text
+        must_fail(runs_nothing, text.replace("&lt;", "<"))
+
+
+@pytest.mark.parametrize("key", ["id", "title", "says", "missing", "scale", "models", "results", "provenance"])
+def test_a_record_that_lacks_what_pages_show_is_refused(key):
+    record = kept.record("limits.table4")
+    assert kept.checked(record, "results.json") is record
+    for value in (None, 3, [[1]], INJECTED if key not in ("id", "title") else {}):
+        with pytest.raises(InputError, match=rf"results.json: .*{key}"):
+            kept.checked({**record, key: value}, "results.json")

@@ -34,7 +34,8 @@ class Curriculum:
     def __post_init__(self) -> None:
         if self.first_points < 2 or self.until < 0:
             raise InputError(
-                f"curriculum needs first_points >= 2 and until >= 0, but got {shown(self.first_points)} and {shown(self.until)}"
+                "curriculum needs first_points >= 2 and until >= 0, but got "
+                f"{shown(self.first_points)} and {shown(self.until)}"
             )
         for entry in self.degrees:
             if not (isinstance(entry, tuple) and list(map(type, entry)) == [int, tuple]):

@@ -137,7 +137,8 @@ def _information(figure: Figure, info: Matrix) -> None:
         figure.add_trace(go.Scatter(
             x=[r2.value], y=[row], mode="markers", error_x=error, showlegend=False, xaxis="x2", yaxis="y2",
             marker={"color": colour, "symbol": symbol, "size": 11, "line": {"width": 1.5, "color": colour}},
-            hovertemplate=f"{plain(name)}<br>R² = {number(r2.value)} [{number(r2.low)}, {number(r2.high)}]<extra></extra>",
+            hovertemplate=f"{plain(name)}<br>R² = {number(r2.value)} [{number(r2.low)}, {number(r2.high)}]"
+            "<extra></extra>",
         ))  # fmt: skip
         low = min(low, r2.low)
     for value, text in ((0.0, "nothing"), (1.0, "the function")):

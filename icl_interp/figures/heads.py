@@ -169,7 +169,8 @@ def _overlaps(figure: Figure, overlap: Matrix, axis: str, domain: tuple[float, f
     each = np.array([[overlap.at(map=m, pair=p) for p in pairs] for m in maps])
     rows = np.arange(len(maps))
     figure.add_trace(go.Scatter(
-        x=each.ravel(), y=np.repeat(rows, len(pairs)), mode="markers", name="pair of heads", text=[plain(pair) for pair in pairs] * len(maps),
+        x=each.ravel(), y=np.repeat(rows, len(pairs)), mode="markers", name="pair of heads",
+        text=[plain(pair) for pair in pairs] * len(maps),
         marker={"symbol": "line-ns-open", "color": PALE, "size": 12, "line": {"width": 1.2}},
         hovertemplate="%{text}: %{x:.3g}<extra></extra>", **where,
     ))  # fmt: skip

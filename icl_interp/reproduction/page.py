@@ -103,7 +103,8 @@ def _origin(record: Record) -> str:
 def _header(record: Record) -> Markup:
     return markup(
         '<header><div><h1>{r[title]}</h1><p class="quiet small">{r[id]} · {r[source]}</p><p class="small"><b>Scale '
-        "{r[scale][name]}.</b> Ours: {r[scale][words]}. The paper's: {r[scale][published]}.{missing}</p></div></header>",
+        "{r[scale][name]}.</b> Ours: {r[scale][words]}. The paper's: {r[scale][published]}.{missing}</p></div>"
+        "</header>",
         r=record,
         missing=f" Missing models: {', '.join(record['missing'])}." if record["missing"] else "",
     )
