@@ -68,7 +68,8 @@ def calibrate(n_draws: int = 3, seed: int = 0, only: Sequence[str] | None = None
 
     The product's own test: a cell in which not every draw gives the expected verdict is a defect.
     """
-    whole(n_draws, "draws", 1, 10**6), whole(seed, "seed", 0)
+    whole(n_draws, "draws", 1, 10**6)
+    whole(seed, "seed", 0)
     rows: dict[tuple[str, str], list[str]] = {}
     expected: dict[tuple[str, str], str] = {}
     for construction, _, finding in runs(n_draws, seed, only):
