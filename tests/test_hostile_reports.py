@@ -318,7 +318,7 @@ def test_pages_of_tampered_reproductions_run_no_script():
     for text in (shown, reproduced.index([record, {**record, "id": "javascript:window.hacked=1//"}])):
         runs_nothing(text)
         assert "script-src 'none'" in text
-        assert 'href="javascript' not in text
+        assert 'href="javascript:' not in text
         must_fail(runs_nothing, text.replace("&lt;", "<"))
 
 
