@@ -29,6 +29,7 @@ app = typer.Typer(
 Out = Annotated[Path | None, typer.Option(help="Where to write; by default a fresh folder under ./icl-interp-out.")]
 # BadParameter -> UsageError -> ClickException. Newer versions of typer carry a copy of click, older ones import it.
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
+SIGMAS = (1e-9, 1e9)  # so that no square leaves the range of float32
 MARKS = {"supported": "green", "contradicted": "red", "inconclusive": "yellow", "not_applicable": "bright_black"}
 
 
@@ -46,14 +47,14 @@ def analyze(
     device: Annotated[str | None, typer.Option(help="Where to run; it must know float64.")] = None,
 ) -> None:
     """Put published claims to the test on a model, and write a report."""
-    formats = _formats(format)
+    formats, chosen = _formats(format), _listed(claims, "--claims")
     if not _exists(checkpoint):  # before torch is imported: a typo should not cost seconds
         raise bundled.not_found(checkpoint)
     folder = _output(out, Path(checkpoint).name)
     from icl_interp import pipeline
 
     report = pipeline.analyze(
-        checkpoint, claims=_listed(claims), n_prompts=n_prompts, seed=seed, companions=companion or (), device=device
+        checkpoint, claims=chosen, n_prompts=n_prompts, seed=seed, companions=companion or (), device=device
     )
     _print_report(report)
     report.save(folder, formats)
@@ -68,9 +69,11 @@ def train(
     device: Annotated[str | None, typer.Option(help="Where to train.")] = None,
 ) -> None:
     """Train a model by a recipe. A run that was stopped goes on where it was, exactly."""
+    from icl_interp.devices import checked_device
     from icl_interp.training import recipes, trainer
 
     config = recipes.resolve(recipe, changes or ())
+    checked_device(device)
     folder = _output(out, Path(recipe).stem)
     checkpoint = trainer.train(config, folder, device=device)
     error = checkpoint.provenance["in_distribution"]
@@ -88,10 +91,15 @@ def evaluate(
     out: Out = None,
 ) -> None:
     """Squared error beside least squares and the zero predictor, on fresh prompts."""
+    if not _exists(checkpoint):
+        raise bundled.not_found(checkpoint)
     from icl_interp import evaluation
     from icl_interp.checkpoints import store
     from icl_interp.provenance import write_json
 
+    least, most = SIGMAS
+    if not least <= sigma <= most:
+        raise InputError(f"--sigma must be a number from {least:g} to {most:g}, but got {sigma:g}")
     loaded = store.load(checkpoint)
     if not hasattr(loaded.task, "scaled") and sigma != 1:
         raise InputError(f"--sigma scales coefficients, which a {type(loaded.task).__name__} task does not have")
@@ -120,13 +128,14 @@ def reproduce(
     device: Annotated[str | None, typer.Option(help="Where to train and to predict.")] = None,
 ) -> None:
     """Do the tables and figures of a paper again. What was cut off goes on when asked for again with the same --out."""
-    from icl_interp.experiments import base, catalogue  # noqa: F401  (the catalogue registers)
+    from icl_interp.experiments import base, catalogue, scales  # noqa: F401  (the catalogue registers)
 
     if list_:
         for name in base.names():
             print(f"{name:18} {base.get(name).title}")
         return
-    for name in ids or ():  # before anything is trained or written
+    scales.named(scale)  # before anything is trained or written
+    for name in ids or ():
         base.get(name)
     folder = _output(out, "reproduce")
     from icl_interp.reproduction import run
@@ -143,6 +152,7 @@ def reproduce(
 @app.command()
 def zoo() -> None:
     """List the bundled models."""
+    from icl_interp.page import task_words
     from icl_interp.results import Table
 
     rows = [(name, bundled.config(name), bundled.provenance(name)) for name in bundled.names()]
@@ -151,7 +161,7 @@ def zoo() -> None:
         model, error = config["model"], origin["in_distribution"]
         columns["name"].append(name)
         columns["model"].append(_model_words(model))
-        columns["task"].append(f"degrees {','.join(map(str, config['task'].get('degrees', [])))}")
+        columns["task"].append(task_words(config["task"]))
         columns["steps"].append(origin["step"])
         columns["error"].append(error["error"])
         columns["R2"].append(error["r2"])
@@ -198,21 +208,27 @@ def _stop(message: str) -> None:
 
 
 def _exists(checkpoint: str) -> bool:
-    return Path(checkpoint).exists() or checkpoint in bundled.names()
+    try:
+        return Path(checkpoint).exists() or checkpoint in bundled.names()
+    except (OSError, ValueError):  # a name longer than the system's names, say
+        return False
 
 
 def _formats(text: str) -> list[str]:
     from icl_interp.errors import unknown
 
-    formats = _listed(text) or []
+    formats = _listed(text, "--format") or []
     for name in formats:
         if name not in ("html", "json", "png", "svg", "pdf"):
             raise unknown("format", name, ("html", "json", "png", "svg", "pdf"))
     return formats
 
 
-def _listed(text: str | None) -> list[str] | None:
-    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+def _listed(text: str | None, option: str) -> list[str] | None:
+    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
+    if text is not None and not parts:
+        raise InputError(f"{option} is empty: name one or several, with commas between them, or leave the option out")
+    return parts or None
 
 
 def _output(out: Path | None, name: str) -> Path:
@@ -237,9 +253,12 @@ def _main_file(folder: Path, formats: list[str]) -> Path:
 
 def _model_words(model: dict[str, Any]) -> str:
     norm = f"{model['norm_position']}-{model['normalization_type']}" if model["normalization_type"] else "no norm"
-    parts = "attention only" if model["attn_only"] else "MLP only" if model["mlp_only"] else "attention + MLP"
-    size = f"{model['n_layers']} x {model['d_model']} x {model['n_heads']} heads"
-    return f"{size}, {norm}, {model['score_fn']}, {parts}"
+    size = f"{model['n_layers']} x {model['d_model']}"
+    if model["mlp_only"]:
+        return f"{size}, {norm}, MLP only"
+    heads = "1 head" if model["n_heads"] == 1 else f"{model['n_heads']} heads"
+    parts = "attention only" if model["attn_only"] else "attention + MLP"
+    return f"{size} x {heads}, {norm}, {model['score_fn']}, {parts}"
 
 
 def _print_report(report: "Report") -> None:
@@ -249,16 +268,19 @@ def _print_report(report: "Report") -> None:
 
     error, config = report.model["in_distribution"], report.model["config"]
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    console.print(f"\n[bold]{report.checkpoint['name']}[/bold]: {_model_words(config)}")
-    console.print(
+    # Texts of a report are never markup: a folder may be called [red].
+    console.print(Text.assemble("\n", (report.checkpoint["name"], "bold"), f": {_model_words(config)}"))
+    console.print(Text(
         f"in distribution: error {error['error']:.3g} [{error['low']:.3g}, {error['high']:.3g}], R2 {error['r2']:.4f}; "
         f"zero predictor {error['zero']:.3g}, least squares {error['least squares']:.1g}\n"
-    )
+    ))  # fmt: skip
     table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0))
     for title in ("verdict", "claim", "estimate", "why"):
         table.add_column(title, overflow="fold", no_wrap=title != "why")
     for finding in report.findings:
         e = finding.estimate
         estimate = f"{e.value:.3g} [{e.low:.3g}, {e.high:.3g}] {e.unit}" if e else ""
-        table.add_row(Text(finding.verdict, style=MARKS[finding.verdict]), finding.id, estimate, Text(finding.reason))
+        table.add_row(
+            Text(finding.verdict, style=MARKS[finding.verdict]), Text(finding.id), Text(estimate), Text(finding.reason)
+        )
     console.print(table)

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from icl_interp import resampling
 from icl_interp.baselines.base import Predictor, Zero
 from icl_interp.baselines.regression import LeastSquares
-from icl_interp.errors import InputError, unknown
+from icl_interp.errors import InputError, unknown, whole
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval
@@ -39,10 +39,10 @@ class Sample:
     chunk: int = CHUNK
 
     def __post_init__(self) -> None:
-        for name in ("n_functions", "n_contexts"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be a whole number from 1 up, but got {value!r}")
+        # A chunk holds all contexts of a function; errors are kept by function and point.
+        for name, most in (("n_functions", 10**6), ("n_contexts", 10**5)):
+            whole(getattr(self, name), name, 1, most)
+        whole(self.seed, "seed", 0)
         if self.task.n_points <= self.task.n_determining:
             raise InputError(
                 f"prompts of {self.task.n_points} points leave none to score: {self.task.n_determining} points "

@@ -1,19 +1,21 @@
 """The report as one HTML page that opens offline, and as a fragment for notebooks. Numbers are rounded here only."""
 
-import html
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from icl_interp.analyses.verdicts import Estimate, Finding
 from icl_interp.figures import catalogue, files
 from icl_interp.figures.style import VERDICTS, Figure
-from icl_interp.figures.text import MINUS, interval, name_of, number
+from icl_interp.figures.text import MINUS, interval, joined, markup, name_of, number
+from icl_interp.stored import NOT_FINITE
 
 ROWS = 9  # of the board of verdicts
 OPEN = 8  # rows of a table of details that are shown unasked
 MODEL = ("config", "task", "encoding", "in_distribution")  # facts about the model that the foot of the page repeats
-CSS = """
+CSS = Markup("""
 :root { --ink: #222; --grey: #666; --line: #e2e2e2; --wash: #f7f8f9; }
 * { box-sizing: border-box; }
 body { margin: 0; color: var(--ink); background: #fff; font: 15px/1.45 Helvetica, Arial, "Liberation Sans",
@@ -48,7 +50,7 @@ footer { margin: 36px auto 30px; }
   header { background: none; } figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
   .modebar-container { display: none; } table, figcaption, code { font-size: 10.5px; }
   .wide > .verdicts { min-width: 0; } }
-"""
+""")
 
 
 def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
@@ -62,45 +64,63 @@ def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
         HTML that fetches nothing; the same bytes for the same input.
     """
     findings = [Finding.from_dict(finding) for finding in report["findings"]]
-    first, *rest = ([figures["claims"]] if "claims" in figures else [None]), *(n for n in figures if n != "claims")
+    divs = {name: files.to_div(figure, f"figure-{_anchor(name)}") for name, figure in figures.items()}
+    first, rest = divs.get("claims"), [name for name in divs if name != "claims"]
     parts = [
-        f"<header><div>{_banner(report, findings)}</div></header><main>",
-        f'<div class="plot" id="claims">{files.to_div(first[0], "figure-claims")}</div>' if first[0] else "",
-        f'<h2 id="verdicts">Verdicts</h2><div class="wide">{_verdicts(findings)}</div>',
-        '<h2 id="figures">Figures</h2>' if rest else "",
-        *(_figure(name, figures[name], findings) for name in rest),
-        '<h2 id="findings">Findings in full</h2>',
+        markup("<header><div>{}</div></header><main>", _banner(report, findings)),
+        markup('<div class="plot" id="claims">{}</div>', first) if first else "",
+        markup('<h2 id="verdicts">Verdicts</h2><div class="wide">{}</div>', _verdicts(findings)),
+        markup('<h2 id="figures">Figures</h2>') if rest else "",
+        *(_figure(name, divs[name], findings) for name in rest),
+        markup('<h2 id="findings">Findings in full</h2>'),
         *(_finding(finding) for finding in findings),
-        f'<h2 id="provenance">Provenance</h2>{_provenance(report)}</main>',
+        markup('<h2 id="provenance">Provenance</h2>{}</main>', _provenance(report)),
     ]
-    name = _text(report["checkpoint"].get("name", "a model"))
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>icl_interp: {name}</title>'
-        f'<link rel="icon" href="data:,"><style>{CSS}</style>\n'
-        f"<script>{files.plotly_js()}</script></head>\n<body>" + "\n".join(part for part in parts if part) + "\n"
-        '<footer class="quiet small">Numbers are rounded for reading; the JSON report holds them in full.</footer>'
-        "</body></html>\n"
-    )
+    body, name = joined((part for part in parts if part), "\n"), report["checkpoint"].get("name", "a model")
+    return document(name, body, list(divs.values()), "the JSON report")
+
+
+def document(title: str, body: Markup, figures: Sequence[Markup], source: str) -> str:
+    """A whole page: it runs no script but plotly.js and those of its figures, and loads nothing.
+
+    Args:
+        figures: what stands in the body of `figures.files.to_div`.
+        source: of the numbers, not rounded.
+    """
+    policy, plotly_js = files.scripts(figures)
+    text = markup(
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">{policy}'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>icl_interp: {title}</title>'
+        '<link rel="icon" href="data:,"><style>{css}</style>\n{plotly_js}</head>\n<body>{body}\n'
+        '<footer class="quiet small">Numbers are rounded for reading; {source} holds them in full.</footer>'
+        "</body></html>\n",
+        policy=policy, title=title, css=CSS, plotly_js=plotly_js, body=body, source=source,
+    )  # fmt: skip
+    return str(text)  # the methods of Markup escape what they are given, and a page is text to its callers
 
 
 def summary(report: Mapping[str, Any]) -> str:
     """A light fragment for notebooks: the banner in a line and the table of verdicts, with inline styles."""
     findings = [Finding.from_dict(finding) for finding in report["findings"]]
-    grey, cell = "color:#666", 'style="text-align:left;vertical-align:top;padding:4px 12px 4px 0"'
-    rows = "".join(
-        f"<tr><td {cell}>{_text(f.statement)}<br><span style=\"{grey}\">{_text(f.id)}</span></td>"
-        f"<td {cell}>{_verdict(f)}</td><td {cell}>{_estimates(f)}</td><td {cell}>{_text(f.reason)}</td></tr>"
+    cell = markup('style="text-align:left;vertical-align:top;padding:4px 12px 4px 0"')
+    rows = joined(
+        markup(
+            '<tr><td {cell}>{f.statement}<br><span style="color:#666">{f.id}</span></td>'
+            "<td {cell}>{verdict}</td><td {cell}>{estimates}</td><td {cell}>{f.reason}</td></tr>",
+            cell=cell, f=f, verdict=_verdict(f), estimates=_estimates(f),
+        )
         for f in findings
     )  # fmt: skip
-    facts = " · ".join(f"{label} {value}" for value, label, _ in _tiles(report["model"]))
-    name, kind = _text(report["checkpoint"].get("name", "a model")), _text(describe(report["model"]))
-    head = "".join(f"<th {cell}>{title}</th>" for title in ("claim", "verdict", "estimate", "why"))
-    return (
-        f'<div style="font-family:sans-serif;font-size:13px"><div><b style="font-size:15px">'
-        f'{name}</b> <span style="{grey}">{kind}</span></div><div>{facts}</div>'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
+    text = markup(
+        '<div style="font-family:sans-serif;font-size:13px"><div><b style="font-size:15px">'
+        '{name}</b> <span style="color:#666">{kind}</span></div><div>{facts}</div>'
+        "<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>",
+        name=report["checkpoint"].get("name", "a model"), kind=describe(report["model"]),
+        facts=joined((f"{label} {value}" for value, label, _ in _tiles(report["model"])), " · "),
+        head=joined(markup("<th {}>{}</th>", cell, title) for title in ("claim", "verdict", "estimate", "why")),
+        rows=rows,
+    )  # fmt: skip
+    return str(text)
 
 
 # ---- the first screen -----------------------------------------------------------------------------------------------
@@ -135,35 +155,33 @@ def _plural(n: Any, word: str) -> str:
     return f"{n} {word}" + ("" if n == 1 else "s")
 
 
-def _banner(report: Mapping[str, Any], findings: Sequence[Finding]) -> str:
+def _banner(report: Mapping[str, Any], findings: Sequence[Finding]) -> Markup:
     checkpoint, model = report["checkpoint"], report["model"]
-    step = f" <small>step {checkpoint['step']:,}</small>" if isinstance(checkpoint.get("step"), int) else ""
-    tiles = "".join(
-        f"<div><b>{value}</b><span>{label}</span><span>{more}</span></div>" for value, label, more in _tiles(model)
-    )
-    return (
-        f"<h1>{_text(checkpoint.get('name', 'a model'))}{step}</h1>"
-        f'<p class="quiet small">{_text(describe(model))}</p>'
-        f'<div class="tiles">{tiles}</div><div class="board">{_board(findings)}</div>'
-    )
+    whole = isinstance(checkpoint.get("step"), int)
+    return markup(
+        '<h1>{name}{step}</h1><p class="quiet small">{kind}</p>'
+        '<div class="tiles">{tiles}</div><div class="board">{board}</div>',
+        name=checkpoint.get("name", "a model"), kind=describe(model), board=_board(findings),
+        step=markup(" <small>step {:,}</small>", checkpoint["step"]) if whole else "",
+        tiles=joined(markup("<div><b>{}</b><span>{}</span><span>{}</span></div>", *tile) for tile in _tiles(model)),
+    )  # fmt: skip
 
 
-def _board(findings: Sequence[Finding]) -> str:
+def _board(findings: Sequence[Finding]) -> Markup:
     """All verdicts at a glance: how many of each, and which; each leads to its finding in full."""
     parts = []
     for verdict, look in VERDICTS.items():
         found = [f for f in findings if f.verdict == verdict]
         if not found:
             continue
-        links = "".join(
-            f'<li><a href="#{_anchor(f.id)}" title="{_text(f.statement)}">{_text(_short(f.id))}</a></li>' for f in found
+        links = joined(
+            markup('<li><a href="#{}" title="{}">{}</a></li>', _anchor(f.id), f.statement, _short(f.id)) for f in found
         )
-        columns = -(-len(found) // ROWS)
-        parts.append(
-            f'<div style="color:{look.ink}"><b>{look.sign} {len(found)} {look.word}</b>'
-            f'<ul style="columns:{columns}">{links}</ul></div>'
-        )
-    return "".join(parts)
+        parts.append(markup(
+            '<div style="color:{look.ink}"><b>{look.sign} {n} {look.word}</b><ul style="columns:{columns}">{links}</ul>'
+            "</div>", look=look, n=len(found), columns=-(-len(found) // ROWS), links=links,
+        ))  # fmt: skip
+    return joined(parts)
 
 
 def _short(claim: str) -> str:
@@ -200,86 +218,109 @@ def _tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _law(law: Any) -> str:
-    """A law of numbers in short."""
+    """A law of numbers, or another setting of a task, in short."""
     if isinstance(law, Mapping) and law.get("kind") == "Uniform":
-        return f"U({_cell(law['low'])}, {_cell(law['high'])})"
+        return f"U({_law(law['low'])}, {_law(law['high'])})"
     if isinstance(law, Mapping) and law.get("kind") == "Normal":
-        return f"N({_cell(law.get('mean', 0))}, {_cell(law['std'])}²)"
-    return _cell(law)
+        return f"N({_law(law.get('mean', 0))}, {_law(law['std'])}²)"
+    if isinstance(law, Mapping):
+        rest = ", ".join(f"{key} {_law(value)}" for key, value in law.items() if key != "kind")
+        return f"{law.get('kind', '')}({rest})"
+    return ", ".join(map(_law, law)) if isinstance(law, (list, tuple)) else _scalar(law)
+
+
+def task_words(task: Mapping[str, Any]) -> str:
+    """A task in a line: its functions, where the inputs lie, and the length of prompts.
+
+    >>> task_words({"kind": "Polynomial", "degrees": [1, 3], "inputs": {"kind": "Uniform", "low": -1, "high": 1},
+    ...     "coefficients": {"kind": "Normal", "std": 1}, "n_points": 20})
+    'degree 1, 3; coefficients N(0, 1²); x ~ U(−1, 1); 20 points'
+    >>> task_words({"kind": "Mine", "n_dims": 5, "query": None})
+    'Mine; n dims 5'
+    """
+    inputs = f"x ~ {_law(task['inputs'])}" if "inputs" in task else ""
+    points = f"{_law(task['n_points'])} points" if "n_points" in task else ""
+    return "; ".join(part for part in (_functions(task), inputs, points) if part)
 
 
 def _functions(task: Mapping[str, Any]) -> str:
-    """The functions of a task in short."""
+    """The functions of a task in short; what is switched off is left out."""
     if task.get("kind") == "Polynomial":
-        degrees = ", ".join(map(str, task.get("degrees", ())))
-        return f"degree {degrees}; coefficients {_law(task.get('coefficients'))}"
-    rest = {key: value for key, value in task.items() if key not in ("kind", "inputs", "n_points")}
-    return "; ".join([_text(task.get("kind", "")), *(f"{_text(k)} {_law(v)}" for k, v in rest.items())])
+        return f"degree {_law(task.get('degrees', ()))}; coefficients {_law(task.get('coefficients'))}"
+    rest = {key: value for key, value in task.items() if key not in ("kind", "inputs", "n_points") and value}
+    return "; ".join([str(task.get("kind", "")), *(f"{key.replace('_', ' ')} {_law(v)}" for key, v in rest.items())])
 
 
-def _verdict(finding: Finding) -> str:
-    look = VERDICTS[finding.verdict]
-    return f'<span class="verdict" style="color:{look.ink};font-weight:bold">{look.sign} {look.word}</span>'
+def _verdict(finding: Finding) -> Markup:
+    return markup(
+        '<span class="verdict" style="color:{look.ink};font-weight:bold">{look.sign} {look.word}</span>',
+        look=VERDICTS[finding.verdict],
+    )
 
 
-def _estimates(finding: Finding) -> str:
+def _estimates(finding: Finding) -> Markup:
     """The estimate, and what the criterion reads where that is something else."""
     parts = [_estimate(finding.estimate)] if finding.estimate else []
     if finding.test and finding.test != finding.estimate:
-        parts.append(f'<span style="color:#666">judged by:</span> {_estimate(finding.test)}')
-    return "<br>".join(parts) or "–"
+        parts.append(markup('<span style="color:#666">judged by:</span> {}', _estimate(finding.test)))
+    return joined(parts or ["–"], "<br>")
 
 
-def _estimate(estimate: Estimate) -> str:
-    name = f'<small style="color:#666">{_text(name_of(estimate))}</small>'
-    return f'<span class="number">{_text(interval(estimate))}</span><br>{name}'
+def _estimate(estimate: Estimate) -> Markup:
+    return markup(
+        '<span class="number">{}</span><br><small style="color:#666">{}</small>', interval(estimate), name_of(estimate)
+    )
 
 
-def _verdicts(findings: Iterable[Finding]) -> str:
-    rows = "".join(
-        f'<tr><td>{_text(f.statement)}<br><a href="#{_anchor(f.id)}"><code>{_text(f.id)}</code></a></td>'
-        f"<td>{_verdict(f)}</td><td>{_estimates(f)}</td><td>{_text(f.reason)}</td></tr>"
+def _verdicts(findings: Iterable[Finding]) -> Markup:
+    rows = joined(
+        markup(
+            '<tr><td>{f.statement}<br>{link}</td><td>{verdict}</td><td>{estimates}</td><td>{f.reason}</td></tr>',
+            f=f, link=_link(f), verdict=_verdict(f), estimates=_estimates(f),
+        )
         for f in findings
     )  # fmt: skip
-    head = (
+    return markup(
+        '<table class="verdicts"><thead>'
         '<tr><th style="width:28%">claim</th><th style="width:14%">verdict</th>'
         '<th style="width:22%">estimate [95 % interval] unit</th><th>why</th></tr>'
+        "</thead><tbody>{}</tbody></table>",
+        rows,
     )
-    return f'<table class="verdicts"><thead>{head}</thead><tbody>{rows}</tbody></table>'
+
+
+def _link(finding: Finding) -> Markup:
+    return markup('<a href="#{}"><code>{}</code></a>', _anchor(finding.id), finding.id)
 
 
 # ---- below ----------------------------------------------------------------------------------------------------------
 
 
-def _figure(name: str, figure: Figure, findings: Iterable[Finding]) -> str:
-    claims = ", ".join(
-        f'<a href="#{_anchor(f.id)}"><code>{_text(f.id)}</code></a>'
-        for f in findings
-        if name in f.figures and f.verdict != "not_applicable"
-    )
-    belongs = f"Belongs to {claims}." if claims else ""
-    caption = f"{_text(catalogue.CAPTIONS.get(name, ''))} {belongs}"
-    div = files.to_div(figure, f"figure-{_anchor(name)}")
-    return f'<figure><div class="plot">{div}</div><figcaption>{caption}</figcaption></figure>'
+def _figure(name: str, div: Markup, findings: Iterable[Finding]) -> Markup:
+    claims = joined((_link(f) for f in findings if name in f.figures and f.verdict != "not_applicable"), ", ")
+    return markup(
+        '<figure><div class="plot">{}</div><figcaption>{} {}</figcaption></figure>',
+        div, catalogue.CAPTIONS.get(name, ""), markup("Belongs to {}.", claims) if claims else "",
+    )  # fmt: skip
 
 
-def _finding(f: Finding) -> str:
-    pairs: dict[str, str] = {"verdict": f"{_verdict(f)}: {_text(f.reason)}"}
+def _finding(f: Finding) -> Markup:
+    pairs: dict[str, object] = {"verdict": markup("{}: {}", _verdict(f), f.reason)}
     if f.estimate:
         pairs["estimate"] = _estimates(f)
-    pairs["criterion"] = f'{_text(f.criterion.text)} <span class="quiet">({_zones(f)})</span>'
+    pairs["criterion"] = markup('{} <span class="quiet">({})</span>', f.criterion.text, _zones(f))
     if f.scope:
-        pairs["scope"] = _text(f.scope)
+        pairs["scope"] = f.scope
     if f.twin:
         pairs["untrained twin"] = _estimate(f.twin)
     if f.causal:
         pairs["causal test"] = _mapping(f.causal)
     if f.details:
         pairs["details"] = _details(f.details)
-    origin = f"<code>{_text(f.id)}</code> · a claim about {_text(f.kind)} · source: {_text(f.source)}"
-    return (
-        f'<article id="{_anchor(f.id)}"><h3>{_text(f.statement)}</h3><p class="quiet small">{origin}</p>'
-        f'<div class="wide">{_rows(pairs)}</div></article>'
+    return markup(
+        '<article id="{anchor}"><h3>{f.statement}</h3><p class="quiet small"><code>{f.id}</code> · a claim about '
+        '{f.kind} · source: {f.source}</p><div class="wide">{rows}</div></article>',
+        anchor=_anchor(f.id), f=f, rows=_rows(pairs),
     )  # fmt: skip
 
 
@@ -288,64 +329,60 @@ def _zones(f: Finding) -> str:
     return "; ".join(f"{name} in [{number(low)}, {number(high)}]" for name, (low, high) in regions.items())
 
 
-def _rows(pairs: Mapping[str, str]) -> str:
-    """A table of names and values; values are HTML."""
-    rows = "".join(f"<tr><th>{_text(key)}</th><td>{value}</td></tr>" for key, value in pairs.items())
-    return f"<table><tbody>{rows}</tbody></table>"
+def _rows(pairs: Mapping[str, object]) -> Markup:
+    """A table of names and values."""
+    rows = joined(markup("<tr><th>{}</th><td>{}</td></tr>", key, value) for key, value in pairs.items())
+    return markup("<table><tbody>{}</tbody></table>", rows)
 
 
-def _mapping(values: Mapping[str, Any]) -> str:
+def _mapping(values: Mapping[str, Any]) -> Markup:
     """Numbers by name, a row each; what is nested in a row goes on one line."""
     return _rows({key: _cell(value) for key, value in values.items()})
 
 
-def _details(rows: Sequence[Mapping[str, Any]]) -> str:
+def _details(rows: Sequence[Mapping[str, Any]]) -> Markup:
     """Rows with the same columns share a table; a long one opens when asked."""
     tables = []
-    for columns, group in itertools.groupby(rows, key=lambda row: tuple(row)):
-        head = "".join(f"<th>{_text(column)}</th>" for column in columns)
-        body = "".join(
-            "<tr>" + "".join(f'<td class="number">{_cell(value)}</td>' for value in row.values()) + "</tr>"
-            for row in group
+    for columns, rows_of_one in itertools.groupby(rows, key=lambda row: tuple(row)):
+        group = list(rows_of_one)
+        table = markup(
+            "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>",
+            joined(markup("<th>{}</th>", column) for column in columns),
+            joined(
+                markup("<tr>{}</tr>", joined(markup('<td class="number">{}</td>', _cell(v)) for v in row.values()))
+                for row in group
+            ),
         )
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        n_rows = body.count("<tr>")
-        asked = f"<details><summary>{n_rows} rows</summary>{table}</details>"
-        tables.append(asked if n_rows > OPEN else table)
-    return "".join(tables)
+        asked = markup("<details><summary>{} rows</summary>{}</details>", len(group), table)
+        tables.append(asked if len(group) > OPEN else table)
+    return joined(tables)
 
 
-def _provenance(report: Mapping[str, Any]) -> str:
+def _provenance(report: Mapping[str, Any]) -> Markup:
     shown = {
         "checkpoint": _mapping(report["checkpoint"]), "analysis": _mapping(report["provenance"]),
         "model": _mapping({key: report["model"][key] for key in MODEL if key in report["model"]}),
-        "results stored": _text(", ".join(report["results"])), "schema": _text(report["schema"]),
+        "results stored": ", ".join(report["results"]), "schema": report["schema"],
     }  # fmt: skip
-    return f'<div class="wide">{_rows(shown)}</div>'
+    return markup('<div class="wide">{}</div>', _rows(shown))
 
 
-def _cell(value: Any) -> str:
-    """One value, rounded and escaped."""
+def _cell(value: Any) -> str | Markup:
+    """One value, rounded."""
+    if isinstance(value, Mapping):
+        nested = {key: markup("({})", _cell(v)) if isinstance(v, Mapping) else _cell(v) for key, v in value.items()}
+        return joined((markup('<span class="quiet">{}</span> {}', *pair) for pair in nested.items()), " · ")
+    return joined(map(_cell, value), ", ") if isinstance(value, (list, tuple)) else _scalar(value)
+
+
+def _scalar(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
-    if value in ("nan", "inf", "-inf"):  # what JSON makes of them
-        value = float(value)
-    if isinstance(value, float):
-        return number(value, 4)
-    if isinstance(value, int):
-        return str(value).replace("-", MINUS)
-    if isinstance(value, Mapping):
-        nested = {key: f"({_cell(v)})" if isinstance(v, Mapping) else _cell(v) for key, v in value.items()}
-        return " · ".join(f'<span class="quiet">{_text(key)}</span> {text}' for key, text in nested.items())
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(_cell, value))
-    return _text(value)
+    if isinstance(value, float) or (isinstance(value, str) and value in NOT_FINITE):  # what JSON makes of them
+        return number(float(value), 4)
+    return str(value).replace("-", MINUS) if isinstance(value, int) else str(value)
 
 
 def _anchor(text: str) -> str:
     """An id for a part of the page."""
-    return html.escape("-".join(str(text).split()))
-
-
-def _text(value: object) -> str:
-    return html.escape(str(value))
+    return "-".join(str(text).split())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from tqdm.auto import tqdm
 
 from icl_interp import evaluation
@@ -15,7 +16,8 @@ from icl_interp.checkpoints import companions as companions_of
 from icl_interp.checkpoints import foreign, store
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.errors import InputError
+from icl_interp.devices import checked_device
+from icl_interp.errors import InputError, whole
 from icl_interp.models import tokens
 from icl_interp.models.tokens import Encoding
 from icl_interp.provenance import encode, environment, run_id
@@ -24,6 +26,7 @@ from icl_interp.results import Result
 from icl_interp.tasks.base import Task
 
 N_CONTEXTS = 16
+MOST = 2**17  # prompts of an analysis: far more than a verdict needs, and memory grows with them
 
 
 def analyze(
@@ -57,14 +60,13 @@ def analyze(
         The report: a finding for every claim, figures, and all numbers behind them.
 
     Raises:
-        InputError: not a checkpoint, unknown claims, a bare model without a task.
+        InputError: not a checkpoint, unknown claims, a bare model without a task, a sample of no such size, a device
+            that is not there or does not know float64.
     """
+    n_prompts, seed = whole(n_prompts, "n_prompts", 2 * N_CONTEXTS, MOST), whole(seed, "seed", 0)
+    device = None if device is None else str(checked_device(device, torch.float64))
     selected = verdicts.select(tuple(claims) if claims is not None else None)
     loaded = _loaded(checkpoint, task, encoding)
-    if n_prompts < 2 * N_CONTEXTS:
-        raise InputError(
-            f"n_prompts must be at least {2 * N_CONTEXTS} (functions x {N_CONTEXTS} contexts), but got {n_prompts}"
-        )
     started = time.perf_counter()
     n_functions = n_prompts // N_CONTEXTS
     error = evaluation.in_distribution(loaded, loaded.task)

@@ -37,6 +37,10 @@ class Prompts:
     def __len__(self) -> int:
         return self.xs.shape[0]
 
+    def __repr__(self) -> str:
+        # The functions are not counted: their indices may lie on another device, and a repr should cost nothing.
+        return f"Prompts({len(self)} prompts of {self.n_points} points in {self.xs.shape[2]} dimensions)"
+
     @property
     def n_points(self) -> int:
         """Points of a prompt, the query included."""

@@ -1,7 +1,10 @@
 """`Report`: findings, the results they rest on, and figures; saved, loaded, judged and drawn without the model."""
 
 import logging
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +12,15 @@ from typing import Any
 from icl_interp import page, results
 from icl_interp.analyses import verdicts
 from icl_interp.analyses.verdicts import Finding
-from icl_interp.errors import InputError, unknown
+from icl_interp.errors import InputError, shown, unknown, whole
 from icl_interp.figures import catalogue, files
 from icl_interp.provenance import read_json, write_atomically, write_json
 from icl_interp.results import Result, Table
+from icl_interp.stored import Stored
 
 SCHEMA = "icl_interp.report/1"
 FORMATS = ("html", "json", "png", "svg", "pdf")
+LARGEST = 10**9  # bytes of report.json; one of a bundled model has some 5 million
 log = logging.getLogger(__name__)
 
 
@@ -29,6 +34,8 @@ class Report:
         findings: one for each claim asked for, in the order of registration.
         results: what was measured, by name.
         provenance: settings, versions and time of the analysis.
+        file: what it was loaded from; None for one that was measured here. What claims, figures and page can't read in
+            a loaded report is an `InputError`: the file was edited, or another version wrote it.
     """
 
     checkpoint: dict[str, Any]
@@ -36,6 +43,7 @@ class Report:
     findings: list[Finding]
     results: dict[str, Result]
     provenance: dict[str, Any] = field(default_factory=dict)
+    file: Path | None = field(default=None, compare=False)
 
     def __getitem__(self, claim: str) -> Finding:
         """The finding on a claim."""
@@ -44,17 +52,24 @@ class Report:
                 return finding
         raise unknown("claim in this report", claim, [f.id for f in self.findings])
 
+    def __repr__(self) -> str:
+        counts = Counter(finding.verdict for finding in self.findings)
+        found = ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())) or "no findings"
+        return f"Report({shown(self.checkpoint.get('name'))}: {found})"
+
     @property
     def figures(self) -> dict[str, Any]:
         """Plotly figures that the stored results allow, by name; drawn anew at each access."""
-        return catalogue.draw(self.results, self.findings, self.model)
+        with self._reads("figures"):
+            return catalogue.draw(self.results, self.findings, self.model)
 
     def judge(self) -> "Report":
         """The same results judged by the claims as they are registered now. Takes milliseconds."""
-        registered = verdicts.REGISTRY
-        again = [
-            registered[f.id].judge_results(self.results, self.model) if f.id in registered else f for f in self.findings
-        ]
+        registered, again = verdicts.REGISTRY, []
+        for finding in self.findings:
+            with self._reads(finding.id):
+                claim = registered.get(finding.id)
+                again.append(claim.judge_results(self.results, self.model) if claim else finding)
         return replace(self, findings=again)
 
     def compare(self, other: "Report") -> Table:
@@ -86,7 +101,10 @@ class Report:
 
     def to_html(self, path: str | Path) -> Path:
         """Write one self-contained page: it opens offline and fetches nothing."""
-        write_atomically(Path(path), page.render(self.to_dict(), self.figures))
+        figures = self.figures
+        with self._reads("the page"):
+            text = page.render(self.to_dict(), figures)
+        write_atomically(Path(path), text)
         return Path(path)
 
     def save(self, folder: str | Path, formats: Sequence[str] = ("html", "json")) -> Path:
@@ -114,17 +132,60 @@ class Report:
         """A saved report, from its folder or its `report.json`."""
         path = Path(folder)
         path = path / "report.json" if path.is_dir() else path
+        if path.exists() and not path.is_file():
+            raise InputError(f"cannot read {path}: it is no regular file")
+        if path.is_file() and path.stat().st_size > LARGEST:
+            raise InputError(f"{path} has {path.stat().st_size:,} bytes, but a report has at most {LARGEST:,}")
         data = read_json(path)
         if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, Mapping) else None
-            raise InputError(f"{path} has schema {found!r}, but a report has {SCHEMA!r}")
+            raise InputError(f"{path} has schema {shown(found)}, but a report has {SCHEMA!r}")
+        stored = Stored(data, f"{path}: ")
+        findings = [Finding.from_dict(one.mapping(), one.where) for one in stored["findings"].items()]
+        twice = [name for name, n in Counter(finding.id for finding in findings).items() if n > 1]
+        if twice:
+            raise InputError(f"{path}: findings must have an id each, but got {shown(twice[0])} twice")
+        measured = {
+            name: results.from_dict(one.mapping(), one.where) for name, one in stored["results"].members().items()
+        }
+        stored["checkpoint"]["name"].text()
         return cls(
-            data["checkpoint"],
-            data["model"],
-            [Finding.from_dict(finding) for finding in data["findings"]],
-            {name: results.from_dict(result) for name, result in data["results"].items()},
-            data["provenance"],
+            stored["checkpoint"].facts(),
+            _model(stored["model"]),
+            findings,
+            measured,
+            stored["provenance"].facts(),
+            path,
         )
 
+    @contextmanager
+    def _reads(self, reader: str) -> Iterator[None]:
+        """Where a stored report does not hold what a reader of it needs, the error says so in a line."""
+        try:
+            yield
+        except Exception as error:
+            if self.file is None:
+                raise
+            reason = f"{type(error).__name__}: {error}".removeprefix("InputError: ")
+            reason = textwrap.shorten(reason, 200, placeholder=" ...")
+            raise InputError(
+                f"{self.file} does not hold what {shown(reader)[1:-1]} needs ({reason}): was it edited, or written by "
+                "another version?"
+            ) from error
+
     def _repr_html_(self) -> str:
-        return page.summary(self.to_dict())
+        with self._reads("the summary"):
+            return page.summary(self.to_dict())
+
+
+def _model(stored: Stored) -> dict[str, Any]:
+    """The facts about the model, where those that are there are what they should be."""
+    for key in ("config", "task"):
+        stored[key].mapping()
+    error = stored["in_distribution"]
+    for number in (stored["r2"], *(error[key] for key in ("error", "low", "high", "r2"))):
+        number.number()
+    for key in ("n_points", "n_parameters", "n_functions"):
+        whole(stored[key].value, stored[key].where, 0)
+    stored["encoding"].text()
+    return stored.facts()

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from icl_interp.errors import InputError, unknown
+from icl_interp.errors import InputError, shown, unknown
 from icl_interp.provenance import finite
+from icl_interp.stored import Stored, is_number
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Matrix:
         expected = tuple(len(coordinates) for coordinates in self.axes.values())
         if self.values.shape != expected:
             raise InputError(
-                f"values have shape {self.values.shape}, but the axes {list(self.axes)} ask for {expected}"
+                f"values have shape {self.values.shape}, but the axes {shown(list(self.axes))} ask for {expected}"
             )
 
     def at(self, **coordinates: Any) -> np.ndarray:
@@ -53,6 +55,10 @@ class Matrix:
             if name not in self.axes:
                 raise unknown("axis", name, self.axes)
         return np.asarray(values)
+
+    def __repr__(self) -> str:
+        axes = " x ".join(f"{shown(name, 24)[1:-1]} ({len(c)})" for name, c in islice(self.axes.items(), 6))
+        return f"{type(self).__name__}({axes or 'one number'}{f', unit {shown(self.unit)}' if self.unit else ''})"
 
     def axis(self, name: str) -> np.ndarray:
         """Coordinates of an axis as an array."""
@@ -70,7 +76,7 @@ class Matrix:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Curve(Matrix):
     """A `Matrix` whose last axis is a number that runs: an abscissa to draw against."""
 
@@ -79,7 +85,10 @@ class Curve(Matrix):
     @property
     def x(self) -> np.ndarray:
         """The abscissa."""
-        return np.asarray(list(self.axes.values())[-1], dtype=np.float64)
+        coordinates = list(self.axes.values())[-1] if self.axes else ()
+        if not all(isinstance(c, (int, float)) for c in coordinates):
+            raise InputError(f"the last axis of a curve must hold numbers, but got {shown(coordinates)}")
+        return np.asarray(coordinates, dtype=np.float64)
 
     @property
     def x_name(self) -> str:
@@ -107,7 +116,7 @@ class Table:
         object.__setattr__(self, "columns", columns)
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
-            raise InputError(f"columns of a table must be equally long, but got {lengths}")
+            raise InputError(f"columns of a table must be equally long, but got {shown(lengths)}")
 
     def __getitem__(self, column: str) -> Sequence[Any]:
         if column not in self.columns:
@@ -126,7 +135,10 @@ class Table:
         for row in self.rows():
             if all(row[name] == value for name, value in key.items()):
                 return row
-        raise InputError(f"the table has no row with {key}")
+        raise InputError(f"the table has no row with {shown(key)}")
+
+    def __repr__(self) -> str:
+        return f"Table({len(self)} rows, columns {shown(list(self.columns), 120)})"
 
     def __str__(self) -> str:
         cells = [list(self.columns), *([_cell(v) for v in row.values()] for row in self.rows())]
@@ -141,26 +153,55 @@ class Table:
 Result = Matrix | Curve | Table
 
 
-def from_dict(data: Mapping[str, Any]) -> Result:
-    """The result that `to_dict` wrote."""
-    if data["kind"] == "table":
-        columns = {name: [_unstring(v) for v in column] for name, column in data["columns"].items()}
-        return Table(columns, data["units"], data["note"])
-    cls = {"matrix": Matrix, "curve": Curve}[data["kind"]]
-    axes = {name: tuple(_unstring(c) for c in coordinates) for name, coordinates in data["axes"].items()}
-    # numpy reads "nan" and "inf" back by itself.
-    values = np.array(data["values"], dtype=np.float64)
-    if not values.size:  # nested lists lose the lengths of the axes after an empty one
-        values = values.reshape([len(coordinates) for coordinates in axes.values()])
-    return cls(values, axes, data["unit"], data["note"])
+def from_dict(data: Mapping[str, Any], where: str = "result") -> Result:
+    """The result that `to_dict` wrote.
+
+    Args:
+        where: names the place of the data in messages.
+
+    Raises:
+        InputError: the data are no such result; the message names the place.
+    """
+    stored = Stored(data, where)
+    cls = {"matrix": Matrix, "curve": Curve, "table": Table}[stored["kind"].one_of(("matrix", "curve", "table"))]
+    note = stored["note"].text()
+    try:
+        if cls is Table:
+            stored.members(("kind", "columns", "units", "note"))
+            units = {name: unit.text() for name, unit in stored["units"].members().items()}
+            return Table(_scalars(stored["columns"]), units, note)
+        stored.members(("kind", "axes", "unit", "note", "values"))
+        return cls(_values(stored["values"], axes := _scalars(stored["axes"])), axes, stored["unit"].text(), note)
+    except InputError as error:
+        raise error if where in str(error) else InputError(f"{where.rstrip(' :')}: {error}") from error
+
+
+def _scalars(lists: Stored) -> dict[str, tuple[Any, ...]]:
+    """Lists of numbers and names, by name."""
+    return {name: tuple(item.scalar() for item in stored.items()) for name, stored in lists.members().items()}
+
+
+def _values(stored: Stored, axes: Mapping[str, Sequence[Any]]) -> np.ndarray:
+    """Nested lists of numbers as an array over the axes."""
+    leaves = [stored.value]
+    for _ in axes:
+        if not all(isinstance(leaf, (list, tuple)) for leaf in leaves):
+            raise stored.refused(f"lists within lists, one level for each of the axes {shown(list(axes))}")
+        leaves = [item for leaf in leaves for item in leaf]
+    for leaf in leaves:
+        if not is_number(leaf):
+            raise InputError(f"{stored.where} must hold numbers only, but holds {shown(leaf)}")
+    shape = tuple(len(coordinates) for coordinates in axes.values())
+    if not leaves and 0 in shape:  # nested lists lose the lengths of the axes after an empty one
+        return np.zeros(shape)
+    try:
+        return np.array(stored.value, dtype=np.float64)  # numpy reads "nan" and "inf" back by itself
+    except ValueError as error:
+        raise InputError(f"{stored.where} holds lists of different lengths, but the axes ask for {shape}") from error
 
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _unstring(value: Any) -> Any:
-    return float(value) if value in ("nan", "inf", "-inf") else value
 
 
 def _cell(value: Any) -> str:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1] / "icl_interp"
 
 # Imports point to a lower layer, or stay within a file or package of this list.
 LAYERS = {
-    0: ("errors", "devices", "provenance", "prompts", "reductions", "results", "resampling"),
+    0: ("errors", "devices", "provenance", "prompts", "reductions", "results", "resampling", "stored"),
     1: ("tasks", "models", "theory", "baselines"),
     2: ("checkpoints", "training", "probes", "interventions", "evaluation"),
     3: ("analyses",),
@@ -34,8 +34,9 @@ SIDEWAYS = {
     "provenance": {"errors"},
     "prompts": {"errors"},
     "reductions": {"errors"},
-    "results": {"errors", "provenance"},
+    "results": {"errors", "provenance", "stored"},
     "resampling": {"errors"},
+    "stored": {"errors"},
     "training": {"checkpoints", "evaluation"},
     "evaluation": {"checkpoints"},
     "report": {"page"},
@@ -49,6 +50,7 @@ SITES = {"plotly": "figures", "transformer_lens": "models.hooks", "typer": "cli"
 # ... and what may be imported anywhere, but by one file only.
 ONCE = {"kaleido"}
 PRINTS = {"cli"}
+MARKUP = {"figures/text.py", "figures/files.py"}  # where `markup` is, and plotly's own HTML
 MAX_LINES = 400
 # Neither `import icl_interp` nor `icl-interp --help` loads any of these.
 HEAVY = {"torch", "numpy", "plotly", "transformer_lens", "jaxtyping"}
@@ -197,6 +199,21 @@ def public_names_are_documented(sources: Sources) -> Iterator[str]:
                         yield f"{path}:{node.lineno}: {node.name} has no docstring"
 
 
+def html_has_one_origin(sources: Sources) -> Iterator[str]:
+    """Templates of HTML are written out, and `Markup`, which is never escaped, is made where nothing else would do."""
+    for path, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.Call(func=ast.Name(id="markup"), args=[ast.Constant(), *_]):
+                    pass
+                case ast.Call(func=ast.Name(id="markup")):
+                    yield f"{path}:{node.lineno}: the template of markup is no text in the code"
+                case ast.Call(func=ast.Name(id="Markup"), args=[ast.Constant()]):
+                    pass
+                case ast.Call(func=ast.Name(id="Markup")) if path not in MARKUP:
+                    yield f"{path}:{node.lineno}: makes Markup of what is no text in the code"
+
+
 RULES = (
     imports_point_down,
     theory_stands_alone,
@@ -207,6 +224,7 @@ RULES = (
     library_code_does_not_print,
     annotations_are_evaluated,
     public_names_are_documented,
+    html_has_one_origin,
 )
 
 
@@ -246,7 +264,8 @@ KEEPS = {
     "figures/__init__.py": "",
     "figures/curves.py": "import plotly.graph_objects as go",
     "figures/export.py": "import kaleido",
-    "report.py": "from icl_interp.figures import curves",
+    "report.py": "from icl_interp.figures import curves\nmarkup('<b>{}</b>', x)\nMarkup('<br>')",
+    "figures/files.py": "Markup(plotly)",
     "cli.py": "import typer\n\ndef main():\n    '''Run.'''\n    print()",
 }
 BREAKS = [
@@ -277,6 +296,11 @@ BREAKS = [
     (annotations_are_evaluated, "report.py", "from __future__ import annotations"),
     (public_names_are_documented, "report.py", "class Report:\n    pass"),
     (public_names_are_documented, "report.py", "def load(path):\n    return path"),
+    (html_has_one_origin, "report.py", "markup(f'<b>{name}</b>')"),
+    (html_has_one_origin, "report.py", "markup('<b>' + name)"),
+    (html_has_one_origin, "report.py", "markup(template, name)"),
+    (html_has_one_origin, "report.py", "Markup(name)"),
+    (html_has_one_origin, "figures/files.py", "markup(name)"),
 ]
 
 

@@ -71,6 +71,27 @@ def run_folder(tmp_path, monkeypatch, capsys) -> Path:
         (("train", "affine", "steps"), ("training.steps=1000",)),
         (("train", "affine", "task.n_points=50", "--out", "x"), ("n_ctx=40", "n_points=50", "99")),
         (("evaluate", "no-such-model"), ("no-such-model",)),
+        (("evaluate", "x" * 5000), ("no such path or bundled model",)),
+        (("analyze", "x" * 5000), ("no such path or bundled model",)),
+        (("train", "x" * 5000), ("unknown recipe",)),
+        (("analyze", "affine", "--device", "cuda:99"), ("device 'cuda:99'",)),
+        (("analyze", "affine", "--n-prompts", "1000000000000"), ("n_prompts", "131,072")),
+        (("analyze", "affine", "--seed", "-1"), ("seed must be a whole number from 0 up, but got -1",)),
+        (("analyze", "affine", "--claims", ","), ("--claims is empty",)),
+        (("analyze", "affine", "--format", ""), ("--format is empty",)),
+        (("train", "affine", "a." * 3000 + "a=1"), ("training.steps=1000",)),
+        (("train", "affine", "--device", "cuda:99", "--out", "x"), ("device 'cuda:99'",)),
+        *(
+            (("evaluate", "affine", "--sigma", sigma), ("--sigma must be a number from 1e-09 to 1e+09",))
+            for sigma in ("1e200", "nan", "inf", "0", "-1")
+        ),
+        (("evaluate", "affine", "--functions", "0"), ("n_functions", "from 1 to 1,000,000, but got 0")),
+        (("evaluate", "affine", "--contexts", "0"), ("n_contexts", "but got 0")),
+        (("evaluate", "affine", "--functions", "1000000000000"), ("n_functions", "1,000,000")),
+        (("selfcheck", "--draws", "0"), ("draws must be a whole number from 1",)),
+        (("selfcheck", "--seed", "-1"), ("seed must be a whole number from 0 up",)),
+        (("reproduce", "--scale", "huge"), ("unknown scale 'huge'", "smoke")),
+        (("reproduce", "limits.table4", "--device", "cuda:99"), ("device 'cuda:99'",)),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(monkeypatch, capsys, tmp_path, arguments, words):
@@ -154,6 +175,26 @@ def test_zoo_lists_every_bundled_model(monkeypatch, capsys):
     status, out, _ = run(monkeypatch, capsys, "zoo")
     assert status == 0
     assert [line.split()[0] for line in out.splitlines()[1:]] == bundled.names()
+
+
+def test_zoo_says_every_task(monkeypatch, capsys):
+    _, out, _ = run(monkeypatch, capsys, "zoo")
+    for line, name in zip(out.splitlines()[1:], bundled.names(), strict=True):
+        task = bundled.config(name)["task"]
+        kind = "degree " + ", ".join(map(str, task["degrees"])) if "degrees" in task else task["kind"]
+        assert kind in line
+        assert f"{task['n_points']} points" in line
+    assert "covariance Exponential(mean 1)" in out
+    assert "1 heads" not in out
+
+
+def test_names_are_text_and_no_markup(monkeypatch, capsys, run_folder):
+    """A folder may be called [red]x."""
+    odd = run_folder.rename(run_folder.with_name("[red]x"))
+    arguments = ("--n-prompts", "64", "--claims", "limits.context_erased", "--out", run_folder / "r")
+    status, out, _ = run(monkeypatch, capsys, "analyze", odd, *arguments)
+    assert status == 0
+    assert "[red]x: " in out
 
 
 def test_module_and_exit_status_from_a_shell():

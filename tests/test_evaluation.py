@@ -278,8 +278,8 @@ def test_what_stands_in_provenance():
             "prompts of 2 points leave none to score: 2 points determine",
         ),
         (lambda: evaluate("no/such/run"), "no such path or bundled model: 'no/such/run'"),
-        (lambda: evaluate(Zero(), AFFINE, n_functions=0), "n_functions must be a whole number from 1 up, but got 0"),
-        (lambda: evaluate(Zero(), AFFINE, n_contexts=-2), "n_contexts must be a whole number from 1 up, but got -2"),
+        (lambda: evaluate(Zero(), AFFINE, n_functions=0), "n_functions must be a whole number from 1 to .* but got 0"),
+        (lambda: evaluate(Zero(), AFFINE, n_contexts=-2), "n_contexts must be a whole number from 1 to .* but got -2"),
     ],
 )
 def test_what_can_not_be_evaluated_is_refused(call, match):

@@ -5,14 +5,15 @@ anything is measured. Judging stored results again takes milliseconds.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from icl_interp.errors import InputError, unknown
+from icl_interp.errors import InputError, shown, unknown
 from icl_interp.resampling import Interval
 from icl_interp.results import Result
+from icl_interp.stored import Stored
 
 if TYPE_CHECKING:
     from icl_interp.analyses.lab import Lab
@@ -140,19 +141,52 @@ class Finding:
         """Plain JSON data."""
         return {**asdict(self), "details": list(self.details), "figures": list(self.figures)}
 
+    def __repr__(self) -> str:
+        e = self.estimate
+        found = f"{e.value:.4g} [{e.low:.4g}, {e.high:.4g}] {shown(e.unit)[1:-1]}".rstrip() if e else "no estimate"
+        return f"Finding({shown(self.id)}, {self.verdict}, {found})"
+
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Finding":
-        """The finding that `to_dict` wrote, also after a trip through JSON."""
-        criterion = {**data["criterion"]}
-        for region in ("supported", "contradicted"):
-            criterion[region] = tuple(float(bound) for bound in criterion[region])
-        parts = {
-            key: Estimate(**{k: v if k in ("name", "unit") else float(v) for k, v in data[key].items()})
-            if data[key] else None
-            for key in ("estimate", "test", "twin")
-        }  # fmt: skip
-        lists = {key: tuple(data[key]) for key in ("details", "figures")}
-        return cls(**{**data, **parts, **lists, "criterion": Criterion(**criterion)})
+    def from_dict(cls, data: Mapping[str, Any], where: str = "finding") -> "Finding":
+        """The finding that `to_dict` wrote, also after a trip through JSON.
+
+        Args:
+            where: names the place of the data in messages.
+
+        Raises:
+            InputError: the data are no such finding; the message names the place.
+        """
+        stored = Stored(data, where)
+        stored.members(field.name for field in fields(cls))
+        words = ("id", "study", "statement", "source", "reason", "scope")
+        causal = stored["causal"]
+        return cls(
+            **{key: stored[key].text() for key in words},
+            kind=stored["kind"].one_of(get_args(Kind)),
+            verdict=stored["verdict"].one_of(get_args(Verdict)),
+            criterion=_criterion(stored["criterion"]),
+            **{key: _estimate(stored[key]) for key in ("estimate", "test", "twin")},
+            causal=None if causal.value is None else causal.facts(),
+            details=tuple(row.facts() for row in stored["details"].items()),
+            figures=tuple(name.text() for name in stored["figures"].items()),
+        )
+
+
+def _criterion(stored: Stored) -> Criterion:
+    stored.members(field.name for field in fields(Criterion))
+    supported, contradicted = (
+        tuple(bound.number() for bound in stored[region].items(2)) for region in ("supported", "contradicted")
+    )
+    scale = stored["scale"].one_of(("linear", "log"))
+    return Criterion(stored["text"].text(), supported, contradicted, scale)
+
+
+def _estimate(stored: Stored) -> Estimate | None:
+    if stored.value is None:
+        return None
+    stored.members(field.name for field in fields(Estimate))
+    value, low, high = (stored[key].number() for key in ("value", "low", "high"))
+    return Estimate(stored["name"].text(), value, low, high, stored["unit"].text())
 
 
 @dataclass(frozen=True)
@@ -255,9 +289,9 @@ def register(claim: Claim) -> Claim:
         InputError: the id is malformed or taken by another claim.
     """
     if claim.id.count(".") != 1 or not all(claim.id.split(".")):
-        raise InputError(f"a claim's id looks like 'study.claim', but got {claim.id!r}")
+        raise InputError(f"a claim's id looks like 'study.claim', but got {shown(claim.id)}")
     if REGISTRY.get(claim.id, claim) is not claim:
-        raise InputError(f"a claim called {claim.id!r} is registered already: choose another id")
+        raise InputError(f"a claim called {shown(claim.id)} is registered already: choose another id")
     REGISTRY[claim.id] = claim
     return claim
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
-from icl_interp.errors import InputError, unknown
+from icl_interp.errors import InputError, shown, unknown
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.provenance import build, decode
+from icl_interp.stored import Stored
 from icl_interp.tasks import functions, regression
 from icl_interp.tasks.base import Task
 
@@ -33,13 +34,16 @@ class Curriculum:
     def __post_init__(self) -> None:
         if self.first_points < 2 or self.until < 0:
             raise InputError(
-                f"curriculum needs first_points >= 2 and until >= 0, but got {self.first_points} and {self.until}"
+                "curriculum needs first_points >= 2 and until >= 0, but got "
+                f"{shown(self.first_points)} and {shown(self.until)}"
             )
         for entry in self.degrees:
             if not (isinstance(entry, tuple) and list(map(type, entry)) == [int, tuple]):
-                raise InputError(f"curriculum.degrees holds pairs (step, degrees) such as (0, (1,)), but got {entry!r}")
+                raise InputError(
+                    f"curriculum.degrees holds pairs (step, degrees) such as (0, (1,)), but got {shown(entry)}"
+                )
         if any(later[0] <= earlier[0] for earlier, later in zip(self.degrees, self.degrees[1:], strict=False)):
-            raise InputError(f"curriculum.degrees must come in the order of their steps, but got {self.degrees}")
+            raise InputError(f"curriculum.degrees must come in the order of their steps, but got {shown(self.degrees)}")
 
 
 @dataclass(frozen=True)
@@ -73,21 +77,27 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "log_every", "checkpoint_every"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise InputError(f"training.{name} must be a whole number from 1 up, but got {getattr(self, name)!r}")
+                raise InputError(
+                    f"training.{name} must be a whole number from 1 up, but got {shown(getattr(self, name))}"
+                )
         if not isinstance(self.warmup_steps, int) or self.warmup_steps < 0:
-            raise InputError(f"training.warmup_steps must be a whole number from 0 up, but got {self.warmup_steps!r}")
+            raise InputError(
+                f"training.warmup_steps must be a whole number from 0 up, but got {shown(self.warmup_steps)}"
+            )
         for name in ("learning_rate", "grad_clip"):
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or not 0 < value < math.inf:
                 raise InputError(
-                    f"training.{name} must be a positive number, but got {value!r} (write 0.001 or 1.0e-3)"
+                    f"training.{name} must be a positive number, but got {shown(value)} (write 0.001 or 1.0e-3)"
                 )
         if self.decay not in ("cosine", "linear", "constant"):
-            raise InputError(f"training.decay must be cosine, linear or constant, but got {self.decay!r}")
+            raise InputError(f"training.decay must be cosine, linear or constant, but got {shown(self.decay)}")
         steps = self.snapshots
         whole = isinstance(steps, tuple) and all(isinstance(s, int) and not isinstance(s, bool) for s in steps)
         if not whole or (steps and steps[0] < 0) or any(b <= a for a, b in pairwise(steps)):
-            raise InputError(f"training.snapshots must be whole numbers that increase from 0 up, but got {steps!r}")
+            raise InputError(
+                f"training.snapshots must be whole numbers that increase from 0 up, but got {shown(steps)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -131,6 +141,7 @@ def parse(data: Any, where: str = "config") -> RunConfig:
     """
     if not isinstance(data, Mapping):
         raise InputError(f"{where} must be a mapping with the sections model, task and training")
+    Stored(data, where).plain()
     sections = {key: value for key, value in data.items() if key not in ("schema", "kind")}
     for key in ("model", "training"):
         if key in sections and (key == "model" or sections[key] is not None):
@@ -146,7 +157,7 @@ def parse(data: Any, where: str = "config") -> RunConfig:
 
 def _section(name: str, data: Any, where: str) -> Any:
     if not isinstance(data, Mapping):
-        raise InputError(f"{where} must be a mapping, but got {data!r}")
+        raise InputError(f"{where} must be a mapping, but got {shown(data)}")
     values = {key: decode(value, {}, where) for key, value in data.items() if key not in ("kind", "curriculum")}
     if "curriculum" in data:
         values["curriculum"] = _section("curriculum", data["curriculum"], f"{where}.curriculum")

@@ -6,7 +6,7 @@ from icl_interp import evaluation
 from icl_interp.analyses import published, verdicts  # noqa: F401  (importing the published claims registers them)
 from icl_interp.analyses.lab import Lab, facts
 from icl_interp.analyses.verdicts import Finding
-from icl_interp.errors import unknown
+from icl_interp.errors import unknown, whole
 from icl_interp.experiments.calibration_layers import LAYERS, Layer
 from icl_interp.models import tokens
 from icl_interp.models.constructions import CONSTRUCTIONS, Construction
@@ -68,6 +68,8 @@ def calibrate(n_draws: int = 3, seed: int = 0, only: Sequence[str] | None = None
 
     The product's own test: a cell in which not every draw gives the expected verdict is a defect.
     """
+    whole(n_draws, "draws", 1, 10**6)
+    whole(seed, "seed", 0)
     rows: dict[tuple[str, str], list[str]] = {}
     expected: dict[tuple[str, str], str] = {}
     for construction, _, finding in runs(n_draws, seed, only):

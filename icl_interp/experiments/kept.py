@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from icl_interp.errors import InputError, unknown
+from icl_interp.errors import InputError, shown, unknown
 from icl_interp.experiments import base
 from icl_interp.provenance import read_json
 from icl_interp.results import Result, from_dict
+from icl_interp.stored import Stored
 
 SCHEMA = "icl_interp.experiment/1"
 FOLDER = Path(__file__).parent / "results"
@@ -38,8 +39,19 @@ def results(name: str) -> dict[str, Result]:
 
 
 def checked(data: Any, where: str) -> dict[str, Any]:
-    """The data, where its schema is one that this version reads."""
+    """The data, where its schema is one that this version reads, and what pages show of it is there."""
     found = data.get("schema") if isinstance(data, dict) else None
     if found != SCHEMA:
-        raise InputError(f"{where} has schema {found!r}, but this version reads {SCHEMA!r}")
+        raise InputError(f"{where} has schema {shown(found)}, but this version reads {SCHEMA!r}")
+    stored = Stored(data, f"{where}: ")
+    stored.plain()
+    scale = stored["scale"]
+    texts = (stored["id"], stored["title"], stored["source"], scale["name"], scale["words"], scale["published"])
+    for text in (*texts, *stored["says"].items(), *stored["missing"].items()):
+        text.text()
+    for section in ("models", "results", "provenance"):
+        stored[section].mapping()
+    stored["provenance"]["seconds"].number()
+    if stored.get("comparison"):
+        from_dict(stored["comparison"].mapping(), f"{where}: comparison")
     return data

@@ -15,7 +15,7 @@ from icl_interp.figures.heads import heads
 from icl_interp.figures.layers import layers
 from icl_interp.figures.linear_attention import linear_attention
 from icl_interp.figures.shift import shift
-from icl_interp.figures.style import Figure
+from icl_interp.figures.style import Figure, safe
 from icl_interp.results import Result
 
 Drawing = Callable[[Mapping[str, Result], Sequence[Finding], Mapping[str, Any]], Figure | None]
@@ -114,4 +114,4 @@ def draw(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapp
     a finding on any claim, also one of your own, has its row in "claims".
     """
     drawn = {name: drawing(results, findings, facts) for name, drawing in FIGURES.items()}
-    return {name: figure for name, figure in drawn.items() if figure is not None}
+    return {name: safe(figure) for name, figure in drawn.items() if figure is not None}

@@ -23,7 +23,7 @@ from icl_interp.figures.style import (
     rows_axis,
     tick,
 )  # fmt: skip
-from icl_interp.figures.text import number, tested_by
+from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.results import Curve, Matrix, Result
 
 
@@ -139,7 +139,8 @@ def _information(figure: Figure, info: Matrix) -> None:
         figure.add_trace(go.Scatter(
             x=[r2.value], y=[row], mode="markers", error_x=error, showlegend=False, xaxis="x2", yaxis="y2",
             marker={"color": colour, "symbol": symbol, "size": 11, "line": {"width": 1.5, "color": colour}},
-            hovertemplate=f"{name}<br>R² = {number(r2.value)} [{number(r2.low)}, {number(r2.high)}]<extra></extra>",
+            hovertemplate=f"{plain(name)}<br>R² = {number(r2.value)} [{number(r2.low)}, {number(r2.high)}]"
+            "<extra></extra>",
         ))  # fmt: skip
         low = min(low, r2.low)
     for value, text in ((0.0, "nothing"), (1.0, "the function")):
@@ -152,7 +153,7 @@ def _information(figure: Figure, info: Matrix) -> None:
             xanchor="left" if value == 0 else "right", xshift=3 if value == 0 else -3, showarrow=False,
             font={"size": 11, "color": GREY},
         )  # fmt: skip
-    labels = {"coefficients": "coefficients", "permuted": "permuted<br>(null)"}
+    labels = {"coefficients": "coefficients", "permuted": "permuted\n(null)"}
     figure.update_layout(
         xaxis2={"range": [low - 0.08, 1.08], "title": {"text": "cross-validated R²"}, "nticks": 6},
         yaxis2=rows_axis([labels.get(name, name) for name in inputs], spare=0.1),

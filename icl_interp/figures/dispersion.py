@@ -80,7 +80,7 @@ def _curves(
             first = axis == "" and (keep or label not in {t.name for t in figure.data})
             for dash, part in (("solid", slice(0, trained)), ("dash", slice(max(trained - 1, 0), None))):
                 y = joined(values[chosen, part])
-                who = np.repeat([names[n] for n in chosen], values[chosen, part].shape[1] + 1)[: len(y)]
+                who = np.repeat([plain(names[n]) for n in chosen], values[chosen, part].shape[1] + 1)[: len(y)]
                 figure.add_trace(go.Scatter(
                     x=joined(np.broadcast_to(xs[part], (len(chosen), len(xs[part])))), y=y, text=who, name=label,
                     legendgroup=label, showlegend=first and dash == "solid", mode="lines", xaxis=f"x{axis}",

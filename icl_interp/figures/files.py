@@ -1,15 +1,20 @@
 """Figures as files and as parts of a page: PNG, SVG, PDF, and HTML that needs no network."""
 
+import base64
+import hashlib
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import plotly.io
 import plotly.offline
+from markupsafe import Markup
 from plotly.graph_objects import Figure
 
 from icl_interp.errors import InputError
+from icl_interp.figures.text import markup
 
 SCALE = 2  # of PNG files: twice the pixels of the screen, enough for print
 _CONFIG = {"displaylogo": False, "responsive": True}
@@ -77,8 +82,28 @@ def plotly_js() -> str:
     return plotly.offline.get_plotlyjs()
 
 
-def to_div(figure: Figure, div_id: str) -> str:
+def to_div(figure: Figure, div_id: str) -> Markup:
     """A figure as HTML for a page that holds `plotly_js`, as wide as the page has room; the same text every time."""
-    shown = Figure(figure).update_layout(width=None, autosize=True)
+    shown, div_id = Figure(figure).update_layout(width=None, autosize=True), re.sub(r"[^\w-]", "-", div_id)
     config = {**_CONFIG, "toImageButtonOptions": {"format": "svg", "filename": div_id}}
-    return plotly.io.to_html(shown, config=config, full_html=False, include_plotlyjs=False, div_id=div_id)
+    # plotly writes <, > and / inside the script as \u003c and so on: no text of a figure ends it.
+    return Markup(plotly.io.to_html(shown, config=config, full_html=False, include_plotlyjs=False, div_id=div_id))
+
+
+def scripts(figures: Sequence[Markup]) -> tuple[Markup, Markup]:
+    """What the head of a page needs for the figures in it, as `to_div` gives them.
+
+    Returns:
+        A policy that lets the browser run these figures' scripts and plotly.js, nothing else, and load nothing; and
+        plotly.js itself, where there is a figure.
+    """
+    source = plotly_js() if figures else ""
+    inside = [source, *(text for div in figures for text in re.findall(r"<script[^>]*>(.*?)</script>", div, re.DOTALL))]
+    hashes = dict.fromkeys(base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in inside)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) if figures else "'none'"
+    policy = markup(
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data: blob:; '
+        "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src {}\">",
+        Markup(allowed),
+    )
+    return policy, Markup(f"<script>{source}</script>" if figures else "")

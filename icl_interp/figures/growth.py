@@ -49,7 +49,7 @@ def growth(results: Mapping[str, Result], findings: Sequence[Finding], facts: Ma
         arms["trained without"] = other.values
     first = [name for name in ARMS if name in arms]
     arms = {name: arms[name] for name in [*first, *(name for name in arms if name not in ARMS)]}
-    labels = [plain(ARMS[name][0]) if name in ARMS else f"only {plain(name)}" for name in arms]
+    labels = [ARMS[name][0] if name in ARMS else f"only {name}" for name in arms]
     squares = list(curve.axes["statistic"]).index("mean square")
     errors = list(curve.axes["statistic"]).index("squared error")
 
@@ -115,7 +115,7 @@ def _point(name: str, label: str, row: int, value: Interval, what: str, axis: st
         x=[value.value], y=[row], mode="markers", error_x=error, showlegend=False, xaxis=f"x{axis}", yaxis=f"y{axis}",
         marker={"color": colour, "symbol": symbol, "size": 9 if name in ARMS else 7,
                 "line": {"width": 1.5, "color": colour}},
-        hovertemplate=f"{label}<br>{what}: {interval}<extra></extra>", cliponaxis=False,
+        hovertemplate=f"{plain(label)}<br>{what}: {interval}<extra></extra>", cliponaxis=False,
     )  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def _twin(label: str, row: int, value: float) -> go.Scatter:
         x=[value], y=[row], mode="markers", xaxis="x2", yaxis="y2", name="untrained twin", legendgroup="twin",
         showlegend=row == 0, marker={"symbol": "diamond-open", "color": INK, "size": 11}, legendrank=2000,
         cliponaxis=False,
-        hovertemplate=f"untrained twin, {label}<br>growth exponent: {number(value, 4)}<extra></extra>",
+        hovertemplate=f"untrained twin, {plain(label)}<br>growth exponent: {number(value, 4)}<extra></extra>",
     )  # fmt: skip
 
 

@@ -170,7 +170,8 @@ def _overlaps(figure: Figure, overlap: Matrix, axis: str, domain: tuple[float, f
     each = np.array([[overlap.at(map=m, pair=p) for p in pairs] for m in maps])
     rows = np.arange(len(maps))
     figure.add_trace(go.Scatter(
-        x=each.ravel(), y=np.repeat(rows, len(pairs)), mode="markers", name="pair of heads", text=pairs * len(maps),
+        x=each.ravel(), y=np.repeat(rows, len(pairs)), mode="markers", name="pair of heads",
+        text=[plain(pair) for pair in pairs] * len(maps),
         marker={"symbol": "line-ns-open", "color": PALE, "size": 12, "line": {"width": 1.2}},
         hovertemplate="%{text}: %{x:.3g}<extra></extra>", **where,
     ))  # fmt: skip
@@ -187,5 +188,5 @@ def _overlaps(figure: Figure, overlap: Matrix, axis: str, domain: tuple[float, f
     figure.update_layout({
         f"xaxis{axis}": {"range": [-0.02, max(1.0, float(each.max())) * 1.03], "nticks": 6,
                          "title": {"text": "overlap |⟨A, B⟩| / |A| |B|"}},
-        f"yaxis{axis}": {**rows_axis([plain(m) for m in maps]), "domain": domain},
+        f"yaxis{axis}": {**rows_axis(list(maps)), "domain": domain},
     })  # fmt: skip

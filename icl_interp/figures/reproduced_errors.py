@@ -174,7 +174,7 @@ def maps(results: Mapping[str, Result], comparison: Table | None) -> dict[str, F
             showscale=i == len(logs) - 1, colorbar={"title": {"text": "log<sub>10</sub> error"}, "thickness": 14},
             hovertemplate="inputs %{y}, functions %{x}<br>log10 error %{z:.3g}<extra>" + plain(name) + "</extra>",
         ))  # fmt: skip
-        panel_title(figure, f"trained on {name}", domains[i])
+        panel_title(figure, f"trained on {plain(name)}", domains[i])
     place(figure, *domains)
     figure.update_xaxes(title="sigma of the functions", dtick=1)
     figure.update_yaxes(title="sigma of the inputs", dtick=1)

@@ -110,8 +110,8 @@ def layers(results: Mapping[str, Result], comparison: Table | None) -> dict[str,
         ("scale and shift set right", square, [number(v) for v in square], GREY),
     ):
         figure.add_trace(go.Scatter(
-            x=names, y=values, text=text, mode="lines+markers", name=name, line={"color": colour},
-            xaxis="x2", yaxis="y2", hovertemplate="%{x}: %{text}<extra>" + name + "</extra>",
+            x=[plain(n) for n in names], y=values, text=text, mode="lines+markers", name=name,
+            line={"color": colour}, xaxis="x2", yaxis="y2", hovertemplate="%{x}: %{text}<extra>" + name + "</extra>",
         ))  # fmt: skip
     panel_title(figure, plain(lens.note.partition(";")[0]), domains[0])
     panel_title(figure, "many functions", domains[1])

@@ -242,11 +242,12 @@ def shifts(results: Mapping[str, Result], comparison: Table | None) -> Drawn:
             off = predictor == "least squares"  # exact without noise: at the edge, not twenty decades further
             shown = np.maximum(mean, low * 1.2) if off else mean
             figure.add_trace(go.Scatter(
-                x=shown, y=list(names), mode="markers", name=predictor, showlegend=i == 0, legendgroup=predictor,
+                x=shown, y=[plain(n) for n in names], mode="markers", name=predictor, showlegend=i == 0,
+                legendgroup=predictor,
                 marker={"color": colour, "symbol": symbol, "size": 11 if off else 8, "line": {"width": 2}},
                 error_x={"array": upper - mean, "arrayminus": mean - lower, "symmetric": False, "thickness": 1.2},
                 xaxis=axes, yaxis=f"y{axes[1:]}", customdata=mean,
-                hovertemplate="%{y}: %{customdata:.3g}<extra>" + predictor + "</extra>",
+                hovertemplate="%{y}: %{customdata:.3g}<extra>" + plain(predictor) + "</extra>",
             ))  # fmt: skip
         suffix = axes[1:]
         figure.update_layout({
@@ -312,7 +313,7 @@ def _line(
     colour: str, legend: bool, dash: str, width: float = 2.0, mode: str = "lines",
 ) -> None:  # fmt: skip
     figure.add_trace(go.Scatter(
-        x=xs, y=ys, mode=mode, name=name, showlegend=legend, legendgroup=name, xaxis=axes, yaxis=f"y{axes[1:]}",
+        x=xs, y=ys, mode=mode, name=plain(name), showlegend=legend, legendgroup=name, xaxis=axes, yaxis=f"y{axes[1:]}",
         line={"color": colour, "dash": dash, "width": width},
-        hovertemplate="%{x:.3g}: %{y:.3g}<extra>" + name + "</extra>",
+        hovertemplate="%{x:.3g}: %{y:.3g}<extra>" + plain(name) + "</extra>",
     ))  # fmt: skip

@@ -64,7 +64,7 @@ def _dispersion(curve: Curve) -> Figure:
     for name, colour in zip(curve.axes["model"], COLOURS, strict=False):
         figure.add_trace(go.Scatter(
             x=curve.x, y=curve.at(model=name, statistic="largest share"), mode="lines+markers",
-            name=name.removeprefix("remedy_"), line={"color": colour},
+            name=plain(name.removeprefix("remedy_")), line={"color": colour},
             hovertemplate="n = %{x}: %{y:.3g}<extra>" + plain(name) + "</extra>",
         ))  # fmt: skip
     guide = curve.x[0] * curve.at(statistic="largest share").max() / curve.x

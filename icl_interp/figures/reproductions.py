@@ -6,7 +6,7 @@ from icl_interp.figures import reproduced_errors as by_sigma
 from icl_interp.figures import reproduced_functions as functions
 from icl_interp.figures import reproduced_linear_attention as linear
 from icl_interp.figures import reproduced_remedies as remedies
-from icl_interp.figures.style import Figure
+from icl_interp.figures.style import Figure, safe
 from icl_interp.results import Result, Table
 
 Drawing = Callable[[Mapping[str, Result], Table | None], dict[str, Figure]]
@@ -38,4 +38,5 @@ DRAWINGS: dict[str, Drawing] = {
 def draw(name: str, results: Mapping[str, Result], comparison: Table | None = None) -> dict[str, Figure]:
     """The figures of an experiment; none where it has no drawing or no results."""
     drawing = DRAWINGS.get(name)
-    return drawing(results, comparison) if drawing and results else {}
+    figures = drawing(results, comparison) if drawing and results else {}
+    return {key: safe(figure) for key, figure in figures.items()}

@@ -72,7 +72,7 @@ def _line(
     y, low, high = (np.array([getattr(i, key) for i in found]) for key in ("value", "low", "high"))
     colour, dash, symbol = look
     figure.add_trace(go.Scatter(
-        x=x, y=y, mode="lines+markers", name=name, legendgroup=name, showlegend=legend, xaxis=f"x{axis}",
+        x=x, y=y, mode="lines+markers", name=plain(name), legendgroup=name, showlegend=legend, xaxis=f"x{axis}",
         yaxis=f"y{axis}", line={"color": colour, "width": 1.8, "dash": dash}, marker={"symbol": symbol, "size": 7},
         error_y={"array": high - y, "arrayminus": y - low, "thickness": 1, "width": 3},
         hovertemplate=f"{plain(name)}<br>%{{x:.3g}}: %{{y:.4g}}<extra></extra>",

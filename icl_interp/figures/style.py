@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
-from icl_interp.figures.text import MINUS, number, plain
+from icl_interp.figures.text import MINUS, number, plain, without_foreign_tags
 
 __all__ = ["Figure"]  # the type, for those who may not import plotly
 
@@ -100,6 +100,29 @@ def finish(figure: Figure, title: str, below: str, plot: int, **margins: int) ->
     return figure
 
 
+def safe(figure: Figure) -> Figure:
+    """The figure without any tag in its texts that figures here do not use.
+
+    Whoever draws passes what they were given through `plain`; this holds for what one of them forgets.
+    """
+    changed = False
+
+    def cleaned(value: Any) -> Any:
+        nonlocal changed
+        if isinstance(value, str):
+            text = without_foreign_tags(value)
+            changed |= text != value
+            return text
+        if isinstance(value, dict):
+            return {key: cleaned(item) for key, item in value.items()}
+        if isinstance(value, np.ndarray) and value.dtype.kind in "UO":
+            value = value.tolist()
+        return [cleaned(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+    data = cleaned(figure.to_plotly_json())
+    return Figure(data) if changed else figure
+
+
 def panel_title(figure: Figure, text: str, domain: tuple[float, float]) -> None:
     """A heading above one of several panels, at the left end of its axis."""
     figure.add_annotation(
@@ -133,10 +156,14 @@ def place(figure: Figure, *domains: tuple[float, float]) -> None:
 
 
 def rows_axis(labels: list[str], shown: bool = True, spare: float = 0.0) -> dict[str, Any]:
-    """A vertical axis with a named row each, the first on top; `spare` rows of room below for words."""
-    ticks = list(range(len(labels)))
+    """A vertical axis with a named row each, the first on top; `spare` rows of room below for words.
+
+    Args:
+        labels: text, in lines of its own.
+    """
+    ticks, texts = list(range(len(labels))), [plain(label).replace("\n", "<br>") for label in labels]
     return {
-        "tickmode": "array", "tickvals": ticks, "ticktext": labels, "showticklabels": shown, "ticks": "",
+        "tickmode": "array", "tickvals": ticks, "ticktext": texts, "showticklabels": shown, "ticks": "",
         "range": [len(labels) - 0.4 + spare, -0.6], "showgrid": True, "gridcolor": FAINT, "showline": False,
         "fixedrange": True,
     }  # fmt: skip

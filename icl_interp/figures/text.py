@@ -4,7 +4,10 @@ import html
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import LiteralString
+
+from markupsafe import Markup
 
 from icl_interp.analyses.verdicts import Estimate, Finding
 
@@ -54,9 +57,39 @@ def interval(estimate: Estimate, unit: bool = True) -> str:
     return f"{value} [{low}, {high}]" + (f" {estimate.unit}" if unit and estimate.unit else "")
 
 
+def markup(template: LiteralString, *values: object, **named: object) -> Markup:
+    """HTML: a template, as in `str.format`, whose values are escaped unless they are `Markup` already.
+
+    All HTML of the package is made here, so that text from a file can't become a tag. Templates stand in the code in
+    full: no f-string, no variable.
+
+    >>> markup("<td>{}</td>", "<b>").join(["a & b", markup("<i>{x}</i>", x=1)])
+    Markup('a &amp; b<td>&lt;b&gt;</td><i>1</i>')
+    """
+    return Markup(template).format(*values, **named)
+
+
+def joined(parts: Iterable[object], between: LiteralString = "") -> Markup:
+    """Pieces of HTML in a row; what is no `Markup` is escaped."""
+    return Markup(between).join(parts)
+
+
 def plain(text: object) -> str:
     """Text that plotly, which reads a little HTML, shows as it stands."""
     return html.escape(str(text), quote=False)
+
+
+# The start of any tag but those that figures here use.
+_FOREIGN = re.compile(r'<(?=[A-Za-z/!?])(?!/?(?:b|i|sub|sup|extra)>|br>|span style="[\w.:;#-]*">|/span>)')
+
+
+def without_foreign_tags(text: str) -> str:
+    """The text of a figure in which every tag that figures here do not use is shown as it stands.
+
+    >>> without_foreign_tags('<b>1 < 2</b> <a href="https://example.org">x</a>')
+    '<b>1 < 2</b> &lt;a href="https://example.org">x&lt;/a>'
+    """
+    return _FOREIGN.sub("&lt;", text)
 
 
 def wrapped(text: str, width: int, lines: int | None = None) -> str:

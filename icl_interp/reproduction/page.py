@@ -1,14 +1,16 @@
 """Experiments as HTML pages that open offline: what came out first, then the figures, then the numbers."""
 
-import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
-from icl_interp import page as report_page
+from markupsafe import Markup
+
 from icl_interp.experiments.errors import MISPRINT
 from icl_interp.figures import files
 from icl_interp.figures.style import VERDICTS, Figure
-from icl_interp.figures.text import number
+from icl_interp.figures.text import joined, markup, number
+from icl_interp.page import document
 from icl_interp.reproduction import layout
 from icl_interp.results import Table, from_dict
 
@@ -18,45 +20,54 @@ Record = Mapping[str, Any]
 
 def page(record: Record, figures: Mapping[str, Figure], comparison: Table | None) -> str:
     """One self-contained page about one experiment."""
+    divs = [files.to_div(figure, f"figure-{name}") for name, figure in figures.items()]
     parts = [
         _header(record),
-        f"<main><h2>What came out</h2>{says(record['says'])}",
-        *(f'<div class="plot">{files.to_div(figure, f"figure-{name}")}</div>' for name, figure in figures.items()),
-        f"<h2>{_heading(comparison)}</h2>{table(comparison)}" if comparison is not None else "",
-        f"<h2>Models</h2>{_models(record)}",
-        f'<h2>Provenance</h2><p class="small">{_text(_origin(record).replace("`", ""))}</p></main>',
-    ]  # fmt: skip
-    script = f"<script>{files.plotly_js()}</script>" if figures else ""
-    return _whole(record["id"], script, "\n".join(parts))
+        markup("<main><h2>What came out</h2>{}", says(record["says"])),
+        *(markup('<div class="plot">{}</div>', div) for div in divs),
+        "" if comparison is None else markup("<h2>{}</h2>{}", _heading(comparison), table(comparison)),
+        markup("<h2>Models</h2>{}", _models(record)),
+        markup('<h2>Provenance</h2><p class="small">{}</p></main>', _origin(record).replace("`", "")),
+    ]
+    return document(record["id"], joined(parts, "\n"), divs, "results.json")
 
 
-def says(lines: Iterable[str]) -> str:
+def says(lines: Iterable[str]) -> Markup:
     """Sentences with a sign for those that agree or disagree with the source."""
-    return f"<ul>{''.join(f'<li>{_marked(line)}</li>' for line in lines)}</ul>"
+    return markup("<ul>{}</ul>", joined(markup("<li>{}</li>", _marked(line)) for line in lines))
 
 
-def table(shown: Table) -> str:
+def table(shown: Table) -> Markup:
     """A table with numbers rounded for reading."""
     words = layout.readable(shown)
-    head = "".join(f"<th>{_text(name)}</th>" for name in words.columns)
-    body = "".join(
-        "<tr>" + "".join(f'<td class="number">{_text(value)}</td>' for value in row.values()) + "</tr>"
-        for row in words.rows()
+    return markup(
+        '{note}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>',
+        note=markup('<p class="quiet small">{}</p>', shown.note) if shown.note else "",
+        head=joined(markup("<th>{}</th>", name) for name in words.columns),
+        body=joined(
+            markup("<tr>{}</tr>", joined(markup('<td class="number">{}</td>', value) for value in row.values()))
+            for row in words.rows()
+        ),
     )
-    note = f'<p class="quiet small">{_text(shown.note)}</p>' if shown.note else ""
-    return f'{note}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def index(records: Sequence[Record]) -> str:
     """The page that leads to all experiments of a folder."""
-    rows = "".join(
-        f'<tr><td><a href="{_text(r["id"])}/figure.html">{_text(r["id"])}</a></td><td>{_text(r["title"])}'
-        f"{says(r['says'])}</td><td>{_text(r['scale']['name'])}</td><td>{r['provenance']['seconds']:.0f}&nbsp;s</td></tr>"
+    rows = joined(
+        markup(
+            '<tr><td><a href="{href}/figure.html">{id}</a></td><td>{title}{says}</td><td>{scale}</td>'
+            "<td>{seconds:.0f}&nbsp;s</td></tr>",
+            href=quote(r["id"], safe=""), id=r["id"], title=r["title"], says=says(r["says"]),
+            scale=r["scale"]["name"], seconds=r["provenance"]["seconds"],
+        )
         for r in records
+    )  # fmt: skip
+    body = markup(
+        "<header><div><h1>Experiments, done again</h1></div></header><main><table>"
+        "<tr><th>experiment</th><th>what came out</th><th>scale</th><th>time</th></tr>{}</table></main>",
+        rows,
     )
-    head = "<tr><th>experiment</th><th>what came out</th><th>scale</th><th>time</th></tr>"
-    body = f"<header><div><h1>Experiments, done again</h1></div></header><main><table>{head}{rows}</table></main>"
-    return _whole("experiments", "", body)
+    return document("experiments", body, [], "results.json")
 
 
 def index_markdown(records: Sequence[Record]) -> str:
@@ -90,25 +101,31 @@ def _origin(record: Record) -> str:
     return f"`{p['command']}`: {p['seconds']:.0f} s of measuring{kept}; seed {p['seed']}, {p['written']} UTC."
 
 
-def _header(record: Record) -> str:
-    scale = record["scale"]
-    missing = f" Missing models: {', '.join(record['missing'])}." if record["missing"] else ""
-    return (
-        f'<header><div><h1>{_text(record["title"])}</h1><p class="quiet small">{_text(record["id"])} · '
-        f'{_text(record["source"])}</p><p class="small"><b>Scale {_text(scale["name"])}.</b> Ours: '
-        f"{_text(scale['words'])}. The paper's: {_text(scale['published'])}.{_text(missing)}</p></div></header>"
+def _header(record: Record) -> Markup:
+    return markup(
+        '<header><div><h1>{r[title]}</h1><p class="quiet small">{r[id]} · {r[source]}</p><p class="small"><b>Scale '
+        "{r[scale][name]}.</b> Ours: {r[scale][words]}. The paper's: {r[scale][published]}.{missing}</p></div>"
+        "</header>",
+        r=record,
+        missing=f" Missing models: {', '.join(record['missing'])}." if record["missing"] else "",
     )
 
 
-def _models(record: Record) -> str:
-    rows = "".join(
-        f"<tr><td>{_text(name)}</td><td>{facts['steps']}</td><td>{_trained(facts)}</td><td>{_error(facts)}</td><td>{_text(facts['run_id'])}</td></tr>"
+def _models(record: Record) -> Markup:
+    rows = joined(
+        markup(
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            name, facts["steps"], _trained(facts), _error(facts), facts["run_id"],
+        )
         for name, facts in record["models"].items()
-    )
+    )  # fmt: skip
     if not rows:
-        return "<p>None is needed.</p>"
-    head = "<tr><th>model</th><th>steps</th><th>trained in</th><th>in-distribution error</th><th>run id</th></tr>"
-    return f"<table>{head}{rows}</table>"
+        return markup("<p>None is needed.</p>")
+    return markup(
+        "<table><tr><th>model</th><th>steps</th><th>trained in</th><th>in-distribution error</th><th>run id</th></tr>"
+        "{}</table>",
+        rows,
+    )
 
 
 def _trained(facts: Mapping[str, Any]) -> str:
@@ -121,25 +138,11 @@ def _error(facts: Mapping[str, Any]) -> str:
     return f"{number(error['error'])} (R² {number(error['r2'], 4)})" if "error" in error else "–"
 
 
-def _marked(line: str) -> str:
+def _marked(line: str) -> str | Markup:
     start, colon, rest = line.partition(": ")
     if f"{start}: " == MISPRINT:
-        return f"<b>{_text(start)}</b>: {_text(rest)}"
+        return markup("<b>{start}</b>: {rest}", start=start, rest=rest)
     if not colon or start not in MARKS:
-        return _text(line)
+        return line
     look = VERDICTS[MARKS[start]]
-    return f'<b style="color:{look.ink}">{look.sign} {_text(start)}</b>: {_text(rest)}'
-
-
-def _whole(title: str, script: str, body: str) -> str:
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-        f'content="width=device-width, initial-scale=1"><title>icl_interp: {_text(title)}</title>'
-        f'<link rel="icon" href="data:,"><style>{report_page.CSS}</style>{script}</head>\n<body>{body}\n'
-        '<footer class="quiet small">Numbers are rounded for reading; results.json holds them in full.</footer>'
-        "</body></html>\n"
-    )
-
-
-def _text(value: object) -> str:
-    return html.escape(str(value))
+    return markup('<b style="color:{look.ink}">{look.sign} {start}</b>: {rest}', look=look, start=start, rest=rest)

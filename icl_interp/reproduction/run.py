@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.devices import checked_device
+from icl_interp.errors import whole
 from icl_interp.experiments import catalogue, errors, kept, obtain, scales  # noqa: F401  (the catalogue registers)
 from icl_interp.experiments.base import Experiment, get, names
 from icl_interp.experiments.bench import Bench
@@ -81,7 +83,8 @@ def reproduce(
         device: where to train and to predict.
     """
     chosen = [get(name) for name in dict.fromkeys(ids)] or [get(name) for name in names()]
-    size, out = scales.named(scale), Path(out)
+    size, out, seed = scales.named(scale), Path(out), whole(seed, "seed", 0)
+    device = None if device is None else str(checked_device(device))
     shelf, done = obtain.Shelf(Path(folder) for folder in models), []
     for experiment in chosen:
         wanted = experiment.models_at(scale)

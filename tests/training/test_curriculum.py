@@ -247,7 +247,7 @@ def test_stages_of_degrees_need_polynomials():
         ("training.steps", "changes to a recipe look like training.steps=1000, but got 'training.steps'"),
         ("=5", "changes to a recipe look like"),
         ("task.degrees=[1", r"the value '\[1' is not YAML"),
-        ("task.n_points=2024-13-45", "the value '2024-13-45' is not YAML"),
+        ("task.n_points=2024-13-45", "the value '2024-13-45', line 1: .*not 'timestamp'"),
     ],
 )
 def test_a_change_that_can_not_be_read_is_refused(change, match):
@@ -267,7 +267,7 @@ def test_a_missing_section_or_key_is_named():
     [
         ("model: {n_layers: 1\ntask: [", "recipe.yaml is not YAML: while parsing .* line 1"),
         ("model:\n\t- a", "recipe.yaml is not YAML"),
-        ("a: !!python/object/apply:os.system ['true']", "recipe.yaml is not YAML: could not determine a constructor"),
+        ("a: !!python/object/apply:os.system ['true']", "recipe.yaml, line 1: expected numbers, text"),
         ("", "recipe.yaml must be a mapping with the sections model, task and training"),
         ("- a\n- b", "recipe.yaml must be a mapping"),
         ("just words", "recipe.yaml must be a mapping"),

@@ -1,0 +1,331 @@
+"""Reports that someone else wrote: loading says in one line what is wrong, or everything works; no text is markup."""
+
+import copy
+import json
+import random
+import re
+
+import pytest
+from browsers import browser
+from helpers import must_fail
+from small_reports import report
+
+from icl_interp import page
+from icl_interp.errors import InputError
+from icl_interp.experiments import kept
+from icl_interp.figures import catalogue, files
+from icl_interp.prompts import Prompts
+from icl_interp.report import Report
+from icl_interp.reproduction import page as reproduced
+from icl_interp.results import Curve, Matrix, Table
+
+INJECTED = "<img src=x onerror=window.hacked=1>'\"><a href='javascript:window.hacked=1'>x</a></script><!--"
+VALUES = [None, [], "x", {}, 10**400, -1, 1.5, [[1], [2, 3]], True, INJECTED]
+LATE = 12  # mutants that are judged and drawn too, which takes a second each
+
+
+@pytest.fixture(scope="module")
+def data() -> dict:
+    return json.loads(json.dumps(report().to_dict() | {"results": {}})) | {"results": stored_results()}
+
+
+def stored_results() -> dict:
+    """The results of the small report, after a trip through JSON."""
+    return json.loads(json.dumps({name: result.to_dict() for name, result in report().results.items()}))
+
+
+def places(data, path=()):
+    """Every key of nested data, and of each list the first place; of the findings all."""
+    if path:
+        yield path
+    if isinstance(data, dict):
+        for key in data:
+            yield from places(data[key], (*path, key))
+    elif isinstance(data, list):
+        for i in range(len(data) if path == ("findings",) else min(1, len(data))):
+            yield from places(data[i], (*path, i))
+
+
+def changed(data, path, value):
+    """A copy in which one value is another; without it where that is the word "drop"."""
+    data, here = dict(data), data
+    target = data
+    for key in path[:-1]:  # copies along the path only
+        target[key] = copy.copy(target[key])
+        target = target[key]
+    if value != "drop":
+        target[path[-1]] = value
+    elif isinstance(target, list):
+        target.pop(path[-1])
+    else:
+        del target[path[-1]]
+    assert here is not data
+    return data
+
+
+def one_line_or_works(folder, late):
+    """Load, and where that is allowed judge, draw and show: nothing but an InputError of one line may come."""
+    try:
+        loaded = Report.load(folder)
+        assert len(repr(loaded)) < 300
+        for step in (loaded.judge, lambda: loaded.to_html(folder / "r.html"), loaded._repr_html_) if late else ():
+            step()
+    except InputError as error:
+        message = str(error)
+    else:
+        return True
+    assert "\n" not in message
+    assert len(message) < 700
+    assert str(folder) in message
+    return False
+
+
+def test_a_changed_report_is_refused_in_one_line_or_works(data, tmp_path):
+    mutants = [(path, value) for path in places(data) for value in ("drop", *VALUES)]
+    chosen = random.Random(0).sample(mutants, 300)
+    path, late, works = tmp_path / "report.json", 0, 0
+    for where, value in chosen:
+        path.write_text(json.dumps(changed(data, where, value)))
+        if one_line_or_works(tmp_path, late=False):
+            works += 1
+            if late < LATE:
+                late += 1
+                one_line_or_works(tmp_path, late=True)
+    assert 0 < works < len(chosen)
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "message"),
+    [
+        (("findings", 0, "estimate", "low"), "x", r"findings\[0\]\.estimate\.low must be a number, but got 'x'"),
+        (("findings", 1, "verdict"), "true", r"findings\[1\]\.verdict must be one of supported, .* but got 'true'"),
+        (("findings", 0, "criterion", "supported"), [1], r"findings\[0\]\.criterion\.supported must be a list of 2"),
+        (("findings", 0, "figures"), "growth", r"findings\[0\]\.figures must be a list"),
+        (("findings", 0, "weight"), 1, r"unknown key in .*findings\[0\] 'weight'"),
+        (("findings", 0, "details"), [3], r"findings\[0\]\.details\[0\] must be a mapping"),
+        (("results", "far/intact", "values"), [[1], [2, 3]], r"results\['far/intact'\]\.values"),
+        (("results", "far/intact", "values"), 10**400, "values"),
+        (("results", "far/intact", "kind"), "cube", r"kind must be one of matrix, curve, table, but got 'cube'"),
+        (("results", "far/intact", "axes", "x"), [1], r"results\['far/intact'\]: values have shape"),
+        (("results", "far/intact", "unit"), 3, r"unit must be text"),
+        (("model", "r2"), "0.9", r"model\.r2 must be a number, but got '0\.9'"),
+        (("model", "n_functions"), 1.5, r"model\.n_functions must be a whole number"),
+        (
+            ("model", "config"),
+            10**400,
+            r"model\.config must be a mapping, but got <a whole number of about 400 digits>",
+        ),
+        (("checkpoint", "name"), None, r"checkpoint\.name must be text, but got None"),
+        (("provenance", "seed"), 10**400, r"provenance\.seed must be a whole number below 2\*\*63"),
+        (("provenance",), "drop", r"report\.json lacks the key 'provenance'"),
+    ],
+)
+def test_the_place_of_what_is_wrong_is_named(data, tmp_path, where, value, message):
+    (tmp_path / "report.json").write_text(json.dumps(changed(data, where, value)))
+    with pytest.raises(InputError, match=message) as refused:
+        Report.load(tmp_path)
+    assert str(refused.value).count("report.json") == 1
+
+
+def test_two_findings_on_one_claim_are_refused(data, tmp_path):
+    (tmp_path / "report.json").write_text(json.dumps(data | {"findings": [data["findings"][0]] * 2}))
+    with pytest.raises(InputError, match="twice"):
+        Report.load(tmp_path)
+
+
+def test_what_a_reader_does_not_find_is_an_input_error_of_a_loaded_report_only(data, tmp_path):
+    (tmp_path / "report.json").write_text(json.dumps(changed(data, ("model", "config", "normalization_type"), "drop")))
+    loaded = Report.load(tmp_path)
+    with pytest.raises(
+        InputError, match=r"report.json does not hold what .* needs .KeyError: 'normalization_type'.*edited"
+    ):
+        loaded.judge()
+    measured = report()
+    measured.model = {**measured.model, "config": {}}
+    with pytest.raises(KeyError):
+        measured.judge()
+
+
+def test_numbers_that_are_not_finite_come_back(data, tmp_path):
+    changed_data = changed(changed(data, ("findings", 0, "estimate", "low"), "nan"), ("model", "r2"), "-inf")
+    (tmp_path / "report.json").write_text(json.dumps(changed_data))
+    loaded = Report.load(tmp_path)
+    assert loaded.findings[0].estimate.low != loaded.findings[0].estimate.low
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff\xfe{}", b"[" * 10**5, b"[" * 400 + b"]" * 400, b'{"a": ' + b"9" * 10**5 + b"}", b"[]", b"null"],
+)
+def test_a_file_that_is_no_report_is_one_line(tmp_path, content):
+    (tmp_path / "report.json").write_bytes(content)
+    with pytest.raises(InputError) as refused:
+        Report.load(tmp_path)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 400
+
+
+def test_files_without_end_are_not_read(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="no regular file"):
+        Report.load("/dev/zero")
+    monkeypatch.setattr("icl_interp.report.LARGEST", 10)
+    (tmp_path / "report.json").write_text("{" + " " * 20 + "}")
+    with pytest.raises(InputError, match="22 bytes, but a report has at most 10"):
+        Report.load(tmp_path)
+
+
+# ---- text is text ---------------------------------------------------------------------------------------------------
+
+
+def tampered(data, keep=("kind", "verdict", "schema", "scale")) -> dict:
+    """Every text that may be any text, replaced by one that would be a script."""
+
+    def inject(value, key=""):
+        if isinstance(value, dict):
+            return {k: inject(v, k) for k, v in value.items()}
+        if isinstance(value, list):
+            return [inject(v, key) for v in value]
+        return INJECTED if isinstance(value, str) and value not in ("nan", "inf", "-inf") and key not in keep else value
+
+    findings = [inject(f) | {"id": f"{INJECTED}{i}"} for i, f in enumerate(data["findings"])]
+    model = inject(data["model"])
+    model["task"]["degrees"] = [INJECTED]
+    model["config"] |= {"n_layers": INJECTED, "d_model": INJECTED, "n_heads": INJECTED}
+    marked = {f"{INJECTED}": {"kind": "table", "columns": {INJECTED: [INJECTED]}, "units": {}, "note": INJECTED}}
+    # The figure of classes computes with degrees, and so would refuse these.
+    results = {name: result for name, result in data["results"].items() if "classes/" not in name}
+    return data | {
+        "findings": findings, "model": model, "results": results | marked,
+        "checkpoint": inject(data["checkpoint"]) | {INJECTED: INJECTED},
+        "provenance": inject(data["provenance"]) | {INJECTED: {INJECTED: [INJECTED]}},
+    }  # fmt: skip
+
+
+def without_scripts(text):
+    return re.sub(r"<script[^>]*>.*?</script>", "", text.replace(files.plotly_js(), ""), flags=re.DOTALL)
+
+
+def runs_nothing(text):
+    shown = without_scripts(text)
+    assert "<img" not in shown
+    assert not re.search("<a [^>]*javascript:", shown)
+    assert "<script" not in shown
+    assert "<!--" not in shown
+    assert "&lt;img src=x" in shown
+
+
+def test_a_tampered_report_runs_no_script(data, tmp_path):
+    (tmp_path / "report.json").write_text(json.dumps(tampered(data)))
+    loaded = Report.load(tmp_path)
+    text = loaded.to_html(tmp_path / "r.html").read_text()
+    runs_nothing(text)
+    runs_nothing(loaded._repr_html_())
+    must_fail(runs_nothing, text.replace("&lt;", "<"))
+    for figure in loaded.figures.values():
+        assert "<img" not in json.dumps(figure.to_plotly_json(), default=str)
+        assert "<a " not in json.dumps(figure.to_plotly_json(), default=str)
+
+
+def test_the_page_allows_its_own_scripts_only():
+    r = report()
+    text = page.render(r.to_dict(), r.figures)
+    scripts = re.findall(r"<script[^>]*>(.*?)</script>", text.replace(files.plotly_js(), ""), re.DOTALL)
+    (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
+    assert text.index("Content-Security-Policy") < text.index("<script")
+    assert policy.startswith("default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; ")
+    assert policy.count("'sha256-") == len(scripts)
+    assert "script-src 'unsafe" not in policy
+    empty = page.render({**r.to_dict(), "findings": []}, {})
+    assert "script-src 'none'" in empty
+
+
+@pytest.mark.slow
+def test_a_browser_runs_nothing_of_a_tampered_report(data, tmp_path):
+    sync = pytest.importorskip("playwright.sync_api")
+    (tmp_path / "report.json").write_text(json.dumps(tampered(data)))
+    text = Report.load(tmp_path).to_html(tmp_path / "r.html").read_text()
+    (tmp_path / "open.html").write_text(without_scripts(text).replace("&lt;", "<").replace("&gt;", ">"))
+    with sync.sync_playwright() as p:
+        chromium = p.chromium.launch(executable_path=browser(), args=["--no-sandbox"])
+
+        def hacked(path):
+            tab, said = chromium.new_context(offline=True).new_page(), []
+            tab.on("console", lambda message: said.append(message.text))
+            tab.on("pageerror", lambda error: said.append(str(error)))
+            tab.goto(path.as_uri())
+            tab.wait_for_timeout(1500)
+            return tab.evaluate("window.hacked"), said
+
+        assert hacked(tmp_path / "r.html") == (None, [])
+        # Were the text not escaped, the policy would still stop it; without the policy it runs.
+        value, said = hacked(tmp_path / "open.html")
+        assert value is None
+        assert any("Content Security Policy" in line for line in said)
+        bare = (tmp_path / "open.html").read_text()
+        (tmp_path / "bare.html").write_text(re.sub(r"<meta http-equiv[^>]*>", "", bare))
+        assert hacked(tmp_path / "bare.html")[0] == 1
+        chromium.close()
+
+
+def test_markup_of_figures_is_the_figures_own():
+    drawn = report().figures
+    assert set(drawn) == set(catalogue.draw(report().results, report().findings, report().model))
+    assert "<b>" in drawn["claims"].layout.title.text
+
+
+# ---- reprs ----------------------------------------------------------------------------------------------------------
+
+
+def check_short(value, *words):
+    assert len(repr(value)) < 300
+    for word in words:
+        assert word in repr(value)
+
+
+def test_reprs_are_short_and_say_what_it_is():
+    r = report()
+    check_short(r, repr(r.checkpoint["name"]), r.findings[0].verdict)
+    must_fail(check_short, r.to_dict())
+    for finding in r.findings:
+        check_short(finding, finding.id, finding.verdict)
+    for result in r.results.values():
+        check_short(result, type(result).__name__)
+    check_short(Matrix([[1.0, 2.0]], {"layer": (0,), "head": (0, 1)}, "nats"), "layer (1) x head (2)", "nats")
+    check_short(Curve([1.0], {"x": (0,)}), "Curve(x (1)")
+    check_short(Table({"x" * 500: [0] * 1000}), "1000 rows")
+    import torch
+
+    prompts = Prompts(torch.zeros(6, 5, 2), torch.zeros(6, 5), torch.zeros(6, 3), torch.zeros(6, dtype=torch.int64))
+    check_short(prompts, "6 prompts of 5 points in 2 dimensions")
+
+
+# ---- reproductions --------------------------------------------------------------------------------------------------
+
+
+def tampered_record() -> dict:
+    record = kept.record("limits.table4")
+    scale = dict.fromkeys(record["scale"], INJECTED)
+    texts = dict.fromkeys(("id", "title", "source"), INJECTED)
+    models = {INJECTED: {"steps": INJECTED, "run_id": INJECTED, "training_seconds": 1.0, "in_distribution": None}}
+    comparison = Table({INJECTED: [INJECTED]}, note=INJECTED).to_dict()
+    return {**record, **texts, "scale": scale, "says": [INJECTED], "missing": [INJECTED], "models": models,
+            "comparison": comparison, "provenance": {**record["provenance"], "command": INJECTED}}  # fmt: skip
+
+
+def test_pages_of_tampered_reproductions_run_no_script():
+    record = tampered_record()
+    shown = reproduced.page(record, {}, Table({INJECTED: [INJECTED]}, note=INJECTED))
+    for text in (shown, reproduced.index([record, {**record, "id": "javascript:window.hacked=1//"}])):
+        runs_nothing(text)
+        assert "script-src 'none'" in text
+        assert 'href="javascript:' not in text
+        must_fail(runs_nothing, text.replace("&lt;", "<"))
+
+
+@pytest.mark.parametrize("key", ["id", "title", "says", "missing", "scale", "models", "results", "provenance"])
+def test_a_record_that_lacks_what_pages_show_is_refused(key):
+    record = kept.record("limits.table4")
+    assert kept.checked(record, "results.json") is record
+    for value in (None, 3, [[1]], INJECTED if key not in ("id", "title") else {}):
+        with pytest.raises(InputError, match=rf"results.json: .*{key}"):
+            kept.checked({**record, key: value}, "results.json")
