@@ -53,7 +53,7 @@ class Report:
         """The same results judged by the claims as they are registered now. Takes milliseconds."""
         registered = verdicts.REGISTRY
         again = [
-            registered[f.id].judge_results(self.results, self.model) if f.id in registered else f for f in self.findings
+            registered[f.id].finding(self.results, self.model) if f.id in registered else f for f in self.findings
         ]
         return replace(self, findings=again)
 

@@ -20,13 +20,12 @@ from icl_interp.models.tokens import Stacked
 from icl_interp.models.units import beyond_a_layer
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import decode, generator
-from icl_interp.tasks import functions, regression
 from icl_interp.tasks.distributions import Normal
+from icl_interp.tasks.registry import KINDS
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
 SOURCE = "Zhang et al. (2023)"
-KINDS = {**functions.KINDS, **regression.KINDS}
 BATCH = 256  # prompts predicted at once
 INF = float("inf")
 

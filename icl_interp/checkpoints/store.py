@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.checkpoints import bundled
-from icl_interp.checkpoints.config import SCHEMA, RunConfig, parse
+from icl_interp.checkpoints.config import SCHEMA, RunConfig, check_round_trip, parse
 from icl_interp.errors import InputError
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
@@ -57,6 +57,7 @@ class Checkpoint:
 
         Snapshots come along where the run kept any.
         """
+        check_round_trip(self.config)
         folder = Path(folder)
         kept = read_snapshots(self.folder) if self.folder else {}
         if kept:

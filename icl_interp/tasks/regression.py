@@ -11,7 +11,7 @@ from torch import Tensor
 from icl_interp.errors import InputError
 from icl_interp.prompts import Prompts
 from icl_interp.tasks.base import Task
-from icl_interp.tasks.distributions import Distribution, Normal, Uniform
+from icl_interp.tasks.distributions import Distribution, Normal, Uniform, is_law
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class LinearRegression(Task):
 
     def _check_law_or_vector(self, name: str, optional: bool) -> None:
         value = getattr(self, name)
-        if isinstance(value, Distribution) or (value is None and optional):
+        if is_law(value) or (value is None and optional):
             return
         if not _are_numbers(value) or len(value) != self.n_dims:
             raise InputError(

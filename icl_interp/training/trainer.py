@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 
 from icl_interp import evaluation
 from icl_interp.checkpoints import store
-from icl_interp.checkpoints.config import SCHEMA, RunConfig, TrainingConfig
+from icl_interp.checkpoints.config import SCHEMA, RunConfig, TrainingConfig, check_round_trip
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.models import tokens, weights
@@ -55,6 +55,7 @@ def train(
     config = recipes.resolve(config)
     if config.training is None:
         raise InputError("the config has no training section")
+    check_round_trip(config)
     run = _Run(config, Path(out), device)
     run.go(progress)
     return store.load(run.out)
