@@ -223,8 +223,8 @@ def as_predictor(predictor: Any, task: Task, encoding: Encoding | str | None = N
         raise InputError(f"encoding= is for models; a {type(predictor).__name__} reads prompts by itself")
     if not isinstance(predictor, nn.Module):
         raise InputError(
-            "a predictor is a Checkpoint, its folder or bundled name, a model with TransformerLens' names, or an object "
-            f"with predict(prompts) -> (batch, point), but got {_named(predictor)}"
+            "a predictor is a Checkpoint, its folder or bundled name, a model with TransformerLens' names, or an "
+            f"object with predict(prompts) -> (batch, point), but got {_named(predictor)}"
         )
     return foreign.as_checkpoint(predictor, task, encoding)
 
@@ -254,7 +254,7 @@ def in_distribution(predictor: Predictor, task: Task) -> dict[str, Any]:
 
 
 def shifted(
-    predictors: Mapping[str, Predictor],
+    predictors: Mapping[str, Any],
     task: Task,
     sigmas: Sequence[float],
     *,
@@ -304,7 +304,7 @@ def shifted(
 
 
 def heatmap(
-    predictor: Predictor,
+    predictor: Any,
     task: Task,
     sigmas: Sequence[float],
     *,
@@ -330,7 +330,7 @@ def heatmap(
     return Matrix(rows, axes, note=f"{Sample(task, n_functions, n_contexts, seed)}; inputs and functions scaled apart")
 
 
-def _check(predictors: Mapping[str, Predictor], task: Task, sigmas: Sequence[float]) -> None:
+def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -> None:
     """Refuse what can't be shifted, and models that would be asked past the length they were trained on."""
     if not hasattr(task, "scaled"):
         raise InputError(f"a shift scales functions and inputs, which a {type(task).__name__} task cannot")
@@ -352,8 +352,8 @@ def _check(predictors: Mapping[str, Predictor], task: Task, sigmas: Sequence[flo
 def error_table(errors: Matrix) -> Table:
     """`shifted`'s errors as rows of predictor and sigma: epsilon_sigma and the error rate with intervals, and R^2.
 
-    error_rate = epsilon / |epsilon_LS - epsilon_0| (where there is a least squares): 0 is as good as least squares, 1 as bad as predicting 0 (Naim &
-    Asher 2025, section 3.3). r2 = 1 - epsilon / epsilon_0.
+    error_rate = epsilon / |epsilon_LS - epsilon_0|, where there is a least squares: 0 is as good as that, 1 as bad as
+    predicting 0 (Naim & Asher 2025, section 3.3). r2 = 1 - epsilon / epsilon_0.
     """
     rows = []
     for name in errors.axes["predictor"]:

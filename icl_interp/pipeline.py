@@ -99,9 +99,7 @@ def analyze(
     return Report(origin, known, findings, results, provenance)
 
 
-def _measure(
-    lab: Lab, claims: list[verdicts.Claim], progress: bool
-) -> tuple[dict[str, Result], dict[str, str]]:
+def _measure(lab: Lab, claims: list[verdicts.Claim], progress: bool) -> tuple[dict[str, Result], dict[str, str]]:
     """Everything the claims need, each measurement once (the untrained twin's under "twin/"), and what failed, why."""
     wanted = {m.name: m for claim in claims for m in claim.measurements}
     of_twin = {f"twin/{m.name}": m for claim in claims for m in claim.twin}
@@ -141,12 +139,12 @@ def _loaded(checkpoint: Any, task: Task | None, encoding: Encoding | str | None)
 
 
 def _companions(given: Any, loaded: Checkpoint) -> tuple[dict[str, Checkpoint], list[dict[str, str]]]:
-    """Companions by role, bundled ones behind those that were given; and those that do not fit, each with the reason."""
+    """Companions by role, bundled ones behind those that were given; and those that do not fit, with the reason."""
     run = encode(loaded.config)
     beside: dict[str, Checkpoint] = {}
     left_out: list[dict[str, str]] = []
-    single = isinstance(given, (str, Path, Checkpoint)) or not isinstance(given, Iterable)
-    for source in [given] if single else given:
+    several = isinstance(given, Iterable) and not isinstance(given, str)
+    for source in given if several else [given]:
         name = _name(source)
         try:
             other = _companion(source, loaded)

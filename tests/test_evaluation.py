@@ -325,7 +325,7 @@ def test_what_does_not_predict_is_refused_in_one_line(predictor, match):
     ("call", "match"),
     [
         (lambda: evaluate(Zero()), "brings no task: pass task="),
-        (lambda: evaluate(Zero(), AFFINE, encoding="stacked"), "encoding= is for models; a Zero reads prompts by itself"),
+        (lambda: evaluate(Zero(), AFFINE, encoding="stacked"), "encoding= is for models; a Zero reads"),
         (lambda: evaluate(tiny_runs.checkpoint().model), "this predictor brings no task"),
         (
             lambda: evaluate(Zero(), AFFINE.with_points(2)),

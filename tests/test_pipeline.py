@@ -168,10 +168,13 @@ def test_companions_that_do_not_fit_are_left_out(tmp_path, caplog):
     (tmp_path / "config.json").write_text("{")
     wrong = {
         "several": HookedTransformer(config(normalization_type=None, n_layers=3)).eval(),
-        "points": Checkpoint(HookedTransformer(longer).eval(), run.task, Interleaved(), run, provenance={"name": "long"}),
+        "points": Checkpoint(
+            HookedTransformer(longer).eval(), run.task, Interleaved(), run, provenance={"name": "long"}
+        ),
         "none": HookedTransformer(config()).eval(),
         "encoding": Checkpoint(
-            HookedTransformer(wide).eval(), TASK, Stacked(), RunConfig(wide, TASK, "stacked"), provenance={"name": "cols"}
+            HookedTransformer(wide).eval(), TASK, Stacked(), RunConfig(wide, TASK, "stacked"),
+            provenance={"name": "cols"},
         ),
         "dim": HookedTransformer(config(d_in=3)).eval(),
         "nan": with_nan(bare),

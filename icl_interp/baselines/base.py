@@ -85,8 +85,8 @@ def features_of(source: Features, xs: Float[Tensor, "batch point dim"]) -> Float
     features = source.features(xs)
     if features is None:
         raise InputError(
-            f"the functions of a {type(source).__name__} are linear in no fixed features, so regression does not apply: "
-            "give the task a features method if they are"
+            f"the functions of a {type(source).__name__} are linear in no fixed features, so regression does not "
+            "apply: give the task a features method if they are"
         )
     return features
 

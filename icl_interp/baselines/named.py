@@ -16,8 +16,8 @@ WIDTHS = (1 / 6, 1 / 2, 2.0)  # of the kernel, in standard deviations of the inp
 def classical(task: Any) -> dict[str, Predictor]:
     """Algorithms for a task by name, each told the task's features and the laws it draws from.
 
-    Averaging, nearest neighbours, kernel regression; least squares, ridge and gradient descent for a task with features;
-    and for polynomials the Bayes predictor over degrees. Where nothing fixes an algorithm's parameter, several values stand for it: a model
+    Averaging, nearest neighbours and kernel regression; for a task with features least squares, ridge and gradient
+    descent; for polynomials the Bayes predictor over degrees. Where nothing fixes an algorithm's parameter, several values stand for it: a model
     that implements it with another one is close to one of these.
 
     Args:

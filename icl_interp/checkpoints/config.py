@@ -103,8 +103,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.task, Task):
             raise InputError(
-                f"task must be a task such as icl_interp.tasks.Polynomial(...), but got {_short(self.task)}; one of your "
-                "own is a class below icl_interp.tasks.Task"
+                f"task must be a task such as icl_interp.tasks.Polynomial(...), but got {_short(self.task)}; one of "
+                "your own is a class below icl_interp.tasks.Task"
             )
         encoding = tokens.named(self.encoding)
         if encoding.d_in(self.task.dim) != self.model.d_in:
@@ -125,6 +125,13 @@ class RunConfig:
             self.task.with_degrees(stage)  # refuses what are no degrees
 
 
+# Words that are often written for a setting whose name is too far from them to be found by its letters.
+_MEANT = {
+    "norm": "normalization_type", "normalization": "normalization_type", "activation": "act_fn", "layers": "n_layers",
+    "heads": "n_heads", "width": "d_model", "hidden": "d_mlp", "context": "n_ctx", "attention": "score_fn",
+    "bidirectional": "attention_dir", "causal": "attention_dir", "lr": "learning_rate", "batch": "batch_size",
+    "warmup": "warmup_steps", "schedule": "decay", "clip": "grad_clip",
+}  # fmt: skip
 _SECTIONS: dict[str, type] = {"model": HookedTransformerConfig, "training": TrainingConfig, "curriculum": Curriculum}
 
 
@@ -162,6 +169,9 @@ def _check_kind(kind: Any, known: Collection[str], where: str) -> None:
 def _section(name: str, data: Any, where: str) -> Any:
     if not isinstance(data, Mapping):
         raise InputError(f"{where} must be a mapping, but got {data!r}")
+    for key in data:
+        if key in _MEANT and _MEANT[key] in (known := [f.name for f in fields(_SECTIONS[name])]):
+            raise InputError(f"unknown key in {where} {key!r}: did you mean {_MEANT[key]!r}? (known: {', '.join(known)})")
     values = {key: decode(value, {}, where) for key, value in data.items() if key not in ("kind", "curriculum")}
     if "curriculum" in data:
         values["curriculum"] = _section("curriculum", data["curriculum"], f"{where}.curriculum")
@@ -190,8 +200,8 @@ def check_round_trip(config: RunConfig) -> None:
         mine, theirs = getattr(task, f.name), getattr(back.task, f.name)
         if not _same(mine, theirs):
             raise InputError(
-                f"task.{f.name} does not come back from a config.json as it was: {_short(mine)} became {_short(theirs)}; "
-                "use numbers, text, tuples of these, and registered laws"
+                f"task.{f.name} does not come back from a config.json as it was: {_short(mine)} became "
+                f"{_short(theirs)}; use numbers, text, tuples of these, and registered laws"
             )
     raise InputError(
         f"a {type(task).__name__} does not come back from a config.json equal to itself: make it a dataclass with "
@@ -221,8 +231,8 @@ def _check_json(value: Any, where: str) -> None:
         json.dumps(finite(encode(value)))
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{where} cannot be written to a config.json, because it holds {_short(value)}: use numbers, text, tuples of "
-            "these, and registered laws"
+            f"{where} cannot be written to a config.json, because it holds {_short(value)}: use numbers, text, tuples "
+            "of these, and registered laws"
         ) from error
 
 

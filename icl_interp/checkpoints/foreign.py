@@ -84,7 +84,8 @@ def check_finite(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
             raise InputError(
-                f"the model's {name} holds NaN or infinite numbers: was its training stopped too late? Take earlier weights"
+                f"the model's {name} holds NaN or infinite numbers: was its training stopped too late? Take earlier "
+                "weights"
             )
 
 

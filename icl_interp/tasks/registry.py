@@ -10,10 +10,10 @@ from icl_interp.tasks.base import Task
 BUNDLED: dict[str, type] = {**functions.KINDS, **regression.KINDS}
 KINDS: dict[str, type] = dict(BUNDLED)  # by the name that configs use: the class's own
 
-Kind = TypeVar("Kind", bound=type)
+T = TypeVar("T")
 
 
-def register(cls: Kind) -> Kind:
+def register(cls: type[T]) -> type[T]:
     """Make a class of one's own known by its name, so that runs on it can be saved, loaded, resumed and analysed.
 
     It may be called, or stand above `@dataclass` as a decorator. Registering a class again from the same place (a
@@ -46,7 +46,7 @@ def register(cls: Kind) -> Kind:
             "above the class, and register above that"
         )
     if not issubclass(cls, Task) and not callable(getattr(cls, "sample", None)):
-        raise InputError(f"{name} is neither a task (a class below icl_interp.tasks.Task) nor a law with a sample method")
+        raise InputError(f"{name} is neither a task (a class below icl_interp.tasks.Task) nor a law with a sample")
     if inspect.isabstract(cls):
         raise InputError(f"{name} lacks what every task needs: {', '.join(sorted(cls.__abstractmethods__))}")
     if name in BUNDLED:
