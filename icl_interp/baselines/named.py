@@ -17,8 +17,8 @@ def classical(task: Any) -> dict[str, Predictor]:
     """Algorithms for a task by name, each told the task's features and the laws it draws from.
 
     Averaging, nearest neighbours and kernel regression; for a task with features least squares, ridge and gradient
-    descent; for polynomials the Bayes predictor over degrees. Where nothing fixes an algorithm's parameter, several values stand for it: a model
-    that implements it with another one is close to one of these.
+    descent; for polynomials the Bayes predictor over degrees. Where nothing fixes an algorithm's parameter, several
+    values stand for it: a model that implements it with another one is close to one of these.
 
     Args:
         task: with `inputs` and `dim`, perhaps `features`; for the Bayes predictor `degrees` and `coefficients`.

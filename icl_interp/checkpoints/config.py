@@ -170,8 +170,9 @@ def _section(name: str, data: Any, where: str) -> Any:
     if not isinstance(data, Mapping):
         raise InputError(f"{where} must be a mapping, but got {data!r}")
     for key in data:
-        if key in _MEANT and _MEANT[key] in (known := [f.name for f in fields(_SECTIONS[name])]):
-            raise InputError(f"unknown key in {where} {key!r}: did you mean {_MEANT[key]!r}? (known: {', '.join(known)})")
+        known, meant = [f.name for f in fields(_SECTIONS[name])], _MEANT.get(key)
+        if meant in known:
+            raise InputError(f"unknown key in {where} {key!r}: did you mean {meant!r}? (known: {', '.join(known)})")
     values = {key: decode(value, {}, where) for key, value in data.items() if key not in ("kind", "curriculum")}
     if "curriculum" in data:
         values["curriculum"] = _section("curriculum", data["curriculum"], f"{where}.curriculum")
