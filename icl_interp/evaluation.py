@@ -242,7 +242,8 @@ def _row(errors: Mapping[str, np.ndarray], name: str) -> dict[str, float]:
             lambda own, best, zero: own / np.abs(best - zero), errors[name], errors[BEST], errors[NOTHING]
         )
         row |= {"error_rate": rate.value, "rate_low": rate.low, "rate_high": rate.high}
-    return row | {"r2": 1 - error.value / float(errors[NOTHING].mean())}
+    square = float(errors[NOTHING].mean())
+    return row | {"r2": 1 - error.value / square if square else math.nan}  # labels of 0 have no variance to explain
 
 
 def in_distribution(predictor: Predictor, task: Task) -> dict[str, Any]:

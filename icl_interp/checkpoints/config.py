@@ -11,7 +11,7 @@ from icl_interp.errors import InputError, unknown
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.provenance import build, decode, encode, finite
-from icl_interp.tasks import functions, registry
+from icl_interp.tasks import functions, registry, regression
 from icl_interp.tasks.base import Task
 
 SCHEMA = "icl_interp.config/1"
@@ -151,6 +151,9 @@ def parse(data: Any, where: str = "config") -> RunConfig:
             raise InputError(f"{where}.task must name its kind, for example 'kind: Polynomial'")
         _check_kind(sections["task"]["kind"], registry.tasks(), f"{where}.task")
         for key, value in sections["task"].items():
+            # Before anything looks at each number of it.
+            if isinstance(value, list) and len(value) > regression.MAX_ROWS and isinstance(value[0], list):
+                raise InputError(f"{where}.task: {regression.too_many_rows(len(value))}")
             if isinstance(value, Mapping) and "kind" in value:
                 _check_kind(value["kind"], registry.KINDS, f"{where}.task.{key}")
         sections["task"] = decode(sections["task"], registry.KINDS, f"{where}.task")

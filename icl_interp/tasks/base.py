@@ -12,6 +12,9 @@ from icl_interp.errors import InputError
 from icl_interp.prompts import Prompts
 from icl_interp.tasks.distributions import Distribution, is_law
 
+# The largest number that prompts may hold in each dtype: a thousandth of the root of what the dtype can hold.
+LARGEST = {dtype: 1e-3 * torch.finfo(dtype).max ** 0.5 for dtype in (torch.float32, torch.float64)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
@@ -94,8 +97,25 @@ class Task(ABC):
                 f"{type(self).__name__}.value must return a number for each point, shape {tuple(xs.shape[:2])} here, "
                 f"but returned shape {tuple(ys.shape)}"
             )
-        return Prompts(xs, ys, parameters, function)
+        return checked(self, Prompts(xs, ys, parameters, function))
 
     def with_points(self, n_points: int) -> Self:
         """The same task with prompts of another length."""
         return replace(self, n_points=n_points)
+
+
+def checked(task: Task, prompts: Prompts) -> Prompts:
+    """The prompts, if an error can be computed on them: the sum of some million squares must be a number.
+
+    Raises:
+        InputError: numbers that are NaN, infinite or too large for their dtype.
+    """
+    limit = LARGEST[prompts.ys.dtype]
+    for name, values in (("inputs", prompts.xs), ("values", prompts.ys)):
+        largest = values.abs().amax().item()
+        if not largest <= limit:
+            raise InputError(
+                f"{name} of this {type(task).__name__} reach {largest:.2g}, and squares of numbers beyond {limit:.0e} "
+                f"overflow in {str(prompts.ys.dtype).removeprefix('torch.')}: choose laws of a smaller range"
+            )
+    return prompts
