@@ -218,6 +218,19 @@ def test_nan_weights_are_refused_by_name(checkpoint):
             attempt()
 
 
+def test_a_model_whose_numbers_are_none_costs_no_report():
+    """All weights 0 and eps 0: every norm divides 0 by 0."""
+    model = HookedTransformer(config(eps=0.0)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    report = icl_interp.analyze(model, task=TASK, **QUICK)
+    assert [finding.error for finding in report.findings if finding.error] == []
+    overlap = report.results["heads/overlap"]
+    assert np.isnan(overlap.at(map="outputs", pair="position"))
+    assert report["heads.orthogonality"].verdict == "inconclusive"
+
+
 def test_saved_report_is_judged_and_drawn_without_the_model(report, tmp_path, monkeypatch):
     folder = report.save(tmp_path / "r")
     assert {path.name for path in folder.iterdir()} == {"report.json", "report.html"}

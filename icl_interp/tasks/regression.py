@@ -308,8 +308,8 @@ def _is_covariance(matrix: Tensor) -> bool:
 def too_many_rows(n: int) -> str:
     """What is said of a covariance whose rows are too many to stand in a config."""
     return (
-        f"covariance has {n} rows, but at most {MAX_ROWS} can stand in a config, which holds every number as text: give "
-        "its diagonal only, or a law of it"
+        f"covariance has {n} rows, but at most {MAX_ROWS} can stand in a config, which holds every number as text: "
+        "give its diagonal only, or a law of it"
     )
 
 
