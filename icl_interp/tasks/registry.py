@@ -29,12 +29,15 @@ def register(cls: type[T]) -> type[T]:
     Raises:
         InputError: no frozen dataclass, methods that are missing, or a name that is taken.
 
+    >>> from dataclasses import dataclass
+    >>> from icl_interp.tasks import Normal, Polynomial, Uniform
     >>> @register
-    ... @dataclasses.dataclass(frozen=True, kw_only=True)
-    ... class Zeros(functions.Polynomial):
+    ... @dataclass(frozen=True, kw_only=True)
+    ... class Zeros(Polynomial):
     ...     def value(self, parameters, xs):
     ...         return 0 * super().value(parameters, xs)
-    >>> task = Zeros(degrees=(1,), inputs=functions.Uniform(-1, 1), coefficients=functions.Normal(1), n_points=5)
+    >>> task = Zeros(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Normal(1), n_points=5)
+    >>> del KINDS["Zeros"]  # so that this example leaves nothing behind
     """
     if not isinstance(cls, type):
         raise InputError(f"register takes a class, but got {cls!r}: write register({type(cls).__name__})")
