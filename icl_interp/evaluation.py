@@ -10,11 +10,13 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from torch import nn
 
 from icl_interp import resampling
 from icl_interp.baselines.base import Predictor, Zero
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.errors import InputError, unknown, whole
+from icl_interp.models.tokens import Encoding
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval
@@ -111,6 +113,11 @@ def _compute_reference(name: str, sample: Sample) -> PointErrors:
 _kept_reference = functools.lru_cache(maxsize=128)(_compute_reference)
 
 
+def _references(task: Task) -> tuple[str, ...]:
+    """What predictors are compared with: least squares only where it has features to regress on."""
+    return (BEST, NOTHING) if task.has_features else (NOTHING,)
+
+
 def function_errors(
     predictors: Mapping[str, Predictor],
     task: Task,
@@ -129,13 +136,14 @@ def function_errors(
 
     Args:
         last: score the query only.
-        references: add the errors of "least squares" and "zero", which are kept for the next call.
+        references: add the errors of "least squares" (where the task has features for it) and "zero", which are kept
+            for the next call.
 
     Returns:
         An array `(n_functions,)` for each predictor.
     """
     sample = Sample(task, n_functions, n_contexts, seed, last, CHUNK)
-    added = (BEST, NOTHING) if references else ()
+    added = _references(task) if references else ()
     found = {name: point_errors(p, sample) for name, p in predictors.items() if name not in added}
     found |= {name: _reference(name, sample) for name in added}
     scored = np.logical_and.reduce([errors.predicted for errors in found.values()])
@@ -145,71 +153,109 @@ def function_errors(
 
 
 def evaluate(
-    predictor: Predictor | str | Path,
+    predictor: Any,
     task: Task | None = None,
     *,
     n_functions: int = 100,
     n_contexts: int = 64,
     seed: int = 0,
     last: bool = False,
+    encoding: Encoding | str | None = None,
 ) -> Table:
     """Squared error of a predictor beside least squares and the zero predictor, on the same fresh prompts.
 
     Args:
-        predictor: a checkpoint, its path or bundled name, or anything with `predict(prompts)`.
+        predictor: a checkpoint, its path or bundled name, a model with TransformerLens' names, or anything with
+            `predict(prompts)`.
         task: what to evaluate on; a checkpoint's own by default.
         n_functions: functions; intervals come from resampling these.
         n_contexts: prompts of each function.
         seed: of the prompts.
         last: score the query only.
+        encoding: "interleaved" or "stacked", where a bare model's width does not tell.
 
     Returns:
         A row a predictor: error (mean squared), its 95 % interval, error_rate = error / |best - zero| (Naim & Asher
-        2025, section 3.3), and r2 = 1 - error / mean(y^2).
+        2025, section 3.3), and r2 = 1 - error / mean(y^2). For a task without features there is no best, that is no
+        row of least squares and no error_rate; the note says so.
+
+    Raises:
+        InputError: nothing that predicts, no task, or an encoding or prompts that do not fit the model.
     """
     if isinstance(predictor, (str, Path)):
         from icl_interp.checkpoints import store  # only here: a predictor need not be a checkpoint
 
         predictor = store.load(predictor)
     task = task or getattr(predictor, "task", None)
-    if task is None:
-        raise InputError("this predictor brings no task: pass task=, for example icl_interp.tasks.Polynomial(...)")
+    if not isinstance(task, Task):
+        got = "this predictor brings no task" if task is None else f"{_named(task)} is no task"
+        raise InputError(f"{got}: pass task=, for example icl_interp.tasks.Polynomial(...)")
+    predictor = as_predictor(predictor, task, encoding)
     errors = function_errors(
         {"model": predictor}, task, n_functions=n_functions, n_contexts=n_contexts, seed=seed, last=last,
         references=True,
     )  # fmt: skip
     rows = [{"predictor": name, **_row(errors, name)} for name in errors]
-    shown = ("predictor", "error", "low", "high", "error_rate", "r2")
+    shown = [key for key in ("predictor", "error", "low", "high", "error_rate", "r2") if key in rows[0]]
     sample = Sample(task, n_functions, n_contexts, seed, last)
-    return Table({key: [row[key] for row in rows] for key in shown}, note=f"{sample}; {INTERVAL}")
+    note = f"{sample}; {INTERVAL}" + ("" if task.has_features else f"; {NO_BEST}")
+    return Table({key: [row[key] for row in rows] for key in shown}, note=note)
 
 
 INTERVAL = "95 % cluster bootstrap over functions"
+NO_BEST = "no least squares, because the functions of this task are linear in no fixed features"
+
+
+def as_predictor(predictor: Any, task: Task, encoding: Encoding | str | None = None) -> Predictor:
+    """The predictor itself, or a bare model as one.
+
+    Raises:
+        InputError: neither, or an encoding for a predictor that reads prompts by itself.
+    """
+    predicts = isinstance(predictor, Predictor) and not isinstance(predictor, type)
+    if predicts and encoding is None:
+        return predictor
+    from icl_interp.checkpoints import foreign, store  # only here: a predictor need not be a checkpoint
+
+    if predicts:
+        if isinstance(predictor, store.Checkpoint):
+            return foreign.as_checkpoint(predictor.model, task, encoding)
+        raise InputError(f"encoding= is for models; a {type(predictor).__name__} reads prompts by itself")
+    if not isinstance(predictor, nn.Module):
+        raise InputError(
+            "a predictor is a Checkpoint, its folder or bundled name, a model with TransformerLens' names, or an "
+            f"object with predict(prompts) -> (batch, point), but got {_named(predictor)}"
+        )
+    return foreign.as_checkpoint(predictor, task, encoding)
+
+
+def _named(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 def _row(errors: Mapping[str, np.ndarray], name: str) -> dict[str, float]:
     """A predictor's error, error rate and R^2. All that vary with the sample are resampled together."""
     error = resampling.bootstrap(lambda mean: mean, errors[name])
-    rate = resampling.bootstrap(
-        lambda own, best, zero: own / np.abs(best - zero), errors[name], errors[BEST], errors[NOTHING]
-    )
-    return {
-        "error": error.value, "low": error.low, "high": error.high,
-        "error_rate": rate.value, "rate_low": rate.low, "rate_high": rate.high,
-        "r2": 1 - error.value / float(errors[NOTHING].mean()),
-    }  # fmt: skip
+    row = {"error": error.value, "low": error.low, "high": error.high}
+    if BEST in errors:
+        rate = resampling.bootstrap(
+            lambda own, best, zero: own / np.abs(best - zero), errors[name], errors[BEST], errors[NOTHING]
+        )
+        row |= {"error_rate": rate.value, "rate_low": rate.low, "rate_high": rate.high}
+    square = float(errors[NOTHING].mean())
+    return row | {"r2": 1 - error.value / square if square else math.nan}  # labels of 0 have no variance to explain
 
 
 def in_distribution(predictor: Predictor, task: Task) -> dict[str, Any]:
     """A checkpoint's error on fresh prompts of its own task, as it stands in provenance files."""
     table = evaluate(predictor, task, n_functions=256, n_contexts=8)
     row = table.row(predictor="model")
-    references = {name: table.row(predictor=name)["error"] for name in (BEST, NOTHING)}
+    references = {name: table.row(predictor=name)["error"] for name in _references(task)}
     return {**{k: v for k, v in row.items() if k != "predictor"}, **references, "note": table.note}
 
 
 def shifted(
-    predictors: Mapping[str, Predictor],
+    predictors: Mapping[str, Any],
     task: Task,
     sigmas: Sequence[float],
     *,
@@ -231,7 +277,7 @@ def shifted(
     over 41 would be .95 throughout, which these numbers do not exclude; a factor of 1.05 is what hangs on it.
 
     Args:
-        predictors: by name; "least squares" and "zero" are added.
+        predictors: by name; "least squares" (where the task has features for it) and "zero" are added.
         task: at sigma 1; prompts have its length, which no checkpoint among the predictors may be too short for.
         sigmas: factors of the coefficients, the inputs or both.
         arm: what sigma scales.
@@ -242,6 +288,7 @@ def shifted(
     if arm not in get_args(Arm):
         raise unknown("arm", arm, get_args(Arm))
     _check(predictors, task, sigmas)
+    predictors = {name: as_predictor(predictor, task) for name, predictor in predictors.items()}
     columns = []
     for sigma in sigmas:
         factors = {name: float(sigma) for name in ("functions", "inputs") if arm in (name, "both")}
@@ -258,7 +305,7 @@ def shifted(
 
 
 def heatmap(
-    predictor: Predictor,
+    predictor: Any,
     task: Task,
     sigmas: Sequence[float],
     *,
@@ -271,6 +318,7 @@ def heatmap(
     Source: Naim & Asher (2025), Figure 7.
     """
     _check({"model": predictor}, task, sigmas)
+    predictor = as_predictor(predictor, task)
     settings = {"n_functions": n_functions, "n_contexts": n_contexts, "seed": seed}
     rows = [
         [
@@ -283,7 +331,7 @@ def heatmap(
     return Matrix(rows, axes, note=f"{Sample(task, n_functions, n_contexts, seed)}; inputs and functions scaled apart")
 
 
-def _check(predictors: Mapping[str, Predictor], task: Task, sigmas: Sequence[float]) -> None:
+def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -> None:
     """Refuse what can't be shifted, and models that would be asked past the length they were trained on."""
     if not hasattr(task, "scaled"):
         raise InputError(f"a shift scales functions and inputs, which a {type(task).__name__} task cannot")
@@ -305,13 +353,14 @@ def _check(predictors: Mapping[str, Predictor], task: Task, sigmas: Sequence[flo
 def error_table(errors: Matrix) -> Table:
     """`shifted`'s errors as rows of predictor and sigma: epsilon_sigma and the error rate with intervals, and R^2.
 
-    error_rate = epsilon / |epsilon_LS - epsilon_0|: 0 is as good as least squares, 1 as bad as predicting 0 (Naim &
-    Asher 2025, section 3.3). r2 = 1 - epsilon / epsilon_0.
+    error_rate = epsilon / |epsilon_LS - epsilon_0|, where there is a least squares: 0 is as good as that, 1 as bad as
+    predicting 0 (Naim & Asher 2025, section 3.3). r2 = 1 - epsilon / epsilon_0.
     """
     rows = []
     for name in errors.axes["predictor"]:
         for sigma in errors.axes["sigma"]:
-            at_sigma = {p: errors.at(predictor=p, sigma=sigma) for p in (name, BEST, NOTHING)}
+            known = {name, NOTHING, *({BEST} & {*errors.axes["predictor"]})}
+            at_sigma = {p: errors.at(predictor=p, sigma=sigma) for p in known}
             rows.append({"predictor": name, "sigma": sigma, **_row(at_sigma, name)})
     return Table({key: [row[key] for row in rows] for key in rows[0]}, note=f"{errors.note}; {INTERVAL}")
 

@@ -1,8 +1,9 @@
 """The one call, `analyze`: checkpoint -> measurements -> verdicts -> report."""
 
 import datetime
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ from icl_interp.analyses import published, verdicts  # noqa: F401  (importing th
 from icl_interp.analyses.lab import Lab, facts
 from icl_interp.checkpoints import companions as companions_of
 from icl_interp.checkpoints import foreign, store
-from icl_interp.checkpoints.config import RunConfig
+from icl_interp.checkpoints.config import RunConfig, check_round_trip
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
 from icl_interp.errors import InputError, whole
-from icl_interp.models import tokens
+from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
 from icl_interp.provenance import encode, environment, run_id
 from icl_interp.report import Report
@@ -27,6 +28,7 @@ from icl_interp.tasks.base import Task
 
 N_CONTEXTS = 16
 MOST = 2**17  # prompts of an analysis: far more than a verdict needs, and memory grows with them
+log = logging.getLogger(__name__)
 
 
 def analyze(
@@ -52,28 +54,33 @@ def analyze(
         seed: of the sample.
         encoding: "interleaved" or "stacked", where a bare model's width does not tell.
         companions: further checkpoints that differ from this one in a single respect (no normalisation, no attention,
-            another degree, ...), for claims about what that changes; bundled ones are found by themselves.
+            another degree, ...), for claims about what that changes; bundled ones are found by themselves. Those that
+            do not fit are left out: a warning and `report.model["companions_left_out"]` say which and why.
         device: where to run; it must know float64.
         progress: a progress bar (none where there is no terminal).
 
     Returns:
-        The report: a finding for every claim, figures, and all numbers behind them.
+        The report: a finding for every claim, figures, and all numbers behind them. A claim whose measurement or
+        judge fails is inconclusive, with the error in its reason; the others stand.
 
     Raises:
-        InputError: not a checkpoint, unknown claims, a bare model without a task, a sample of no such size, a device
-            that is not there or does not know float64.
+        InputError: not a checkpoint, unknown claims, a bare model without a task, a task of one's own that is not
+            registered, weights that hold NaN or infinity, a sample of no such size, a device that is not there or does
+            not know float64.
     """
     n_prompts, seed = whole(n_prompts, "n_prompts", 2 * N_CONTEXTS, MOST), whole(seed, "seed", 0)
     device = None if device is None else str(checked_device(device, torch.float64))
     selected = verdicts.select(tuple(claims) if claims is not None else None)
     loaded = _loaded(checkpoint, task, encoding)
+    weights.check_finite(loaded.model.named_parameters(), "the model")
+    check_round_trip(loaded.config)
     started = time.perf_counter()
     n_functions = n_prompts // N_CONTEXTS
     error = evaluation.in_distribution(loaded, loaded.task)
     known = facts(loaded.model, loaded.task, tokens.name_of(loaded.encoding), error)
     known["n_functions"] = n_functions
     known["snapshots"] = list(loaded.config.training.snapshots) if loaded.config.training else []
-    beside = _companions(companions, loaded)
+    beside, known["companions_left_out"] = _companions(companions, loaded)
     known["companions"] = {role: other.name for role, other in beside.items()}
     without_norm = beside.get("no norm")
     lab = Lab(
@@ -81,8 +88,8 @@ def analyze(
         counterpart=without_norm.model if without_norm else None, companions=beside, device=device,
         snapshots=loaded.snapshots,
     )  # fmt: skip
-    results = _measure(lab, [claim for claim in selected if not claim.excluded(known)], progress)
-    findings = [claim.judge_results(results, known) for claim in selected]
+    results, known["failed"] = _measure(lab, [claim for claim in selected if claim.applies(known)], progress)
+    findings = [claim.finding(results, known) for claim in selected]
     provenance = {
         "analyzed": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": time.perf_counter() - started,
@@ -94,15 +101,23 @@ def analyze(
     return Report(origin, known, findings, results, provenance)
 
 
-def _measure(lab: Lab, claims: list[verdicts.Claim], progress: bool) -> dict[str, Result]:
-    """Everything the claims need, each measurement once; the untrained twin's under "twin/"."""
+def _measure(lab: Lab, claims: list[verdicts.Claim], progress: bool) -> tuple[dict[str, Result], dict[str, str]]:
+    """Everything the claims need, each measurement once (the untrained twin's under "twin/"), and what failed, why."""
     wanted = {m.name: m for claim in claims for m in claim.measurements}
     of_twin = {f"twin/{m.name}": m for claim in claims for m in claim.twin}
-    bar = tqdm({**wanted, **of_twin}.items(), desc="measuring", leave=False, disable=None if progress else True)
-    for name, measurement in bar:
+    failed: dict[str, str] = {}
+    bar = tqdm([*wanted, *of_twin], desc="measuring", leave=False, disable=None if progress else True)
+    for name in bar:
         bar.set_postfix_str(name, refresh=False)
-        (lab.twin if name in of_twin else lab).measure(measurement)
-    return lab.results
+        try:
+            if name in of_twin:
+                lab.twin.measure(of_twin[name])
+            else:
+                lab.measure(wanted[name])
+        except Exception as error:
+            log.warning("measuring %s failed", name, exc_info=True)
+            failed[name] = verdicts.said(error)
+    return lab.results, failed
 
 
 def _loaded(checkpoint: Any, task: Task | None, encoding: Encoding | str | None) -> Checkpoint:
@@ -116,29 +131,47 @@ def _loaded(checkpoint: Any, task: Task | None, encoding: Encoding | str | None)
             return loaded
         config = RunConfig(loaded.model.cfg, task, tokens.name_of(encoding), loaded.config.training)
         return Checkpoint(loaded.model, task, encoding, config, loaded.step, loaded.provenance, loaded.folder)
-    model = foreign.adopt(checkpoint)
     if task is None:
+        foreign.adopt(checkpoint)  # first of all: is it a model?
         raise InputError(
             "a bare model brings no task: pass task=, for example icl_interp.tasks.Polynomial(degrees=(1,), "
             "inputs=icl_interp.tasks.Uniform(-1, 1), coefficients=icl_interp.tasks.Uniform(-1, 1), n_points=20)"
         )
-    encoding = encoding or tokens.infer(model.cfg.d_in, task.dim)
-    config = RunConfig(model.cfg, task, tokens.name_of(encoding))
-    return Checkpoint(model, task, encoding, config, provenance={"name": "bare model"})
+    return foreign.as_checkpoint(checkpoint, task, encoding)
 
 
-def _companions(given: Sequence[Any], loaded: Checkpoint) -> dict[str, Checkpoint]:
-    """Companions by role: bundled ones, and in front of them those that were given."""
+def _companions(given: Any, loaded: Checkpoint) -> tuple[dict[str, Checkpoint], list[dict[str, str]]]:
+    """Companions by role, bundled ones behind those that were given; and those that do not fit, with the reason."""
     run = encode(loaded.config)
-    found = {role: store.load(name) for role, name in companions_of.of(run).items()}
-    for source in [given] if isinstance(given, (str, Path, Checkpoint)) else given:
-        stored = isinstance(source, (str, Path, Checkpoint))
-        other = store.load(source) if stored else _loaded(source, loaded.task, loaded.encoding)
-        role = companions_of.relation(run, encode(other.config))
-        if role is None:
-            raise InputError(
-                f"a companion differs from the model in one respect, but {other.name} and {loaded.name} differ in none "
-                f"or in several; roles are: {', '.join(companions_of.ROLES)}"
-            )
-        found[role] = other
-    return found
+    beside: dict[str, Checkpoint] = {}
+    left_out: list[dict[str, str]] = []
+    several = isinstance(given, Iterable) and not isinstance(given, str)
+    for source in given if several else [given]:
+        name = _name(source)
+        try:
+            other = _companion(source, loaded)
+            name = other.name
+            role = companions_of.role(run, encode(other.config))
+            if role in beside:
+                raise InputError(f"{beside[role].name} has the same role, {role!r}, and came first")
+            beside[role] = other
+        except InputError as error:
+            log.warning("the companion %s is left out: %s", name, error)
+            left_out.append({"name": name, "reason": str(error)})
+    bundled = {role: store.load(name) for role, name in companions_of.of(run).items() if role not in beside}
+    return {**bundled, **beside}, left_out
+
+
+def _companion(source: Any, loaded: Checkpoint) -> Checkpoint:
+    if not isinstance(source, (str, Path, Checkpoint)):
+        return foreign.as_checkpoint(source, loaded.task, loaded.encoding)
+    other = store.load(source)
+    weights.check_finite(other.model.named_parameters(), "the model")
+    return other
+
+
+def _name(source: Any) -> str:
+    """What to call a companion that may not load."""
+    if isinstance(source, (str, Path)):
+        return str(source)
+    return source.name if isinstance(source, Checkpoint) else type(source).__name__

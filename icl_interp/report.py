@@ -69,7 +69,7 @@ class Report:
         for finding in self.findings:
             with self._reads(finding.id):
                 claim = registered.get(finding.id)
-                again.append(claim.judge_results(self.results, self.model) if claim else finding)
+                again.append(claim.finding(self.results, self.model) if claim else finding)
         return replace(self, findings=again)
 
     def compare(self, other: "Report") -> Table:

@@ -1,8 +1,11 @@
 """Set-up that has to happen before any test file, and so before icl_interp or torch, is imported."""
 
+import logging
 import os
 
 import hypothesis
+import pytest
+from helpers import SURFACE
 from jaxtyping import install_import_hook
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # transformer_lens would look things up on a hub, and wait for it
@@ -15,3 +18,14 @@ install_import_hook("icl_interp", "helpers.check_types")
 # The same examples on every run and every machine; a slow machine is no failure.
 hypothesis.settings.register_profile("icl_interp", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("icl_interp")
+
+
+logging.getLogger("icl_interp").addHandler(SURFACE)
+
+
+@pytest.fixture
+def errors_are_caught():
+    """For tests of what the package makes of errors."""
+    logging.getLogger("icl_interp").removeHandler(SURFACE)
+    yield
+    logging.getLogger("icl_interp").addHandler(SURFACE)

@@ -1,5 +1,6 @@
 """What several test files share."""
 
+import logging
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -9,6 +10,18 @@ from beartype import BeartypeConf, FrozenDict, beartype
 # Checks a function's annotations at run time. An int passes for a float, as type checkers have it, and so does anything
 # for `Self`: jaxtyping hands over methods one by one, where beartype can't know the class.
 check_types = beartype(conf=BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict({Self: Any})))
+
+
+class Surface(logging.Handler):
+    """Raises each error that the package catches and logs: a report goes on without a broken claim, a test must not."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Raise the error that the record is about, if it is about one."""
+        if record.exc_info and record.exc_info[1]:
+            raise record.exc_info[1]
+
+
+SURFACE = Surface()  # attached in conftest.py
 
 
 def must_fail(check: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

@@ -14,8 +14,9 @@ from icl_interp import evaluation
 from icl_interp.baselines import LeastSquares, Zero
 from icl_interp.errors import InputError
 from icl_interp.evaluation import evaluate, function_errors
+from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
-from icl_interp.tasks import Continuous, Normal, Polynomial, Uniform
+from icl_interp.tasks import Continuous, LinearRegression, Normal, Polynomial, Uniform
 
 AFFINE = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=6)
 
@@ -269,10 +270,63 @@ def test_what_stands_in_provenance():
     assert found["low"] < found["error"] < found["high"]
 
 
+def same_errors(one, other):
+    for column in ("error", "low", "high", "r2"):
+        np.testing.assert_array_equal(one[column], other[column])
+
+
+def test_a_bare_model_is_evaluated_like_its_checkpoint():
+    few = {"n_functions": 6, "n_contexts": 2}
+    for whole in (tiny_runs.checkpoint(), tiny_runs.checkpoint(**tiny_runs.STACKED)):
+        expected = evaluate(whole, **few)
+        same_errors(evaluate(whole.model, whole.task, **few), expected)
+        same_errors(evaluate(whole.model, whole.task, encoding=whole.config.encoding, **few), expected)
+        other = HookedTransformer(whole.model.cfg, seed=8).eval()
+        must_fail(same_errors, evaluate(other, whole.task, **few), expected)
+        shift = evaluation.shifted({"model": whole.model}, whole.task, (1.0,), **few).at(predictor="model")
+        np.testing.assert_allclose(shift.mean(), expected["error"][0], rtol=1e-12)
+        table = evaluation.heatmap(whole.model, whole.task, (1.0,), **few)
+        np.testing.assert_allclose(table.values.mean(), expected["error"][0], rtol=1e-12)
+
+
+def test_the_encoding_of_a_checkpoint_may_be_named():
+    """A model of two numbers a token reads points of two coordinates interleaved, or points of one stacked."""
+    whole = tiny_runs.checkpoint(**tiny_runs.STACKED)
+    planar = LinearRegression(n_dims=2, n_points=5)
+    few = {"n_functions": 6, "n_contexts": 2}
+    found = evaluate(whole, planar, encoding="interleaved", **few)
+    same_errors(found, evaluate(whole.model, planar, **few))
+    with pytest.raises(InputError, match="stacked prompts with inputs of 2 coordinates have d_in=3"):
+        evaluate(whole, planar, encoding="stacked", **few)
+
+
+@pytest.mark.parametrize(
+    ("predictor", "match"),
+    [
+        (torch.nn.Linear(1, 1), "TransformerLens' hook names and a cfg, but got Linear; .* predict"),
+        (3.0, "a predictor is a Checkpoint, .* predict.*but got a float"),
+        (lambda prompts: prompts.ys, "a predictor is a Checkpoint, .*but got a function"),
+        (Zero, "a predictor is a Checkpoint, .*but got the class Zero"),
+        (None, "a predictor is a Checkpoint, .*but got a NoneType"),
+    ],
+)
+def test_what_does_not_predict_is_refused_in_one_line(predictor, match):
+    for call in (
+        lambda: evaluate(predictor, AFFINE),
+        lambda: evaluation.shifted({"mine": predictor}, AFFINE, (1.0,)),
+        lambda: evaluation.heatmap(predictor, AFFINE, (1.0,)),
+    ):
+        with pytest.raises(InputError, match=match) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("call", "match"),
     [
         (lambda: evaluate(Zero()), "brings no task: pass task="),
+        (lambda: evaluate(Zero(), AFFINE, encoding="stacked"), "encoding= is for models; a Zero reads"),
+        (lambda: evaluate(tiny_runs.checkpoint().model), "this predictor brings no task"),
         (
             lambda: evaluate(Zero(), AFFINE.with_points(2)),
             "prompts of 2 points leave none to score: 2 points determine",

@@ -1,6 +1,9 @@
 """`analyze` on everything it takes, and the report it gives."""
 
+import copy
 import json
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -128,9 +131,7 @@ def test_bad_input():
         icl_interp.analyze(model, task=TASK, n_prompts=8)
     with pytest.raises(InputError, match="n_ctx=16 tokens is too short"):
         icl_interp.analyze(model, task=TASK.with_points(20))
-    with pytest.raises(InputError, match="differs from the model in one respect"):
-        icl_interp.analyze(model, task=TASK, companions=[model])
-    with pytest.raises(InputError, match="analyze takes"):
+    with pytest.raises(InputError, match="a model is given as a run folder"):
         icl_interp.analyze(3.0)
 
 
@@ -141,6 +142,93 @@ def test_counterpart_is_measured():
     assert "trained without" in report.findings[0].causal["far error / zero predictor"]
     alone = icl_interp.analyze(model, task=TASK, claims=claims, **QUICK)
     assert "trained without" not in alone.findings[0].causal["far error / zero predictor"]
+
+
+def with_nan(model: HookedTransformer) -> HookedTransformer:
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        model.blocks[0].mlp.W_in[0, 0] = torch.nan
+    return model
+
+
+def left_out(companions, **changes):
+    """What became of companions: those left out, of an analysis that went on."""
+    model = HookedTransformer(config(**changes)).eval()
+    report = icl_interp.analyze(model, task=TASK, claims=CLAIMS, companions=companions, **QUICK)
+    assert all(finding.estimate is not None for finding in report.findings)
+    json.dumps(report.to_dict(), default=float)
+    return report
+
+
+def test_companions_that_do_not_fit_are_left_out(tmp_path, caplog):
+    bare = HookedTransformer(config(normalization_type=None)).eval()
+    longer = config(n_ctx=20)
+    run = RunConfig(longer, TASK.with_points(10))
+    wide = config(d_in=2)
+    (tmp_path / "config.json").write_text("{")
+    wrong = {
+        "several": HookedTransformer(config(normalization_type=None, n_layers=3)).eval(),
+        "points": Checkpoint(
+            HookedTransformer(longer).eval(), run.task, Interleaved(), run, provenance={"name": "long"}
+        ),
+        "none": HookedTransformer(config()).eval(),
+        "encoding": Checkpoint(
+            HookedTransformer(wide).eval(), TASK, Stacked(), RunConfig(wide, TASK, "stacked"),
+            provenance={"name": "cols"},
+        ),
+        "dim": HookedTransformer(config(d_in=3)).eval(),
+        "nan": with_nan(bare),
+        "folder": tmp_path / "nowhere",
+        "broken": tmp_path,
+        "nothing": 3.0,
+        "again": HookedTransformer(config(normalization_type=None), seed=4).eval(),
+    }  # fmt: skip
+    reasons = (
+        ("bare model", r"model\.n_layers \(3 beside 2\), model\.normalization_type \(None beside LN\)"),
+        ("long", r"model\.n_ctx \(20 beside 16\), task\.n_points \(10 beside 8\)"),
+        ("bare model", "differs in nothing"),
+        ("cols", r"encoding \(stacked beside interleaved\), model\.d_in \(2 beside 1\)"),
+        ("HookedTransformer", "d_in=3"),
+        ("HookedTransformer", r"blocks\.0\.mlp\.W_in holds NaN"),
+        (str(tmp_path / "nowhere"), "no such path"),
+        (str(tmp_path), "config|safetensors"),
+        ("float", "a model is given as"),
+        ("bare model", "has the same role, 'no norm'"),
+    )
+    report = left_out([bare, *wrong.values()])
+    assert report.model["companions"] == {"no norm": "bare model"}
+    found = report.model["companions_left_out"]
+    assert [entry["name"] for entry in found] == [name for name, _ in reasons]
+    for entry, (name, reason) in zip(found, reasons, strict=True):
+        assert re.search(reason, entry["reason"]), entry
+        assert "\n" not in entry["reason"]
+        assert f"the companion {name} is left out: {entry['reason']}" in caplog.text
+    assert left_out([bare]).model["companions_left_out"] == []
+
+
+def test_nan_weights_are_refused_by_name(checkpoint):
+    broken = with_nan(checkpoint.model)
+    whole = replace(checkpoint, model=broken)
+    for attempt in (
+        lambda: icl_interp.analyze(broken, task=TASK, **QUICK),
+        lambda: icl_interp.analyze(whole, **QUICK),
+        lambda: icl_interp.evaluate(broken, TASK, n_functions=2, n_contexts=2),
+    ):
+        with pytest.raises(InputError, match=r"blocks\.0\.mlp\.W_in holds NaN"):
+            attempt()
+
+
+def test_a_model_whose_numbers_are_none_costs_no_report():
+    """All weights 0 and eps 0: every norm divides 0 by 0."""
+    model = HookedTransformer(config(eps=0.0)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    report = icl_interp.analyze(model, task=TASK, **QUICK)
+    assert [finding.error for finding in report.findings if finding.error] == []
+    overlap = report.results["heads/overlap"]
+    assert np.isnan(overlap.at(map="outputs", pair="position"))
+    assert report["heads.orthogonality"].verdict == "inconclusive"
 
 
 def test_saved_report_is_judged_and_drawn_without_the_model(report, tmp_path, monkeypatch):

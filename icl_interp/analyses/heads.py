@@ -47,8 +47,9 @@ def overlap(lab: Lab) -> Matrix:
             value, rotated = _overlap(maps[name][layer][a], maps[name][layer][b], left, right)
             values[m, p] = value
             null[m] += rotated / len(pairs)
-    position = (null < values.mean(1, keepdims=True)).mean(1)
-    rows = np.concatenate([values, values.mean(1, keepdims=True), np.median(null, 1)[:, None], position[:, None]], 1)
+    mean = values.mean(1, keepdims=True)
+    position = np.where(np.isnan(mean[:, 0]), np.nan, (null < mean).mean(1))
+    rows = np.concatenate([values, mean, np.median(null, 1)[:, None], position[:, None]], 1)
     names = tuple(f"{i}.{a} ~ {i}.{b}" for i, a, b in pairs)
     return Matrix(rows, {"map": MAPS, "pair": (*names, "mean", "null median", "position")})
 
@@ -58,6 +59,10 @@ class _Thin:
 
     def __init__(self, first: torch.Tensor, second: torch.Tensor):
         self.first, self.second = first, second
+        if not (first.isfinite().all() and second.isfinite().all()):  # LAPACK would raise an error
+            rank = min(*first.shape, *second.shape)
+            self.sizes, self.left = first.new_full((rank,), torch.nan), first.new_full((len(first), rank), torch.nan)
+            return
         q, r = torch.linalg.qr(first)
         u, self.sizes, _ = torch.linalg.svd(r @ torch.linalg.qr(second.T).R.T)
         self.left = q @ u
@@ -83,6 +88,8 @@ def _overlap(a: _Thin, b: _Thin, left: torch.Tensor, right: torch.Tensor) -> tup
     """Overlap of A and B, and of A and P B Q for Haar P, Q, given blocks of these in the maps' singular bases."""
     inner = ((a.first.T @ b.first) * (a.second @ b.second.T)).sum()
     size = a.sizes.norm() * b.sizes.norm()
+    if not size.isfinite():
+        return np.nan, np.full(len(left), np.nan)
     if not size > 0:
         return 0.0, np.zeros(len(left))
     if a.first.shape[0] == a.second.shape[1]:

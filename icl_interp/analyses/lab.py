@@ -81,14 +81,22 @@ class Lab:
         self.counterpart_model, self.companions = counterpart, dict(companions or {})
         self._snapshots = snapshots
         self._results: dict[str, Result] = {}
+        self._errors: dict[str, Exception] = {}
         self._contexts: dict[tuple[str, int] | None, Any] = {}
         self._key: tuple[str, int] | None = None
 
     def measure(self, measurement: Measurement) -> Result:
-        """The result of a measurement, taken once."""
-        if measurement.name not in self._results:
-            self._results[measurement.name] = measurement(self)
-        return self._results[measurement.name]
+        """The result of a measurement, taken once; where it failed, its error again, without a second attempt."""
+        name = measurement.name
+        if name in self._errors:
+            raise self._errors[name]
+        if name not in self._results:
+            try:
+                self._results[name] = measurement(self)
+            except Exception as error:
+                self._errors[name] = error
+                raise
+        return self._results[name]
 
     @property
     def results(self) -> dict[str, Result]:
@@ -309,7 +317,7 @@ def facts(model: HookedTransformer, task: Task, encoding_name: str, error: dict[
     return {
         "config": config, "task": encode(task), "encoding": encoding_name, "n_points": task.n_points,
         "norms": list(model.norms), "n_parameters": sum(p.numel() for p in model.parameters()),
-        "in_distribution": error, "r2": error["r2"], "x_unit": x_unit(task),
+        "in_distribution": error, "r2": error["r2"], "x_unit": x_unit(task), "has_features": task.has_features,
     }  # fmt: skip
 
 

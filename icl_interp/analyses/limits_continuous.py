@@ -14,7 +14,8 @@ from icl_interp.provenance import decode, generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Matrix
 from icl_interp.tasks.distributions import Uniform
-from icl_interp.tasks.functions import CONTINUOUS, KINDS, Continuous
+from icl_interp.tasks.functions import CONTINUOUS, Continuous
+from icl_interp.tasks.registry import KINDS
 
 LOW = 0.1  # share of a function's variance left unexplained up to which it is followed: R2 > 0.9
 HIGH = 0.2  # and from which it is not

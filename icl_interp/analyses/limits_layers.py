@@ -63,6 +63,8 @@ def cross_validated(
         gram = whole - test.T @ test
         mean = gram[0] / gram[0, 0]
         gram = (gram - gram[0, 0] * mean[:, None] * mean)[1:, 1:]
+        if not gram.isfinite().all():  # a model that divides by a scale of 0, say; LAPACK would raise an error
+            return torch.full_like(target, torch.nan)
         values, vectors = torch.linalg.eigh(gram[:-1, :-1])
         size = values.mean().clamp_min(torch.finfo(values.dtype).tiny)
         along, shown = vectors.T @ gram[:-1, -1], (test[:, 1:-1] - mean[1:-1]) @ vectors

@@ -16,17 +16,17 @@ from torch import Tensor
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.verdicts import LEARNED_R2, Facts
+from icl_interp.errors import InputError
 from icl_interp.models.tokens import Stacked
 from icl_interp.models.units import beyond_a_layer
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import decode, generator
-from icl_interp.tasks import functions, regression
 from icl_interp.tasks.distributions import Normal
+from icl_interp.tasks.registry import KINDS
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
 SOURCE = "Zhang et al. (2023)"
-KINDS = {**functions.KINDS, **regression.KINDS}
 BATCH = 256  # prompts predicted at once
 INF = float("inf")
 
@@ -65,6 +65,11 @@ def needs_theory(facts: Facts) -> str | None:
         return f"the theory is about weights w ~ N(0, I); the model was trained on {task.weights}"
     if task.query is not None or task.single_orthant:
         return "the theory is about training prompts whose query is like the examples; the model's were shifted"
+    if task.random_covariance:
+        try:
+            task.spectrum_moments()
+        except InputError as error:
+            return f"the theory needs moments of the covariance's law, but {error}"
     return None
 
 

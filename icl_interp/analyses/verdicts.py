@@ -4,6 +4,8 @@ A claim names the measurements it needs and a pure function that judges them. It
 anything is measured. Judging stored results again takes milliseconds.
 """
 
+import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -11,12 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from icl_interp.errors import InputError, shown, unknown
+from icl_interp.provenance import encode, finite
 from icl_interp.resampling import Interval
-from icl_interp.results import Result
+from icl_interp.results import Matrix, Result, Table
 from icl_interp.stored import Stored
 
 if TYPE_CHECKING:
     from icl_interp.analyses.lab import Lab
+
+log = logging.getLogger(__name__)
 
 Verdict = Literal["supported", "contradicted", "inconclusive", "not_applicable"]
 Kind = Literal["architecture", "learning"]
@@ -119,7 +124,10 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict on a claim about one model, with everything needed to check it. `to_dict` gives the report's schema."""
+    """A verdict on a claim about one model, with everything needed to check it. `to_dict` gives the report's schema.
+
+    `error` says what went wrong where a measurement or the judge failed; the verdict is then inconclusive.
+    """
 
     id: str
     study: str
@@ -136,6 +144,7 @@ class Finding:
     twin: Estimate | None = None
     details: tuple[dict[str, Any], ...] = ()
     figures: tuple[str, ...] = ()
+    error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -169,6 +178,7 @@ class Finding:
             causal=None if causal.value is None else causal.facts(),
             details=tuple(row.facts() for row in stored["details"].items()),
             figures=tuple(name.text() for name in stored["figures"].items()),
+            error=error.text() if (error := stored.get("error")) else None,
         )
 
 
@@ -197,13 +207,39 @@ class Measurement:
     function: "Callable[[Lab], Result]"
 
     def __call__(self, lab: "Lab") -> Result:
-        """Measure."""
-        return self.function(lab)
+        """Measure.
+
+        Raises:
+            TypeError: the function returned something that a report cannot hold.
+        """
+        return _checked(self.name, self.function(lab))
+
+
+def _checked(name: str, result: Any) -> Result:
+    """A measurement's result, if it is one that a report can hold."""
+    if not isinstance(result, (Matrix, Table)):
+        raise TypeError(
+            f"the measurement {name!r} returned {type(result).__name__}: return a Matrix, Curve or Table of "
+            "icl_interp.results"
+        )
+    for column, values in (result.axes if isinstance(result, Matrix) else result.columns).items():
+        for value in values:
+            if not isinstance(value, (str, int, float, type(None))):
+                raise TypeError(
+                    f"{column!r} of the measurement {name!r} holds a {type(value).__name__}: use numbers and text"
+                )
+    return result
 
 
 def measurement(name: str) -> "Callable[[Callable[[Lab], Result]], Measurement]":
     """Decorator that names a measurement."""
     return lambda function: Measurement(name, function)
+
+
+def said(error: Exception) -> str:
+    """An error in one line, with its type: a KeyError's own text is a bare name."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text if len(text) <= 300 else text[:300] + '...'}"
 
 
 @dataclass(frozen=True)
@@ -241,14 +277,52 @@ class Claim:
         """The part of the id before the dot."""
         return self.id.partition(".")[0]
 
+    def finding(self, results: Results, facts: Facts) -> Finding:
+        """The finding that these results give; an error on the way makes it inconclusive and is said and logged.
+
+        One broken claim then costs no other its finding. Errors of measurements stand in `facts["failed"]` by name.
+        """
+        try:
+            failed = facts.get("failed") or {}
+            names = [name for name in self.needs if name in failed]
+            if names and not self.excluded(facts):
+                return self._broken("; ".join(f"measuring {name!r} failed with {failed[name]}" for name in names))
+            finding = self.judge_results(results, facts)
+            json.dumps(finite(encode(finding.to_dict())))  # what cannot be written would cost the whole report later
+            return finding
+        except Exception as error:
+            log.warning("judging %s failed", self.id, exc_info=True)
+            return self._broken(f"judging failed with {said(error)}")
+
+    def applies(self, facts: Facts) -> bool:
+        """Whether its measurements should be taken: it is not excluded, and saying so does not fail."""
+        try:
+            return not self.excluded(facts)
+        except Exception:  # `finding` says and logs it
+            return False
+
+    @property
+    def needs(self) -> dict[str, Measurement]:
+        """All measurements by the names of their results."""
+        return {m.name: m for m in self.measurements} | {f"twin/{m.name}": m for m in self.twin}
+
+    def _broken(self, error: str) -> Finding:
+        reason = f"{self.id} could not be judged: {error}. The log has the traceback."
+        return Finding(
+            self.id, self.study, self.kind, self.statement, self.source, "inconclusive", reason, self.criterion,
+            figures=self.figures, error=error,
+        )  # fmt: skip
+
     def judge_results(self, results: Results, facts: Facts) -> Finding:
-        """The finding that these results give."""
+        """The finding that these results give; an error in the judge passes through (`finding` catches it)."""
         if reason := self.excluded(facts):
             judgement = Judgement(None, reason, "not_applicable")
         elif reason := unmeasured(facts):
             judgement = Judgement(None, f"{reason}: no claim can be judged.", "inconclusive")
         else:
             judgement = self.judge(results, facts)
+        if not isinstance(judgement, Judgement):
+            raise TypeError(f"the judge of {self.id} returned {type(judgement).__name__}: return a Judgement")
         verdict = judgement.verdict
         if verdict is None:
             e, verdict = judgement.test or judgement.estimate, "inconclusive"

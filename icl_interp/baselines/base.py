@@ -16,8 +16,8 @@ from icl_interp.prompts import Prompts
 class Features(Protocol):
     """Anything that turns inputs into features, such as a task."""
 
-    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
-        """Features in which the functions are linear."""
+    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"] | None:
+        """Features in which the functions are linear; None where there are none."""
         ...
 
 
@@ -74,6 +74,21 @@ class Powers:
         if xs.shape[-1] != 1:
             raise InputError(f"powers of x need inputs of one coordinate, but these have {xs.shape[-1]}")
         return xs ** torch.arange(self.degree + 1, dtype=xs.dtype)
+
+
+def features_of(source: Features, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+    """The features of inputs.
+
+    Raises:
+        InputError: the source has none, so that nothing can be regressed on them.
+    """
+    features = source.features(xs)
+    if features is None:
+        raise InputError(
+            f"the functions of a {type(source).__name__} are linear in no fixed features, so regression does not "
+            "apply: give the task a features method if they are"
+        )
+    return features
 
 
 def positive(name: str, value: float, advice: str = "") -> None:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.baselines import prefixes
-from icl_interp.baselines.base import Features, Powers, positive, whole
+from icl_interp.baselines.base import Features, Powers, features_of, positive, whole
 from icl_interp.errors import InputError
 from icl_interp.prompts import Prompts
 
@@ -34,7 +34,7 @@ class LeastSquares:
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
         """The fit to each prefix at the next point; 0 before the first point."""
-        features, ys = self.task.features(prompts.xs.double()), prompts.ys.double()
+        features, ys = features_of(self.task, prompts.xs.double()), prompts.ys.double()
         n = features.shape[-1]
         factors = prefixes.factors(features, ys, features.new_zeros(n + 1, n + 1))
         deficient = prefixes.is_deficient(factors)
@@ -88,7 +88,7 @@ class Ridge:
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
         """The fit to each prefix at the next point; 0 before the first point."""
-        features, ys = self.task.features(prompts.xs.double()), prompts.ys.double()
+        features, ys = features_of(self.task, prompts.xs.double()), prompts.ys.double()
         prior = features.new_zeros(features.shape[-1])
         return prefixes.at_next_point(
             features,
@@ -120,7 +120,7 @@ class GradientDescent:
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
         """The iterate of each prefix at the next point; 0 before the first point."""
-        features, ys = self.task.features(prompts.xs.double()), prompts.ys.double()
+        features, ys = features_of(self.task, prompts.xs.double()), prompts.ys.double()
         n, seen = features.shape[-1], features[:, :-1]
         gram = (seen[..., None] * seen[..., None, :]).cumsum(1)
         moment = (seen * ys[:, :-1, None]).cumsum(1)

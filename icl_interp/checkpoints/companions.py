@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from icl_interp.checkpoints import bundled
+from icl_interp.errors import InputError
 
 Run = Mapping[str, Any]  # the data of a config.json
 
@@ -47,6 +48,30 @@ def relation(mine: Run, other: Run) -> str | None:
     if changed == {"task.inputs", "task.coefficients"} and len(intervals) == 1 and None not in intervals:
         return f"interval {intervals.pop():g}"
     return None
+
+
+def role(mine: Run, other: Run) -> str:
+    """The role of another run beside mine.
+
+    Raises:
+        InputError: it differs in nothing or in several respects; they are named.
+    """
+    found = relation(mine, other)
+    if found:
+        return found
+    a, b = _flat(mine), _flat(other)
+    changed = [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
+    shown = ", ".join(f"{key} ({_short(b.get(key))} beside {_short(a.get(key))})" for key in changed[:6])
+    more = f" and {len(changed) - 6} more" if len(changed) > 6 else ""
+    raise InputError(
+        f"a companion differs from the model in one respect, but this one differs in {shown or 'nothing'}{more}; roles "
+        f"are: {', '.join(ROLES)}"
+    )
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else text[:40] + "..."
 
 
 def _norm_role(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:

@@ -1,17 +1,18 @@
 """What a run is: model, task, encoding and training, as plain data."""
 
+import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
 from icl_interp.errors import InputError, shown, unknown
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.provenance import build, decode
+from icl_interp.provenance import build, decode, encode, finite
 from icl_interp.stored import Stored
-from icl_interp.tasks import functions, regression
+from icl_interp.tasks import functions, registry, regression
 from icl_interp.tasks.base import Task
 
 SCHEMA = "icl_interp.config/1"
@@ -110,6 +111,11 @@ class RunConfig:
     training: TrainingConfig | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.task, Task):
+            raise InputError(
+                f"task must be a task such as icl_interp.tasks.Polynomial(...), but got {_short(self.task)}; one of "
+                "your own is a class below icl_interp.tasks.Task"
+            )
         encoding = tokens.named(self.encoding)
         if encoding.d_in(self.task.dim) != self.model.d_in:
             raise InputError(
@@ -129,8 +135,13 @@ class RunConfig:
             self.task.with_degrees(stage)  # refuses what are no degrees
 
 
-_KINDS: dict[str, type] = {**functions.KINDS, **regression.KINDS}
-_TASKS = [name for name, cls in _KINDS.items() if issubclass(cls, Task)]
+# Words that are often written for a setting whose name is too far from them to be found by its letters.
+_MEANT = {
+    "norm": "normalization_type", "normalization": "normalization_type", "activation": "act_fn", "layers": "n_layers",
+    "heads": "n_heads", "width": "d_model", "hidden": "d_mlp", "context": "n_ctx", "attention": "score_fn",
+    "bidirectional": "attention_dir", "causal": "attention_dir", "lr": "learning_rate", "batch": "batch_size",
+    "warmup": "warmup_steps", "schedule": "decay", "clip": "grad_clip",
+}  # fmt: skip
 _SECTIONS: dict[str, type] = {"model": HookedTransformerConfig, "training": TrainingConfig, "curriculum": Curriculum}
 
 
@@ -149,16 +160,105 @@ def parse(data: Any, where: str = "config") -> RunConfig:
     if "task" in sections:
         if not isinstance(sections["task"], Mapping) or "kind" not in sections["task"]:
             raise InputError(f"{where}.task must name its kind, for example 'kind: Polynomial'")
-        if sections["task"]["kind"] not in _TASKS:
-            raise unknown(f"kind in {where}.task", sections["task"]["kind"], _TASKS)
-        sections["task"] = decode(sections["task"], _KINDS, f"{where}.task")
+        _check_kind(sections["task"]["kind"], registry.tasks(), f"{where}.task")
+        for key, value in sections["task"].items():
+            # Before anything looks at each number of it.
+            if isinstance(value, list) and len(value) > regression.MAX_ROWS and isinstance(value[0], list):
+                raise InputError(f"{where}.task: {regression.too_many_rows(len(value))}")
+            if isinstance(value, Mapping) and "kind" in value:
+                _check_kind(value["kind"], registry.KINDS, f"{where}.task.{key}")
+        sections["task"] = decode(sections["task"], registry.KINDS, f"{where}.task")
     return build(RunConfig, sections, where)
+
+
+def _check_kind(kind: Any, known: Collection[str], where: str) -> None:
+    """Refuse a class that is not known, and say what makes it known."""
+    if isinstance(kind, str) and kind in known:
+        return
+    hint = f"; a class of your own is registered first: icl_interp.tasks.register({kind})"
+    own = isinstance(kind, str) and kind.isidentifier()
+    raise InputError(f"{unknown(f'kind in {where}', kind, known)}{hint if own else ''}")
 
 
 def _section(name: str, data: Any, where: str) -> Any:
     if not isinstance(data, Mapping):
         raise InputError(f"{where} must be a mapping, but got {shown(data)}")
+    for key in data:
+        known, meant = [f.name for f in fields(_SECTIONS[name])], _MEANT.get(key)
+        if meant in known:
+            near = f"did you mean {meant!r}? (known: {', '.join(known)})"
+            raise InputError(f"unknown key in {where} {shown(key)}: {near}")
     values = {key: decode(value, {}, where) for key, value in data.items() if key not in ("kind", "curriculum")}
     if "curriculum" in data:
         values["curriculum"] = _section("curriculum", data["curriculum"], f"{where}.curriculum")
     return build(_SECTIONS[name], values, where)
+
+
+def check_round_trip(config: RunConfig) -> None:
+    """Refuse a config that could not be read back from its own `config.json`, before anything is spent on it.
+
+    Raises:
+        InputError: a class that is not registered, or a setting that JSON does not give back as it was; it is named.
+    """
+    task = config.task
+    for part in (task, *(getattr(task, f.name) for f in fields(task))):
+        _check_registered(part)
+    for section, part in (("task", task), ("model", config.model), ("training", config.training)):
+        for f in fields(part) if part is not None else ():
+            _check_json(getattr(part, f.name), f"{section}.{f.name}")
+    try:
+        back = parse(json.loads(json.dumps(finite(encode(config)))))
+    except (InputError, TypeError, ValueError) as error:
+        raise InputError(f"{type(task).__name__} cannot be read back from a config.json: {error}") from error
+    if back == config:
+        return
+    for f in fields(task):
+        mine, theirs = getattr(task, f.name), getattr(back.task, f.name)
+        if not _same(mine, theirs):
+            raise InputError(
+                f"task.{f.name} does not come back from a config.json as it was: {_short(mine)} became "
+                f"{_short(theirs)}; use numbers, text, tuples of these, and registered laws"
+            )
+    raise InputError(
+        f"a {type(task).__name__} does not come back from a config.json equal to itself: make it a dataclass with "
+        "eq=True whose fields say everything about it"
+    )
+
+
+def _check_registered(part: Any) -> None:
+    """Refuse a dataclass whose name means nothing, or another class, to whoever reads a config."""
+    cls = type(part)
+    if isinstance(part, type) or not is_dataclass(part) or registry.KINDS.get(cls.__name__) is cls:
+        return
+    if cls.__name__ in registry.KINDS:
+        raise InputError(
+            f"{cls.__name__} means another class now, {registry.KINDS[cls.__name__].__module__}."
+            f"{registry.KINDS[cls.__name__].__qualname__}: make the task anew from the class that is registered, or "
+            "give yours another name"
+        )
+    raise InputError(
+        f"the class {cls.__name__} is not registered, so a run with it could not be read back: call "
+        f"icl_interp.tasks.register({cls.__name__}) first"
+    )
+
+
+def _check_json(value: Any, where: str) -> None:
+    try:
+        json.dumps(finite(encode(value)))
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{where} cannot be written to a config.json, because it holds {_short(value)}: use numbers, text, tuples "
+            "of these, and registered laws"
+        ) from error
+
+
+def _same(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except (TypeError, ValueError, RuntimeError):  # arrays, whose comparison is no truth value
+        return False
+
+
+def _short(value: Any) -> str:
+    """A value in a line, and its class."""
+    return f"{shown(value)} ({type(value).__name__})"

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.checkpoints import bundled
-from icl_interp.checkpoints.config import SCHEMA, RunConfig, TrainingConfig, parse
+from icl_interp.checkpoints.config import SCHEMA, RunConfig, TrainingConfig, check_round_trip, parse
 from icl_interp.errors import InputError, shown
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
@@ -61,6 +61,7 @@ class Checkpoint:
 
         Snapshots come along where the run kept any.
         """
+        check_round_trip(self.config)
         folder = Path(folder)
         kept = read_snapshots(self.folder, self.config) if self.folder else {}
         if kept:

@@ -1,5 +1,6 @@
 """All figures of a report, by name and in their order."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from icl_interp.figures.style import Figure, safe
 from icl_interp.results import Result
 
 Drawing = Callable[[Mapping[str, Result], Sequence[Finding], Mapping[str, Any]], Figure | None]
+
+log = logging.getLogger(__name__)
 
 FIGURES: dict[str, Drawing] = {
     "claims": forest,
@@ -111,7 +114,19 @@ def draw(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapp
     """Every figure that the stored results allow, in a fixed order.
 
     A figure is a pure function of what is stored and changes no number. Results that no figure knows are left alone;
-    a finding on any claim, also one of your own, has its row in "claims".
+    a finding on any claim, also one of your own, has its row in "claims". A figure that cannot be drawn, for want of a
+    measurement that failed, say, is left out and the log says why: it costs no other.
     """
-    drawn = {name: drawing(results, findings, facts) for name, drawing in FIGURES.items()}
-    return {name: safe(figure) for name, figure in drawn.items() if figure is not None}
+    drawn = {name: _drawn(name, results, findings, facts) for name in FIGURES}
+    return {name: figure for name, figure in drawn.items() if figure is not None}
+
+
+def _drawn(
+    name: str, results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]
+) -> Figure | None:
+    try:
+        figure = FIGURES[name](results, findings, facts)
+        return None if figure is None else safe(figure)
+    except Exception:
+        log.warning("the figure %s could not be drawn and is left out", name, exc_info=True)
+        return None

@@ -1,8 +1,9 @@
 """The shape of a model: TransformerLens' words, plus what numeric prompts need."""
 
+import copy
 import math
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 from icl_interp.errors import InputError, unknown
 
@@ -125,8 +126,14 @@ class HookedTransformerConfig:
 
     @property
     def device(self) -> str:
-        """Where TransformerLens' helpers put what they make."""
-        return "cpu"
+        """Where the model's weights are, and TransformerLens' helpers put what they make. `model.cfg` keeps it true."""
+        return self.__dict__.get("_device", "cpu")
+
+    def on(self, device: str) -> Self:
+        """The same config of a model on another device: equal to this one, because a device is no hyperparameter."""
+        placed = copy.copy(self)
+        object.__setattr__(placed, "_device", device)
+        return placed
 
     @property
     def n_key_value_heads(self) -> None:

@@ -4,6 +4,7 @@ TransformerLens keeps `HookedRootModule`, `HookPoint` and `ActivationCache` as i
 (versions 3.9 to 4). Importing any part of it takes seconds, so nothing imports this file before a model is needed.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = [
     "check_names",
     "listened",
     "patching",
+    "refuse_patching_by_position",
 ]
 
 HookName = str | Callable[[str], bool]  # a name, or a filter of names
@@ -83,6 +85,29 @@ def at(hook: HookPoint, shared: Tensor) -> Tensor:
     A listener gets a copy, so that one that edits in place changes this activation only.
     """
     return hook(shared.clone() if listened(hook) else shared)
+
+
+def refuse_patching_by_position() -> None:
+    """Refuse a run inside TransformerLens' activation patching where it lists positions by itself.
+
+    It takes the last axis of its input for the positions, which for numeric tokens is d_in: it would patch the first
+    d_in tokens only. Nothing that it hands to the model tells, so its own arguments are read. With an `index_df`, or
+    without positions among the axes, it is right.
+
+    Raises:
+        InputError: naming `models.patching.patch`.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "generic_activation_patch" and frame.f_globals.get("__name__") == patching.__name__:
+            if any("pos" in axis for axis in frame.f_locals.get("index_axis_names") or ()):
+                raise InputError(
+                    "TransformerLens' patching takes the last axis of its input for positions, but tokens of numbers "
+                    "have shape (batch, token, d_in), so it would patch the first tokens only: use "
+                    "icl_interp.models.patching.patch(model, clean, corrupted, metric, activation), or pass index_df"
+                )
+            return
+        frame = frame.f_back
 
 
 def check_names(requested: HookName | Sequence[HookName] | None, available: Iterable[str]) -> None:

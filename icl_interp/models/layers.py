@@ -1,5 +1,7 @@
 """Norms and the MLP, with TransformerLens' hook and weight names."""
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -8,7 +10,8 @@ from torch import Tensor, nn
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.hooks import HookPoint, listened
 
-ACTIVATIONS = {"gelu": F.gelu, "gelu_new": lambda x: F.gelu(x, approximate="tanh"), "relu": F.relu}
+# A partial and not a lambda, which would keep a whole model from being pickled.
+ACTIVATIONS = {"gelu": F.gelu, "gelu_new": partial(F.gelu, approximate="tanh"), "relu": F.relu}
 
 
 class Norm(nn.Module):

@@ -14,8 +14,17 @@ from icl_interp.errors import InputError
 from icl_interp.models import weights
 from icl_interp.models.attention import Attention, KeysValues
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.models.hooks import FactoredMatrix, HookedRootModule, HookPoint, NumericCache, at, check_names, listened
+from icl_interp.models.hooks import (
+    HookedRootModule,
+    HookPoint,
+    NumericCache,
+    at,
+    check_names,
+    listened,
+    refuse_patching_by_position,
+)
 from icl_interp.models.layers import MLP, Norm, make_norm
+from icl_interp.models.properties import WeightProperties
 from icl_interp.provenance import build, generator, read_json
 
 Tokens = Float[Tensor, "batch token d_in"]
@@ -117,7 +126,7 @@ class Block(nn.Module):
         return getattr(self, norm)(stream + addition) if self.cfg.norm_position == "post" else stream + addition
 
 
-class HookedTransformer(HookedRootModule):
+class HookedTransformer(WeightProperties, HookedRootModule):
     """A transformer over numbers with TransformerLens' hook names, weight names and weight shapes.
 
     Args:
@@ -134,7 +143,7 @@ class HookedTransformer(HookedRootModule):
 
     def __init__(self, cfg: HookedTransformerConfig, seed: int = 0):
         super().__init__()
-        self.cfg = cfg
+        self._cfg = cfg
         self.embed = Embed(cfg)
         self.hook_embed = HookPoint()
         if cfg.positional_embedding_type == "standard":
@@ -151,6 +160,18 @@ class HookedTransformer(HookedRootModule):
                     parameter.copy_(noise * cfg.init_std)
         self.setup()
         self._modules_with_hooks = list(self.modules())
+
+    @property
+    def cfg(self) -> HookedTransformerConfig:
+        """The hyperparameters; `cfg.device` says where the weights are now."""
+        device = str(self.unembed.W_U.device)
+        if self._cfg.device != device:
+            self._cfg = self._cfg.on(device)
+        return self._cfg
+
+    @cfg.setter
+    def cfg(self, cfg: HookedTransformerConfig) -> None:
+        self._cfg = cfg
 
     def forward(
         self, tokens: Tokens, positions: range | Sequence[int] | None = None
@@ -251,44 +272,15 @@ class HookedTransformer(HookedRootModule):
         check_names([name for name, _ in fwd_hooks + bwd_hooks], self.hook_dict)
         return super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs)
 
+    def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
+        """One forward pass with functions attached to hook points."""
+        refuse_patching_by_position()
+        return super().run_with_hooks(*args, **kwargs)
+
     def add_hook(self, name: Any, *args: Any, **kwargs: Any) -> None:
         """Attach a function until `reset_hooks`."""
         check_names([name], self.hook_dict)
         super().add_hook(name, *args, **kwargs)
-
-    def accumulated_bias(
-        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
-    ) -> Float[Tensor, " d_model"]:
-        """Sum of the output biases of the blocks before `layer` (with `mlp_input`, of its attention too)."""
-        total = torch.zeros_like(self.unembed.W_U[:, 0])
-        for i, block in enumerate(self.blocks[: layer + mlp_input]):
-            if not self.cfg.mlp_only:
-                total = total + block.attn.b_O
-            if include_mlp_biases and not self.cfg.attn_only and i < layer:
-                total = total + block.mlp.b_out
-        return total
-
-    @property
-    def W_U(self) -> Float[Tensor, "d_model d_out"]:
-        """The read-out matrix."""
-        return self.unembed.W_U
-
-    @property
-    def W_O(self) -> Float[Tensor, "layer head d_head d_model"]:
-        """Every head's output map."""
-        return torch.stack([block.attn.W_O for block in self.blocks])
-
-    @property
-    def OV(self) -> FactoredMatrix:
-        """Every head's map from what it reads to what it writes, (layer, head, d_model, d_model)."""
-        return FactoredMatrix(torch.stack([block.attn.W_V for block in self.blocks]), self.W_O)
-
-    @property
-    def QK(self) -> FactoredMatrix:
-        """Every head's bilinear form of query and key, (layer, head, d_model, d_model)."""
-        queries = torch.stack([block.attn.W_Q for block in self.blocks])
-        keys = torch.stack([block.attn.W_K for block in self.blocks])
-        return FactoredMatrix(queries, keys.transpose(-1, -2))
 
     @property
     def norms(self) -> dict[str, Norm]:

@@ -3,6 +3,7 @@
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform
 from icl_interp.tasks.functions import Continuous, Polynomial
+from icl_interp.tasks.registry import register
 from icl_interp.tasks.regression import Exponential, LinearRegression, LogNormal
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "Polynomial",
     "Task",
     "Uniform",
+    "register",
 ]

@@ -10,7 +10,10 @@ from torch import Tensor
 
 from icl_interp.errors import InputError
 from icl_interp.prompts import Prompts
-from icl_interp.tasks.distributions import Distribution
+from icl_interp.tasks.distributions import Distribution, is_law
+
+# The largest number that prompts may hold in each dtype: a thousandth of the root of what the dtype can hold.
+LARGEST = {dtype: 1e-3 * torch.finfo(dtype).max ** 0.5 for dtype in (torch.float32, torch.float64)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +35,11 @@ class Task(ABC):
 
     def _check_law(self, name: str) -> None:
         """Refuse anything but a distribution: a mapping without its kind, a bare number."""
-        if not isinstance(getattr(self, name), Distribution):
-            raise InputError(f"{name} must be a law, for example Uniform(-1, 1), but got {getattr(self, name)!r}")
+        if not is_law(getattr(self, name)):
+            raise InputError(
+                f"{name} must be a law, for example Uniform(-1, 1), but got {getattr(self, name)!r} (a law of your own "
+                "needs sample, scaled, interval, mean and std)"
+            )
 
     @property
     def dim(self) -> int:
@@ -57,9 +63,18 @@ class Task(ABC):
     ) -> Float[Tensor, "batch point"]:
         """f(x) for one function a row, also far outside the training range."""
 
-    @abstractmethod
-    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
-        """Features in which every function of the task is linear: what least squares regresses on."""
+    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"] | None:
+        """Features in which every function of the task is linear: what least squares regresses on.
+
+        None, as here, for functions that are linear in no fixed features, such as networks: then nothing is compared
+        with least squares.
+        """
+        return None
+
+    @property
+    def has_features(self) -> bool:
+        """Whether there are `features` for least squares."""
+        return self.features(torch.zeros(1, 1, self.dim, dtype=torch.float64)) is not None
 
     def sample(
         self,
@@ -76,8 +91,31 @@ class Task(ABC):
         parameters = parameters[function]
         shape = (n_functions * n_contexts, n_points or self.n_points, self.dim)
         xs = self.inputs.sample(shape, generator, dtype)
-        return Prompts(xs, self.value(parameters, xs), parameters, function)
+        ys = self.value(parameters, xs)
+        if ys.shape != xs.shape[:2]:  # a column too many would broadcast against predictions, and nobody would notice
+            raise InputError(
+                f"{type(self).__name__}.value must return a number for each point, shape {tuple(xs.shape[:2])} here, "
+                f"but returned shape {tuple(ys.shape)}"
+            )
+        return checked(self, Prompts(xs, ys, parameters, function))
 
     def with_points(self, n_points: int) -> Self:
         """The same task with prompts of another length."""
         return replace(self, n_points=n_points)
+
+
+def checked(task: Task, prompts: Prompts) -> Prompts:
+    """The prompts, if an error can be computed on them: the sum of some million squares must be a number.
+
+    Raises:
+        InputError: numbers that are NaN, infinite or too large for their dtype.
+    """
+    limit = LARGEST[prompts.ys.dtype]
+    for name, values in (("inputs", prompts.xs), ("values", prompts.ys)):
+        largest = values.abs().amax().item()
+        if not largest <= limit:
+            raise InputError(
+                f"{name} of this {type(task).__name__} reach {largest:.2g}, and squares of numbers beyond {limit:.0e} "
+                f"overflow in {str(prompts.ys.dtype).removeprefix('torch.')}: choose laws of a smaller range"
+            )
+    return prompts

@@ -2,12 +2,46 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.errors import InputError
+
+
+@runtime_checkable
+class Distribution(Protocol):
+    """What a law of inputs or coefficients offers: `Uniform` and `Normal` do, and so may one that you register."""
+
+    def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
+        """Independent draws of the given shape."""
+        ...
+
+    def scaled(self, factor: float) -> Any:
+        """The law of `factor` times a draw."""
+        ...
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The band called *in distribution*."""
+        ...
+
+    @property
+    def mean(self) -> float:
+        """E of a draw."""
+        ...
+
+    @property
+    def std(self) -> float:
+        """The root of its variance."""
+        ...
+
+
+def is_law(value: object) -> bool:
+    """Whether it is a law, not the class of one."""
+    return isinstance(value, Distribution) and not isinstance(value, type)
 
 
 @dataclass(frozen=True)
@@ -72,6 +106,3 @@ class Normal:
     def interval(self) -> tuple[float, float]:
         """Two standard deviations to each side: the band called *in distribution* (95 % of draws)."""
         return self.mean - 2 * self.std, self.mean + 2 * self.std
-
-
-Distribution = Uniform | Normal

@@ -35,7 +35,7 @@ class Polynomial(Task):
         if not isinstance(self.degrees, (tuple, list)):
             raise InputError(f"degrees must be a list of whole numbers, for example (1,), but got {self.degrees!r}")
         object.__setattr__(self, "degrees", tuple(self.degrees))
-        if not self.degrees or any(not isinstance(d, int) or d < 0 for d in self.degrees):
+        if not self.degrees or any(not isinstance(d, int) or isinstance(d, bool) or d < 0 for d in self.degrees):
             raise InputError(f"degrees must be whole numbers from 0 up, at least one, but got {self.degrees}")
 
     @property
@@ -108,6 +108,10 @@ class Continuous(Task):
         reaches_pole = not isinstance(self.inputs, Uniform) or self.inputs.low <= -1
         if self.function == "log1p" and reaches_pole:
             raise InputError(f"log1p needs inputs above -1, for example Uniform(0, 1), but got {self.inputs}")
+        # Each of these functions is largest at an end of an interval, or bounded.
+        ends = CONTINUOUS[self.function](torch.tensor(self.inputs.interval, dtype=torch.float64))
+        if not ends.isfinite().all():
+            raise InputError(f"{self.function} is not finite on {self.inputs}: choose a smaller range of inputs")
 
     @property
     def n_determining(self) -> int:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from icl_interp.errors import InputError
 from icl_interp.prompts import Prompts
-from icl_interp.tasks.base import Task
-from icl_interp.tasks.distributions import Distribution, Normal, Uniform
+from icl_interp.tasks.base import Task, checked
+from icl_interp.tasks.distributions import Distribution, Normal, Uniform, is_law
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,30 @@ class LogNormal:
 
 PositiveLaw = Exponential | LogNormal | Uniform
 STANDARD = Normal(1.0)
+MAX_ROWS = 512  # of a whole covariance: as text in a config that is five megabytes, and a second to check
 Vector = tuple[float, ...]
 Rows = tuple[tuple[float, ...], ...]
 
 
 def moment(law: PositiveLaw, order: int) -> float:
-    """E[v^order] of a draw v: what the theory of random covariances needs of its law."""
-    match law:
-        case Exponential(mean):
-            return math.factorial(order) * mean**order
-        case LogNormal(std, median):
-            return median**order * math.exp((order * std) ** 2 / 2)
-        case Uniform(low, high):
-            return (high ** (order + 1) - low ** (order + 1)) / ((order + 1) * (high - low))
+    """E[v^order] of a draw v: what the theory of random covariances needs of its law.
+
+    Raises:
+        InputError: it is too large for float64.
+    """
+    try:
+        match law:
+            case Exponential(mean):
+                found = math.factorial(order) * mean**order
+            case LogNormal(std, median):
+                found = median**order * math.exp((order * std) ** 2 / 2)
+            case Uniform(low, high):
+                found = (high ** (order + 1) - low ** (order + 1)) / ((order + 1) * (high - low))
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise InputError(f"the moment of order {order} of {law} is beyond float64: choose a law of a smaller range")
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,12 +132,15 @@ class LinearRegression(Task):
 
     def _check_law_or_vector(self, name: str, optional: bool) -> None:
         value = getattr(self, name)
-        if isinstance(value, Distribution) or (value is None and optional):
+        if is_law(value) or (value is None and optional):
             return
         if not _are_numbers(value) or len(value) != self.n_dims:
             raise InputError(
                 f"{name} must be a law, for example Normal(1), or {self.n_dims} numbers (n_dims), but got {value!r}"
             )
+        if not any(value) and not self.noise_std:
+            what = "every label" if name == "weights" else "the query's label"
+            raise InputError(f"{name} must not all be 0: without noise {what} would be 0, whatever a model does")
         object.__setattr__(self, name, tuple(value))
 
     def _check_covariance(self) -> None:
@@ -141,11 +155,13 @@ class LinearRegression(Task):
         if _are_numbers(value) and len(value) == d and min(value) > 0:
             object.__setattr__(self, "covariance", tuple(value))
             return
+        if isinstance(value, (tuple, list)) and len(value) > MAX_ROWS and isinstance(value[0], (tuple, list)):
+            raise InputError(too_many_rows(len(value)))
         rows = isinstance(value, (tuple, list)) and all(_are_numbers(row) and len(row) == d for row in value)
         if not (rows and len(value) == d and _is_covariance(torch.tensor(value, dtype=torch.float64))):
             raise InputError(
                 f"covariance must be {d} positive numbers, {d} rows of a symmetric positive definite matrix, a "
-                f"positive law such as Exponential(1), or nothing for the identity, but got {value!r}"
+                f"positive law such as Exponential(1), or nothing for the identity, but got {_short(value)}"
             )
         object.__setattr__(self, "covariance", tuple(map(tuple, value)))
 
@@ -231,7 +247,7 @@ class LinearRegression(Task):
         ys = self.value(parameters, xs)
         if self.noise_std:
             ys = ys + self.noise_std * torch.randn(ys.shape, generator=generator, dtype=dtype)
-        return Prompts(xs, ys, parameters, function)
+        return checked(self, Prompts(xs, ys, parameters, function))
 
     def _sample_inputs(
         self, batch: int, n_points: int, generator: torch.Generator, dtype: torch.dtype
@@ -285,7 +301,21 @@ def _are_numbers(value: object) -> bool:
 
 
 def _is_covariance(matrix: Tensor) -> bool:
-    return torch.equal(matrix, matrix.T) and bool(torch.linalg.eigvalsh(matrix)[0] > 0)
+    # A Cholesky factor exists where all eigenvalues are positive, and costs a tenth of them.
+    return torch.equal(matrix, matrix.T) and not torch.linalg.cholesky_ex(matrix).info.item()
+
+
+def too_many_rows(n: int) -> str:
+    """What is said of a covariance whose rows are too many to stand in a config."""
+    return (
+        f"covariance has {n} rows, but at most {MAX_ROWS} can stand in a config, which holds every number as text: "
+        "give its diagonal only, or a law of it"
+    )
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 KINDS: dict[str, type] = {cls.__name__: cls for cls in (LinearRegression, Exponential, LogNormal)}

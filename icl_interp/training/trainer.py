@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from icl_interp import evaluation
 from icl_interp.checkpoints import store
-from icl_interp.checkpoints.config import SCHEMA, RunConfig, TrainingConfig
+from icl_interp.checkpoints.config import SCHEMA, RunConfig, TrainingConfig, check_round_trip
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
 from icl_interp.errors import InputError, shown
@@ -56,6 +56,7 @@ def train(
     config = recipes.resolve(config)
     if config.training is None:
         raise InputError("the config has no training section")
+    check_round_trip(config)
     where = checked_device(device)
     check_size(config)
     out = Path(out)

@@ -84,14 +84,56 @@ def reaches_every_token(values):
     assert values.shape == (2, 4)
 
 
-def test_transformer_lens_alone_would_patch_one_token_only():
-    """Why the wrapper is there: shape (batch, token, d_in) reads as (.., position), with one position."""
+BY_POSITION = (
+    "resid_pre", "resid_mid", "attn_out", "mlp_out", "attn_head_out_by_pos", "attn_head_q_by_pos",
+    "attn_head_pattern_by_pos", "attn_head_by_pos_every", "block_every",
+)  # fmt: skip
+ALL_POSITIONS = ("attn_head_out_all_pos", "attn_head_v_all_pos", "attn_head_pattern_all_pos")
+
+
+def setup():
     model = make()
     _, cache = model.run_with_cache(CLEAN)
-    with torch.no_grad():
-        alone = patching.get_act_patch_resid_pre(model, CORRUPTED, cache, recovered)
-    must_fail(reaches_every_token, alone)
+    return model, cache
+
+
+@pytest.mark.parametrize("name", BY_POSITION)
+def test_transformer_lens_alone_is_refused(name):
+    """Shape (batch, token, d_in) reads as (.., position), with one position: it would patch one token only."""
+    model, cache = setup()
+    for tokens in (CORRUPTED, CORRUPTED.expand(-1, -1, 1)):
+        with torch.no_grad(), pytest.raises(InputError, match=r"icl_interp\.models\.patching\.patch\(") as caught:
+            getattr(patching, f"get_act_patch_{name}")(model, tokens, cache, recovered)
+        assert "\n" not in str(caught.value)
     reaches_every_token(patch(model, CLEAN, CORRUPTED, recovered).values)
+
+
+def test_a_setter_of_ones_own_is_refused_too():
+    model, cache = setup()
+
+    def put(corrupted, index, clean):
+        corrupted[:, index[1]] = clean[:, index[1]]
+        return corrupted
+
+    with torch.no_grad(), pytest.raises(InputError, match="takes the last axis"):
+        patching.generic_activation_patch(
+            model, CORRUPTED, cache, recovered, put, "resid_pre", index_axis_names=("layer", "pos")
+        )
+    listed = patching.make_df_from_ranges([2, CLEAN.shape[1]], ["layer", "pos"])
+    with torch.no_grad():
+        found = patching.generic_activation_patch(model, CORRUPTED, cache, recovered, put, "resid_pre", index_df=listed)
+    want = patch(model, CLEAN, CORRUPTED, recovered).values.reshape(-1)
+    assert found.double().numpy() == pytest.approx(want, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ALL_POSITIONS)
+def test_where_no_position_is_listed_transformer_lens_is_right(name):
+    model, cache = setup()
+    activation = name.removeprefix("attn_head_").removesuffix("_all_pos").replace("out", "z")
+    with torch.no_grad():
+        found = getattr(patching, f"get_act_patch_{name}")(model, CORRUPTED, cache, recovered)
+    want = patch(model, CLEAN, CORRUPTED, recovered, activation, by=("head",)).values
+    assert found.double().numpy() == pytest.approx(want, rel=1e-6)
 
 
 def test_patching_the_stream_before_the_first_block_moves_one_tokens_input():

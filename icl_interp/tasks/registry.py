@@ -1,0 +1,69 @@
+"""Which class a `kind` in a config means: the tasks and laws of this package, and those that a user registers."""
+
+import inspect
+from typing import TypeVar
+
+from icl_interp.errors import InputError
+from icl_interp.tasks import functions, regression
+from icl_interp.tasks.base import Task
+
+BUNDLED: dict[str, type] = {**functions.KINDS, **regression.KINDS}
+KINDS: dict[str, type] = dict(BUNDLED)  # by the name that configs use: the class's own
+
+T = TypeVar("T")
+
+
+def register(cls: type[T]) -> type[T]:
+    """Make a class of one's own known by its name, so that runs on it can be saved, loaded, resumed and analysed.
+
+    It may be called, or stand above `@dataclass` as a decorator. Registering a class again from the same place (a
+    notebook cell that runs a second time) replaces it. Whoever loads the run has to register the class first.
+
+    Args:
+        cls: a task (a frozen dataclass below `Task`), or a law that such a task has in a field (a frozen dataclass with
+            `sample(shape, generator, dtype)`; a law of `inputs` also needs what `tasks.Distribution` lists).
+
+    Returns:
+        The class itself.
+
+    Raises:
+        InputError: no frozen dataclass, methods that are missing, or a name that is taken.
+
+    >>> from dataclasses import dataclass
+    >>> from icl_interp.tasks import Normal, Polynomial, Uniform
+    >>> @register
+    ... @dataclass(frozen=True, kw_only=True)
+    ... class Zeros(Polynomial):
+    ...     def value(self, parameters, xs):
+    ...         return 0 * super().value(parameters, xs)
+    >>> task = Zeros(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Normal(1), n_points=5)
+    >>> del KINDS["Zeros"]  # so that this example leaves nothing behind
+    """
+    if not isinstance(cls, type):
+        raise InputError(f"register takes a class, but got {cls!r}: write register({type(cls).__name__})")
+    name = cls.__name__
+    own = cls.__dict__.get("__dataclass_params__")  # its own: a subclass inherits the parent's fields, but not its init
+    if own is None or not own.frozen:
+        raise InputError(
+            f"{name} must be a frozen dataclass to be registered: put @dataclass(frozen=True, kw_only=True) directly "
+            "above the class, and register above that"
+        )
+    if not issubclass(cls, Task) and not callable(getattr(cls, "sample", None)):
+        raise InputError(f"{name} is neither a task (a class below icl_interp.tasks.Task) nor a law with a sample")
+    if inspect.isabstract(cls):
+        raise InputError(f"{name} lacks what every task needs: {', '.join(sorted(cls.__abstractmethods__))}")
+    if name in BUNDLED:
+        raise InputError(f"{name!r} is the name of a class of icl_interp: choose another one")
+    known = KINDS.get(name, cls)
+    if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise InputError(
+            f"another class called {name!r} is registered already, {known.__module__}.{known.__qualname__}: "
+            "choose another name"
+        )
+    KINDS[name] = cls
+    return cls
+
+
+def tasks() -> list[str]:
+    """Names of the tasks that are known now."""
+    return [name for name, cls in KINDS.items() if issubclass(cls, Task)]

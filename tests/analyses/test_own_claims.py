@@ -1,0 +1,177 @@
+"""A claim of one's own that fails costs no other its finding: it becomes inconclusive and says what went wrong."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+from helpers import SURFACE, must_fail
+from tiny_runs import checkpoint
+
+import icl_interp
+from icl_interp import pipeline
+from icl_interp.analyses import far, verdicts
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, Measurement
+from icl_interp.errors import InputError
+from icl_interp.figures import catalogue
+from icl_interp.results import Matrix, Table
+
+FAST = {"n_prompts": 256, "progress": False}
+BUNDLED = "limits.layernorm_saturation"
+CRITERION = Criterion("below 1", (-np.inf, 1.0), (1.0, np.inf))
+
+
+def fine(results, facts):
+    return Judgement(Estimate("mine", 0.5, 0.4, 0.6), "all is well")
+
+
+def measured(name, function=lambda lab: Table({"a": [1.0]})):
+    return Measurement(name, function)
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """Registers claims of one's own until the test ends."""
+    monkeypatch.setattr(verdicts, "REGISTRY", dict(verdicts.REGISTRY))
+
+    def register(name, judge=fine, measurements=(), **changes):
+        words = {"kind": "architecture", "statement": "mine", "source": "me", "criterion": CRITERION}
+        return verdicts.register(Claim(f"mine.{name}", measurements=measurements, judge=judge, **words, **changes))
+
+    return register
+
+
+def fail(*_):
+    return 1 / 0
+
+
+def a_key(results, facts):
+    return facts["nothing"]
+
+
+def analyze(*claims):
+    return icl_interp.analyze(checkpoint(task={"degrees": [1]}), claims=(BUNDLED, *claims), **FAST)
+
+
+def check_broken(report, claim, *words):
+    """One claim is inconclusive with these words; the bundled one stands, and the report can be written."""
+    finding = report[claim]
+    assert finding.verdict == "inconclusive"
+    assert finding.error
+    assert claim in finding.reason
+    for word in words:
+        assert word in finding.reason
+    assert report[BUNDLED].error is None
+    assert report[BUNDLED].estimate is not None
+    json.dumps(report.to_dict(), default=float)
+
+
+@pytest.mark.usefixtures("errors_are_caught")
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ({"judge": fail}, ("ZeroDivisionError: division by zero",)),
+        ({"judge": a_key}, ("KeyError: 'nothing'",)),
+        ({"judge": lambda results, facts: None}, ("TypeError", "returned NoneType")),
+        ({"judge": lambda results, facts: Judgement(None, "r", details=({"a": np.ones(2)},))}, ("TypeError",)),
+        ({"excluded": fail}, ("ZeroDivisionError: division by zero",)),
+        ({"measurements": (measured("own/one", fail),)}, ("'own/one'", "ZeroDivisionError")),
+        ({"twin": (measured("own/two", fail),)}, ("'twin/own/two'", "ZeroDivisionError")),
+        ({"measurements": (measured("own/float", lambda lab: 1.5),)}, ("'own/float'", "TypeError", "returned float")),
+        ({"measurements": (measured("own/none", lambda lab: None),)}, ("'own/none'", "returned NoneType")),
+        (
+            {"measurements": (measured("own/cells", lambda lab: Table({"a": [torch.ones(1)]})),)},
+            ("'own/cells'", "holds a Tensor"),
+        ),
+        (
+            {"measurements": (measured("own/hook", lambda lab: lab.sweep([1.0], names=["nope"], watch=print)),)},
+            ("'own/hook'", "unknown hook 'nope'"),
+        ),
+        ({"judge": lambda results, facts: _raise(RuntimeError("a\nb\n" + "c" * 9999))}, ("a b c",)),
+    ],
+)  # fmt: skip
+def test_an_error_costs_that_claim_only(own, broken, words, caplog, tmp_path):
+    claim = own("broken", **broken).id
+    with caplog.at_level(logging.WARNING, logger="icl_interp"):
+        report = analyze(claim)
+    check_broken(report, claim, *words)
+    assert "\n" not in report[claim].reason
+    assert len(report[claim].reason) < 600
+    assert any(record.exc_info for record in caplog.records), "the traceback is in the log"
+    report.save(tmp_path)
+    loaded = icl_interp.Report.load(tmp_path)
+    assert loaded[claim].error == report[claim].error
+    check_broken(loaded.judge(), claim, *words)  # also from stored results alone
+
+
+def _raise(error):
+    raise error
+
+
+@pytest.mark.usefixtures("errors_are_caught")
+def test_claims_that_share_a_failing_measurement_share_its_error(own):
+    calls = []
+
+    def count(lab):
+        calls.append(lab)
+        raise ValueError("no such thing")
+
+    shared = measured("own/shared", count)
+    outer = measured("own/outer", lambda lab: lab.measure(shared))
+    names = [
+        own("first", measurements=(shared,)).id, own("second", measurements=(shared, far.certificate)).id,
+        own("third", measurements=(outer,)).id,
+    ]  # fmt: skip
+    report = analyze(*names)
+    for name in names:
+        check_broken(report, name, "ValueError: no such thing")
+    assert len(calls) == 1
+    assert set(report.model["failed"]) == {"own/shared", "own/outer"}
+    assert "far/certificate" in report.results
+
+
+def test_a_claim_without_an_error_says_so(own):
+    claim = own("well", measurements=(measured("own/m", lambda lab: Matrix([1.0], {"a": (0,)})),)).id
+    report = analyze(claim)
+    assert (report[claim].verdict, report[claim].error) == ("supported", None)
+    assert report.model["failed"] == {}
+    must_fail(check_broken, report, claim)
+
+
+@pytest.mark.usefixtures("errors_are_caught")
+def test_what_is_no_error_of_a_claim_ends_the_analysis(own):
+    for stop in (KeyboardInterrupt(), SystemExit(3)):
+        claim = own(f"stop{type(stop).__name__}", measurements=(measured("own/x", lambda lab, e=stop: _raise(e)),)).id
+        with pytest.raises(type(stop)):
+            analyze(claim)
+    with pytest.raises(InputError, match="unknown claim"):
+        analyze("mine.nope")
+
+
+def test_in_tests_an_error_surfaces(own):
+    """The package's own tests must not lose an error in a verdict that says inconclusive."""
+    for name, broken in (("judge", {"judge": fail}), ("measure", {"measurements": (measured("own/y", fail),)})):
+        claim = own(name, **broken).id
+        with pytest.raises(ZeroDivisionError):
+            analyze(claim)
+        with pytest.raises(ZeroDivisionError):
+            verdicts.REGISTRY["mine.judge"].judge_results({}, {"n_functions": 64})
+
+
+def test_a_figure_that_fails_costs_itself_only(monkeypatch, errors_are_caught, caplog, tmp_path):
+    monkeypatch.setitem(catalogue.FIGURES, "mine", fail)
+    report = analyze()
+    assert "claims" in report.figures
+    assert "mine" not in report.figures
+    assert "the figure mine could not be drawn" in caplog.text
+    report.to_html(tmp_path / "report.html")
+    logging.getLogger("icl_interp").addHandler(SURFACE)
+    with pytest.raises(ZeroDivisionError):
+        _ = report.figures
+
+
+def test_no_bundled_claim_fails():
+    report = pipeline.analyze(checkpoint(task={"degrees": [1]}), **FAST)
+    assert [finding.id for finding in report.findings] == list(verdicts.REGISTRY)
+    assert [finding.error for finding in report.findings if finding.error] == []
