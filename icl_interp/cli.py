@@ -17,6 +17,7 @@ from icl_interp.checkpoints import bundled
 from icl_interp.errors import InputError
 
 if TYPE_CHECKING:
+    from icl_interp.analyses.verdicts import Finding
     from icl_interp.report import Report
 
 app = typer.Typer(
@@ -30,6 +31,7 @@ Out = Annotated[Path | None, typer.Option(help="Where to write; by default a fre
 # BadParameter -> UsageError -> ClickException. Newer versions of typer carry a copy of click, older ones import it.
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 SIGMAS = (1e-9, 1e9)  # so that no square leaves the range of float32
+REFERENCES = {"zero predictor": "zero", "least squares": "least squares"}  # beside the error: in words, as stored
 MARKS = {"supported": "green", "contradicted": "red", "inconclusive": "yellow", "not_applicable": "bright_black"}
 
 
@@ -270,17 +272,21 @@ def _print_report(report: "Report") -> None:
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     # Texts of a report are never markup: a folder may be called [red].
     console.print(Text.assemble("\n", (report.checkpoint["name"], "bold"), f": {_model_words(config)}"))
+    known = [f"{name} {error[key]:.2g}" for name, key in REFERENCES.items() if error.get(key) is not None]
     console.print(Text(
         f"in distribution: error {error['error']:.3g} [{error['low']:.3g}, {error['high']:.3g}], R2 {error['r2']:.4f}; "
-        f"zero predictor {error['zero']:.3g}, least squares {error['least squares']:.1g}\n"
+        f"{', '.join(known)}\n"
     ))  # fmt: skip
     table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0))
-    for title in ("verdict", "claim", "estimate", "why"):
-        table.add_column(title, overflow="fold", no_wrap=title != "why")
+    for title in ("verdict", "claim", "what decided", "why"):
+        table.add_column(title, overflow="fold", no_wrap=title in ("verdict", "claim"))
     for finding in report.findings:
-        e = finding.estimate
-        estimate = f"{e.value:.3g} [{e.low:.3g}, {e.high:.3g}] {e.unit}" if e else ""
-        table.add_row(
-            Text(finding.verdict, style=MARKS[finding.verdict]), Text(finding.id), Text(estimate), Text(finding.reason)
-        )
+        verdict = Text(finding.verdict, style=MARKS[finding.verdict])
+        table.add_row(verdict, Text(finding.id), Text(_decided(finding)), Text(finding.reason))
     console.print(table)
+
+
+def _decided(finding: "Finding") -> str:
+    """The quantity that the criterion read, which need not be the estimate."""
+    e = finding.test or finding.estimate
+    return f"{e.value:.3g} [{e.low:.3g}, {e.high:.3g}] {e.unit}".rstrip() + f"\n{e.name}" if e else ""

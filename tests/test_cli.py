@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import small_reports
 import torch
 from helpers import must_fail
 
@@ -213,3 +215,31 @@ def test_interrupt_ends_with_130(monkeypatch, capsys, run_folder):
     monkeypatch.setattr("icl_interp.pipeline.analyze", interrupted)
     status, _, _ = run(monkeypatch, capsys, "analyze", run_folder)
     assert status == 130
+
+
+def check_decided(printed: str, finding) -> None:
+    """The line of a claim shows the quantity that the criterion read, by value and by name."""
+    assert f"{finding.test.value:.3g} [{finding.test.low:.3g}, {finding.test.high:.3g}]" in printed
+    assert finding.test.name in printed
+
+
+def test_the_terminal_shows_what_decided(capsys):
+    """Saturation is judged by the change of f per decade; its estimate is the plateau."""
+    report = small_reports.report()
+    finding = report["limits.layernorm_saturation"]
+    assert finding.test.name != finding.estimate.name
+    cli._print_report(report)
+    printed = capsys.readouterr().out
+    check_decided(printed, finding)
+    report.findings = [replace(f, test=None) for f in report.findings]
+    cli._print_report(report)
+    must_fail(check_decided, capsys.readouterr().out, finding)
+
+
+def test_without_features_there_is_no_least_squares_to_print(capsys):
+    report = small_reports.report()
+    cli._print_report(report)
+    assert "least squares" in capsys.readouterr().out.splitlines()[2]
+    report.model["in_distribution"].pop("least squares")
+    cli._print_report(report)
+    assert "least squares" not in capsys.readouterr().out.splitlines()[2]
