@@ -182,8 +182,8 @@ def _model(stored: Stored) -> dict[str, Any]:
     """The facts about the model, where those that are there are what they should be."""
     for key in ("config", "task"):
         stored[key].mapping()
-    error = stored["in_distribution"]
-    for number in (stored["r2"], *(error[key] for key in ("error", "low", "high", "r2"))):
+    error = stored["in_distribution"].members()
+    for number in (stored["r2"], *(one for key, one in error.items() if key != "note")):
         number.number()
     for key in ("n_points", "n_parameters", "n_functions"):
         whole(stored[key].value, stored[key].where, 0)
