@@ -138,8 +138,9 @@ class WeightProperties:
         """
         channels = torch.as_tensor(tokens) if isinstance(tokens, (int, Tensor)) else None
         d_out = self.cfg.d_out
-        whole = channels is not None and not (channels.is_floating_point() or channels.dtype == torch.bool)
-        if not whole or bool(((channels < 0) | (channels >= d_out)).any()):
+        if channels is None or channels.is_floating_point() or channels.dtype == torch.bool:
+            raise _no_channel(tokens, d_out)
+        if ((channels < 0) | (channels >= d_out)).any():
             raise _no_channel(tokens, d_out)
         gain = getattr(self.ln_final, "w", None) if hasattr(self, "ln_final") else None
         directions = self.W_U if gain is None else gain[:, None] * self.W_U
