@@ -12,6 +12,7 @@ from icl_interp.errors import InputError
 from icl_interp.prompts import Prompts
 from icl_interp.tasks.distributions import Distribution, is_law
 
+
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
     """Prompts of `n_points` points of a random function; the last point is the query.
