@@ -28,7 +28,7 @@ def check_only_from(model, position, interventions):
     before = model(tokens_for(model))
     with intervene(model, *interventions):
         after = model(tokens_for(model))
-    assert torch.equal(after[:, :position], before[:, :position])
+    torch.testing.assert_close(after[:, :position], before[:, :position], rtol=0, atol=1e-12)
     assert not torch.allclose(after[:, position], before[:, position], rtol=1e-3, atol=1e-3)
 
 

@@ -12,9 +12,6 @@ from icl_interp.errors import InputError
 from icl_interp.prompts import Prompts
 from icl_interp.tasks.distributions import Distribution, is_law
 
-# The largest number that prompts may hold in each dtype: a thousandth of the root of what the dtype can hold.
-LARGEST = {dtype: 1e-3 * torch.finfo(dtype).max ** 0.5 for dtype in (torch.float32, torch.float64)}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
@@ -110,7 +107,7 @@ def checked(task: Task, prompts: Prompts) -> Prompts:
     Raises:
         InputError: numbers that are NaN, infinite or too large for their dtype.
     """
-    limit = LARGEST[prompts.ys.dtype]
+    limit = 1e-3 * torch.finfo(prompts.ys.dtype).max ** 0.5
     for name, values in (("inputs", prompts.xs), ("values", prompts.ys)):
         largest = values.abs().amax().item()
         if not largest <= limit:
