@@ -34,8 +34,8 @@ class Report:
         findings: one for each claim asked for, in the order of registration.
         results: what was measured, by name.
         provenance: settings, versions and time of the analysis.
-        file: what it was loaded from; None for one that was measured here. What claims, figures and page can't read in
-            a loaded report is an `InputError`: the file was edited, or another version wrote it.
+        file: what it was loaded from; None for one that was measured here. What the page can't read in a loaded report
+            is an `InputError`: the file was edited, or another version wrote it.
     """
 
     checkpoint: dict[str, Any]
@@ -60,16 +60,14 @@ class Report:
     @property
     def figures(self) -> dict[str, Any]:
         """Plotly figures that the stored results allow, by name; drawn anew at each access."""
-        with self._reads("figures"):
-            return catalogue.draw(self.results, self.findings, self.model)
+        return catalogue.draw(self.results, self.findings, self.model)
 
     def judge(self) -> "Report":
         """The same results judged by the claims as they are registered now. Takes milliseconds."""
-        registered, again = verdicts.REGISTRY, []
-        for finding in self.findings:
-            with self._reads(finding.id):
-                claim = registered.get(finding.id)
-                again.append(claim.finding(self.results, self.model) if claim else finding)
+        registered = verdicts.REGISTRY
+        again = [
+            registered[f.id].finding(self.results, self.model) if f.id in registered else f for f in self.findings
+        ]
         return replace(self, findings=again)
 
     def compare(self, other: "Report") -> Table:

@@ -43,7 +43,7 @@ def unmeasured(facts: Facts) -> str | None:
 
     Nothing far out can be judged against such a model. JSON holds these numbers as text, which `float` reads.
     """
-    known = {"error": facts.get("in_distribution", {}).get("error", 0.0), "R2": facts["r2"]}
+    known = {"error": facts.get("in_distribution", {}).get("error", 0.0), "R2": facts.get("r2", 0.0)}
     for name, value in known.items():
         if not np.isfinite(float(value)):
             return f"the model's in-distribution {name} is {float(value):g}, which is no finite number"

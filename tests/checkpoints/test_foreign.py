@@ -233,7 +233,7 @@ def test_nan_in_the_weights_is_refused():
     model = Foreign()
     with torch.no_grad():
         model.blocks.get_submodule("0.mlp").b_in[0] = torch.nan
-    check_refused(model, r"the model's blocks\.0\.mlp\.b_in holds NaN or infinite numbers")
+    check_refused(model, r"the model: blocks\.0\.mlp\.b_in holds NaN or infinite numbers")
 
 
 def test_our_own_model_is_its_own():
