@@ -8,6 +8,7 @@ from icl_interp.errors import InputError, shown, unknown
 
 DEPTH = 20  # levels of lists and mappings: far more than a config or a report has
 LARGEST = 2**63  # of whole numbers
+_SINGLE = {str, float, bool, type(None)}  # values that need no look inside; a whole number may be too large
 NOT_FINITE = ("nan", "inf", "-inf")  # how JSON data of ours writes these numbers
 
 
@@ -93,7 +94,9 @@ class Stored:
             inner = [Stored(key, f"the key {shown(key)} in {self.where.rstrip(' :')}").text() for key in self.value]
             below = (self._below(key) for key in inner)
         elif isinstance(self.value, (list, tuple)):
-            below = (s for s in self.items() if not isinstance(s.value, (str, float)))
+            # There may be millions of numbers, and a `Stored` costs more than the look at one.
+            deeper = () if set(map(type, self.value)) <= _SINGLE else enumerate(self.value)
+            below = (Stored(item, f"{self.where}[{i}]") for i, item in deeper if type(item) not in _SINGLE)
         else:
             if not isinstance(self.value, (str, int, float, bool, type(None))):
                 raise self.refused("a number, text, a truth value, a list or a mapping")

@@ -22,7 +22,7 @@ from icl_interp.results import Curve, Matrix, Table
 
 INJECTED = "<img src=x onerror=window.hacked=1>'\"><a href='javascript:window.hacked=1'>x</a></script><!--"
 VALUES = [None, [], "x", {}, 10**400, -1, 1.5, [[1], [2, 3]], True, INJECTED]
-LATE = 12  # mutants that are judged and drawn too, which takes a second each
+LATE = 4  # mutants that are judged and drawn too, which takes a second each
 
 
 @pytest.fixture(scope="module")
@@ -77,15 +77,20 @@ def one_line_or_works(folder, late):
 
 
 def test_a_changed_report_is_refused_in_one_line_or_works(data, tmp_path, errors_are_caught):
-    mutants = [(path, value) for path in places(data) for value in ("drop", *VALUES)]
-    chosen = random.Random(0).sample(mutants, 300)
+    # A result of each kind, and small ones: reading all of them two hundred times would take minutes.
+    kept = {min((n for n in data["results"] if data["results"][n]["kind"] == kind), key=lambda n: len(str(
+        data["results"][n]))) for kind in ("matrix", "curve", "table")}  # fmt: skip
+    slim = data | {"results": {name: data["results"][name] for name in sorted(kept)}}
+    mutants = [(path, value) for path in places(slim) for value in ("drop", *VALUES)]
+    chosen = random.Random(0).sample(mutants, 200)
     path, late, works = tmp_path / "report.json", 0, 0
     for where, value in chosen:
-        path.write_text(json.dumps(changed(data, where, value)))
+        path.write_text(json.dumps(changed(slim, where, value)))
         if one_line_or_works(tmp_path, late=False):
             works += 1
             if late < LATE:
                 late += 1
+                path.write_text(json.dumps(changed(data, where, value)))
                 one_line_or_works(tmp_path, late=True)
     assert 0 < works < len(chosen)
 

@@ -1,5 +1,6 @@
 """The smallest runs that have every part: what the tests of training and of run folders share."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from icl_interp.checkpoints.config import RunConfig, parse
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.tasks import Polynomial
 from icl_interp.training import trainer
 
 UNIFORM = {"kind": "Uniform", "low": -1, "high": 1}
@@ -60,3 +62,11 @@ def train_until(run: dict | RunConfig, folder: Path, step: int) -> None:
         patch.setattr(trainer._Run, "_advance", stopping)
         with pytest.raises(Killed):
             trainer.train(run, folder, progress=False)
+
+
+class Exploding(Polynomial):
+    """Labels whose squares overflow, which `Polynomial` itself would refuse to sample."""
+
+    def sample(self, *args, **kwargs):
+        prompts = super().sample(*args, **kwargs)
+        return replace(prompts, ys=prompts.ys * 1e25)

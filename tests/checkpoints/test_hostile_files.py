@@ -47,7 +47,7 @@ SIZES = {
     "n_heads": ({"n_heads": 10**10}, r"W_Q has shape \(2, 8, 4\), but the config asks for \(10000000000, 8, 4\)"),
     "d_out": ({"d_out": 2**62}, "no tensor can be as large as this config asks for"),
     "d_head and d_model": ({"d_model": 2**40, "d_head": 2**40}, "no tensor can be as large as this config asks for"),
-    "digits": ({"d_mlp": 10**300}, "d_mlp must be a whole number of at most 64 bits, but got <a whole number of about"),
+    "digits": ({"d_mlp": 10**300}, "d_mlp must be a whole number (of at most|below) .*, but got <a whole number"),
     "too many digits": ({"d_mlp": 10**400}, "is not JSON .the number '1000.*000' is too large"),
     "negative": ({"d_mlp": -(10**9)}, "d_mlp must be a whole number from 1 up, but got -1000000000"),
     "eps": ({"eps": 10**309}, "is not JSON .the number '1000.*000' is too large"),

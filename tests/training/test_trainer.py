@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import jaxtyping
@@ -22,7 +21,6 @@ from icl_interp import evaluation, provenance
 from icl_interp.checkpoints import store
 from icl_interp.errors import InputError
 from icl_interp.provenance import read_json
-from icl_interp.tasks import Polynomial
 from icl_interp.training import trainer
 from icl_interp.training.curriculum import learning_rate, task_at
 from icl_interp.training.trainer import TrainingDiverged, train
@@ -502,21 +500,13 @@ def test_a_state_of_another_program_is_refused(tmp_path, started):
 # A loss that is not finite
 
 
-class Exploding(Polynomial):
-    """Labels whose squares overflow, which `Polynomial` itself would refuse to sample."""
-
-    def sample(self, *args, **kwargs):
-        prompts = super().sample(*args, **kwargs)
-        return replace(prompts, ys=prompts.ys * 1e25)
-
-
 def exploding(step, patch):
     """From this step on, numbers whose squares overflow."""
     real = trainer.task_at
 
     def task(training, task, now):
         posed = real(training, task, now)
-        return Exploding(**vars(posed)) if now >= step else posed
+        return tiny_runs.Exploding(**vars(posed)) if now >= step else posed
 
     patch.setattr(trainer, "task_at", task)
 
