@@ -107,6 +107,7 @@ def check_nothing_outside(folder, *mutant):
     assert sorted(item.name for item in folder.iterdir()) == ["run", "tmp"]
 
 
+@pytest.mark.slow
 def test_training_leaves_nothing_outside_its_folder(tmp_path):
     check_nothing_outside(tmp_path / "a")
     must_fail(check_nothing_outside, tmp_path / "b", "torch.optim.Adam")

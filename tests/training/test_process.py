@@ -8,13 +8,11 @@ import sys
 import threading
 from pathlib import Path
 
-import jaxtyping
 import pytest
 import tiny_runs
 from helpers import must_fail
 from safetensors.torch import load_file
 
-from icl_interp import evaluation, provenance
 from icl_interp.errors import InputError
 from icl_interp.training import process, trainer
 from icl_interp.training.trainer import train
@@ -22,16 +20,7 @@ from icl_interp.training.trainer import train
 ROOT = Path(__file__).parents[2]
 EXACT = ("config.json", "metrics.jsonl", "training_state.safetensors", "model.safetensors")
 RUN = tiny_runs.data()  # a checkpoint after 5, 10 and 12 steps
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick():
-    """Without what takes longer than twelve steps and is tested elsewhere."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "in_distribution", lambda predictor, task: {"error": 0.5})
-        patch.setattr(provenance.os, "fsync", lambda descriptor: None)
-        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-        yield
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,11 @@
 """Snapshots: weights on the way, exactly those of a run that stops there, also after a kill."""
 
-import jaxtyping
 import pytest
 import tiny_runs
 import torch
 from helpers import must_fail
 
-from icl_interp import evaluation, provenance
+from icl_interp import provenance
 from icl_interp.checkpoints import store
 from icl_interp.errors import InputError
 from icl_interp.models.transformer import HookedTransformer
@@ -16,16 +15,7 @@ from icl_interp.training.trainer import train
 KEPT = (0, 1, 4, 5, 6, 12)  # checkpoints after 5, 10 and 12
 RUN = tiny_runs.data(training={"snapshots": list(KEPT)})
 FILES = ("config.json", "metrics.jsonl", "snapshots.safetensors", "training_state.safetensors", "model.safetensors")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick():
-    """Without what takes longer than twelve steps and is tested elsewhere."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "in_distribution", lambda predictor, task: {"error": 0.5})
-        patch.setattr(provenance.os, "fsync", lambda descriptor: None)
-        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-        yield
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture(scope="module")

@@ -3,30 +3,19 @@
 import json
 import shutil
 
-import jaxtyping
 import pytest
 import tiny_runs
 import torch
 from helpers import must_fail
 from safetensors.torch import load_file, save_file
 
-from icl_interp import evaluation, provenance
 from icl_interp.errors import InputError
 from icl_interp.provenance import read_json, write_json
 from icl_interp.training import trainer
 from icl_interp.training.trainer import train
 
 RUN = tiny_runs.data()  # a checkpoint after 5, 10 and 12 steps; a line of metrics after 3, 6, 9 and 12
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick():
-    """Without what takes longer than twelve steps and is tested elsewhere."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "in_distribution", lambda predictor, task: {"error": 0.5})
-        patch.setattr(provenance.os, "fsync", lambda descriptor: None)
-        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-        yield
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture(scope="module")
