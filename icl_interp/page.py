@@ -364,6 +364,8 @@ def _provenance(report: Mapping[str, Any]) -> Markup:
         "model": _mapping({key: report["model"][key] for key in MODEL if key in report["model"]}),
         "results stored": ", ".join(report["results"]), "schema": report["schema"],
     }  # fmt: skip
+    if left_out := report["model"].get("companions_left_out"):
+        shown["companions left out"] = _cell(left_out)
     return markup('<div class="wide">{}</div>', _rows(shown))
 
 

@@ -206,3 +206,13 @@ def test_a_browser_draws_every_plot_and_fetches_nothing(any_report, tmp_path):
         chromium.close()
     assert [url for url in asked if not url.startswith("file:")] == []
     assert said == []
+
+
+def test_companions_that_were_left_out_are_named():
+    shown = report()
+    shown.model["companions_left_out"] = []
+    assert "companions left out" not in Outline(rendered(shown)).text
+    shown.model["companions_left_out"] = [{"name": "mine", "reason": f"cannot be read {HOSTILE}"}]
+    text = Outline(rendered(shown)).text
+    assert "companions left out" in text
+    assert f"mine · reason cannot be read {HOSTILE}" in text
