@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import tiny_runs
 import torch
 from helpers import must_fail
