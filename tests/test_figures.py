@@ -1,5 +1,6 @@
 """Figures show the stored numbers, all of them and nothing else."""
 
+import asyncio
 import json
 import struct
 import sys
@@ -483,6 +484,26 @@ def test_a_folder_that_cannot_be_written_is_the_users_to_know(small, tmp_path):
 def test_errors_of_the_browser_are_not_swallowed(small, tmp_path, monkeypatch):
     import kaleido
 
-    monkeypatch.setattr(kaleido, "write_fig_from_object_sync", lambda jobs, kopts: (ValueError("no such trace"),))
+    async def failing(jobs, kopts):
+        return (ValueError("no such trace"),)
+
+    monkeypatch.setattr(kaleido, "write_fig_from_object", failing)
     with pytest.raises(RuntimeError, match=r"1 of 1 figures: no such trace"):
         files.export({"context": drawn(small, "context")}, tmp_path, ["png"])
+
+
+def test_a_browser_that_ends_or_hangs_costs_the_static_figures_only(small, tmp_path, monkeypatch):
+    """kaleido cancels what waits for a browser that is gone, or waits for it without end."""
+    import kaleido
+
+    async def ends(jobs, kopts):
+        raise asyncio.CancelledError
+
+    async def hangs(jobs, kopts):
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(files, "PATIENCE", 0)
+    for behaves in (ends, hangs):
+        monkeypatch.setattr(kaleido, "write_fig_from_object", behaves)
+        answer = files.export({"context": drawn(small, "context")}, tmp_path, ["png"])
+        says_what_is_missing(answer, "did not start, or ended or hung", "BROWSER_PATH")

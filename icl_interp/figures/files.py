@@ -1,12 +1,16 @@
 """Figures as files and as parts of a page: PNG, SVG, PDF, and HTML that needs no network."""
 
+import asyncio
 import base64
 import hashlib
 import os
+import queue
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import plotly.io
 import plotly.offline
@@ -18,7 +22,12 @@ from icl_interp.figures.text import markup
 
 SCALE = 2  # of PNG files: twice the pixels of the screen, enough for print
 _CONFIG = {"displaylogo": False, "responsive": True}
+PATIENCE = 100  # seconds in which a browser has to start; each file gets one more, ten times what it takes
 _WHAT = "PNG, SVG and PDF figures"
+_HELP = (
+    "install it (Debian, Ubuntu: apt install chromium; elsewhere: https://www.google.com/chrome) or point BROWSER_PATH "
+    "at its executable"
+)
 
 
 def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[str]) -> str | None:
@@ -58,18 +67,46 @@ def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[
     ]  # fmt: skip
     # One call starts one browser for all. MathJax would come from the network, and no figure needs it.
     options = {"mathjax": False, **({"path": browser} if (browser := _browser()) else {})}
+    named = os.environ.get("BROWSER_PATH")
     try:
-        failed = kaleido.write_fig_from_object_sync(jobs, kopts=options)
-    except (errors.ChromeNotFoundError, errors.BrowserFailedError):
-        where = os.environ.get("BROWSER_PATH")
-        found = f"BROWSER_PATH={where} is not one that starts" if where else "none was found"
-        return (
-            f"{_WHAT} need Chrome or Chromium, and {found}: install it (Debian, Ubuntu: apt install chromium; "
-            "elsewhere: https://www.google.com/chrome) or point BROWSER_PATH at its executable"
-        )
+        failed = _within(PATIENCE + len(jobs), lambda: kaleido.write_fig_from_object(jobs, kopts=options))
+    except errors.ChromeNotFoundError:
+        problem = f"BROWSER_PATH={named} is no program" if named else "none was found"
+        return f"{_WHAT} need Chrome or Chromium, and {problem}: {_HELP}"
+    except (errors.BrowserFailedError, asyncio.CancelledError, TimeoutError):
+        which = f"the one that BROWSER_PATH={named} names" if named else "the one that was found"
+        return f"{_WHAT} need Chrome or Chromium, and {which} did not start, or ended or hung: try again, or {_HELP}"
     if failed:
         raise RuntimeError(f"the browser could not draw {len(failed)} of {len(jobs)} figures: {failed[0]}")
     return None
+
+
+def _within(seconds: float, write: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """What a coroutine returns, run on a thread of its own.
+
+    kaleido's own call of this kind waits without end for a browser that is gone. The thread is a daemon, so that one
+    that is stuck does not keep the program from ending.
+
+    Raises:
+        TimeoutError: it takes longer.
+        BaseException: whatever the coroutine raises.
+    """
+    answers: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue()
+
+    def run() -> None:
+        try:
+            answers.put((asyncio.run(write()), None))
+        except BaseException as error:
+            answers.put((None, error))
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        answer, error = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {seconds} s") from None
+    if error is not None:
+        raise error
+    return answer
 
 
 def _browser() -> str | None:
