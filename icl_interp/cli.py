@@ -95,7 +95,7 @@ def evaluate(
     """Squared error beside least squares and the zero predictor, on fresh prompts."""
     if not _exists(checkpoint):
         raise bundled.not_found(checkpoint)
-    from icl_interp import evaluation
+    from icl_interp import evaluation, results
     from icl_interp.checkpoints import store
     from icl_interp.provenance import write_json
 
@@ -107,10 +107,10 @@ def evaluate(
         raise InputError(f"--sigma scales coefficients, which a {type(loaded.task).__name__} task does not have")
     task = loaded.task.scaled(sigma) if sigma != 1 else loaded.task
     table = evaluation.evaluate(loaded, task, n_functions=functions, n_contexts=contexts, seed=seed)
-    print(table)
-    print(table.note)
+    print(results.text(table))
+    print(table.attrs["note"])
     if out:
-        write_json(out / "evaluation.json", table.to_dict())
+        write_json(out / "evaluation.json", results.to_dict(table))
         print(f"table: {out / 'evaluation.json'}")
 
 
@@ -154,8 +154,8 @@ def reproduce(
 @app.command()
 def zoo() -> None:
     """List the bundled models."""
+    from icl_interp import results
     from icl_interp.page import task_words
-    from icl_interp.results import Table
 
     rows = [(name, bundled.config(name), bundled.provenance(name)) for name in bundled.names()]
     columns: dict[str, list[Any]] = {"name": [], "model": [], "task": [], "steps": [], "error": [], "R2": []}
@@ -167,7 +167,7 @@ def zoo() -> None:
         columns["steps"].append(origin["step"])
         columns["error"].append(error["error"])
         columns["R2"].append(error["r2"])
-    print(Table(columns))
+    print(results.text(results.make_table(columns)))
 
 
 @app.command()
@@ -177,13 +177,14 @@ def selfcheck(
     out: Out = None,
 ) -> None:
     """Judge every claim on constructions of known truth."""
+    from icl_interp import results
     from icl_interp.experiments import calibration
     from icl_interp.provenance import write_json
 
     table = calibration.calibrate(draws, seed)
-    print(table)
+    print(results.text(table))
     if out:
-        write_json(out / "selfcheck.json", table.to_dict())
+        write_json(out / "selfcheck.json", results.to_dict(table))
     wrong = sum(n - k for n, k in zip(table["draws"], table["as expected"], strict=True))
     print(f"{sum(table['draws']) - wrong} of {sum(table['draws'])} verdicts as expected")
     if wrong:

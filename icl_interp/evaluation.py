@@ -10,7 +10,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from pandas import DataFrame
 from torch import nn
+from xarray import DataArray
 
 from icl_interp import resampling
 from icl_interp.baselines.base import Predictor, Zero
@@ -20,7 +22,7 @@ from icl_interp.models.tokens import Encoding
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval
-from icl_interp.results import Matrix, Table
+from icl_interp.results import make_array, table_of_rows
 from icl_interp.tasks.base import Task
 
 CHUNK = 2048  # prompts drawn at once: memory stays flat however many are asked for. Draws depend on it.
@@ -161,7 +163,7 @@ def evaluate(
     seed: int = 0,
     last: bool = False,
     encoding: Encoding | str | None = None,
-) -> Table:
+) -> DataFrame:
     """Squared error of a predictor beside least squares and the zero predictor, on the same fresh prompts.
 
     Args:
@@ -199,7 +201,7 @@ def evaluate(
     shown = [key for key in ("predictor", "error", "low", "high", "error_rate", "r2") if key in rows[0]]
     sample = Sample(task, n_functions, n_contexts, seed, last)
     note = f"{sample}; {INTERVAL}" + ("" if task.has_features else f"; {NO_BEST}")
-    return Table({key: [row[key] for row in rows] for key in shown}, note=note)
+    return table_of_rows([{key: row[key] for key in shown} for row in rows], note)
 
 
 INTERVAL = "95 % cluster bootstrap over functions"
@@ -249,9 +251,9 @@ def _row(errors: Mapping[str, np.ndarray], name: str) -> dict[str, float]:
 def in_distribution(predictor: Predictor, task: Task) -> dict[str, Any]:
     """A checkpoint's error on fresh prompts of its own task, as it stands in provenance files."""
     table = evaluate(predictor, task, n_functions=256, n_contexts=8)
-    row = table.row(predictor="model")
-    references = {name: table.row(predictor=name)["error"] for name in _references(task)}
-    return {**{k: v for k, v in row.items() if k != "predictor"}, **references, "note": table.note}
+    rows = {row["predictor"]: row for row in table.to_dict("records")}
+    references = {name: rows[name]["error"] for name in _references(task)}
+    return {**{k: v for k, v in rows["model"].items() if k != "predictor"}, **references, "note": table.attrs["note"]}
 
 
 def shifted(
@@ -263,7 +265,7 @@ def shifted(
     n_functions: int = 100,
     n_contexts: int = 64,
     seed: int = 0,
-) -> Matrix:
+) -> DataArray:
     """Errors under a shift: functions, inputs or both scaled by each of `sigmas`.
 
     The protocol of Naim & Asher (2025), section 3.3: N = 100 functions, N_b = 64 batches, one seed for all models, the
@@ -301,7 +303,7 @@ def shifted(
     axes = {"predictor": tuple(columns[0]), "sigma": tuple(map(float, sigmas)), "function": tuple(range(n_functions))}
     sample = Sample(task, n_functions, n_contexts, seed)
     note = f"{sample}; sigma scales {arm if arm != 'both' else 'functions and inputs'}"
-    return Matrix([[column[name] for column in columns] for name in columns[0]], axes, note=note)
+    return make_array([[column[name] for column in columns] for name in columns[0]], axes, note=note)
 
 
 def heatmap(
@@ -312,7 +314,7 @@ def heatmap(
     n_functions: int = 100,
     n_contexts: int = 64,
     seed: int = 0,
-) -> Matrix:
+) -> DataArray:
     """Errors of one predictor with inputs and functions scaled apart: (inputs, functions, function).
 
     Source: Naim & Asher (2025), Figure 7.
@@ -328,7 +330,9 @@ def heatmap(
         for at in sigmas
     ]
     axes = {"inputs": tuple(sigmas), "functions": tuple(sigmas), "function": tuple(range(n_functions))}
-    return Matrix(rows, axes, note=f"{Sample(task, n_functions, n_contexts, seed)}; inputs and functions scaled apart")
+    return make_array(
+        rows, axes, note=f"{Sample(task, n_functions, n_contexts, seed)}; inputs and functions scaled apart"
+    )
 
 
 def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -> None:
@@ -350,23 +354,31 @@ def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -
             )
 
 
-def error_table(errors: Matrix) -> Table:
+def error_table(errors: DataArray) -> DataFrame:
     """`shifted`'s errors as rows of predictor and sigma: epsilon_sigma and the error rate with intervals, and R^2.
 
     error_rate = epsilon / |epsilon_LS - epsilon_0|, where there is a least squares: 0 is as good as that, 1 as bad as
     predicting 0 (Naim & Asher 2025, section 3.3). r2 = 1 - epsilon / epsilon_0.
     """
     rows = []
-    for name in errors.axes["predictor"]:
-        for sigma in errors.axes["sigma"]:
-            known = {name, NOTHING, *({BEST} & {*errors.axes["predictor"]})}
-            at_sigma = {p: errors.at(predictor=p, sigma=sigma) for p in known}
+    for name in errors.indexes["predictor"]:
+        for sigma in errors.indexes["sigma"]:
+            known = {name, NOTHING, *({BEST} & {*errors.indexes["predictor"]})}
+            at_sigma = {p: errors.sel(predictor=p, sigma=sigma).values for p in known}
             rows.append({"predictor": name, "sigma": sigma, **_row(at_sigma, name)})
-    return Table({key: [row[key] for row in rows] for key in rows[0]}, note=f"{errors.note}; {INTERVAL}")
+    return table_of_rows(rows, f"{errors.attrs['note']}; {INTERVAL}")
 
 
-def paired_ratio(errors: Matrix, a: str, b: str, sigma: float) -> Interval:
+def paired_ratio(errors: DataArray, a: str, b: str, sigma: float) -> Interval:
     """log10 of the ratio of two predictors' mean errors, paired by function: below 0 where `a` is the better one."""
-    first, second = (errors.at(predictor=name, sigma=float(sigma)) for name in (a, b))
+    first, second = (_errors_at(errors, name, sigma) for name in (a, b))
     tiny = np.finfo(float).tiny  # errors of exactly 0
     return resampling.bootstrap(lambda x, y: np.log10(np.maximum(x, tiny) / np.maximum(y, tiny)), first, second)
+
+
+def _errors_at(errors: DataArray, predictor: str, sigma: float) -> np.ndarray:
+    """Errors of one predictor at one sigma, by function."""
+    for axis, value in (("predictor", predictor), ("sigma", float(sigma))):
+        if value not in errors.indexes[axis]:
+            raise unknown(axis, value, map(str, errors.indexes[axis]))
+    return errors.sel(predictor=predictor, sigma=float(sigma)).values

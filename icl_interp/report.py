@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pandas import DataFrame
+
 from icl_interp import page, results
 from icl_interp.analyses import verdicts
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.errors import InputError, shown, unknown, whole
 from icl_interp.figures import catalogue, files
 from icl_interp.provenance import read_json, write_atomically, write_json
-from icl_interp.results import Result, Table
+from icl_interp.results import Result, make_table
 from icl_interp.stored import Stored
 
 SCHEMA = "icl_interp.report/1"
@@ -65,12 +67,10 @@ class Report:
     def judge(self) -> "Report":
         """The same results judged by the claims as they are registered now. Takes milliseconds."""
         registered = verdicts.REGISTRY
-        again = [
-            registered[f.id].finding(self.results, self.model) if f.id in registered else f for f in self.findings
-        ]
+        again = [registered[f.id].finding(self.results, self.model) if f.id in registered else f for f in self.findings]
         return replace(self, findings=again)
 
-    def compare(self, other: "Report") -> Table:
+    def compare(self, other: "Report") -> DataFrame:
         """Verdicts and estimates of two reports side by side, for the claims that both hold."""
         shared = [f for f in self.findings if any(g.id == f.id for g in other.findings)]
         sides = {self.checkpoint["name"]: self, other.checkpoint["name"] + " (other)": other}
@@ -79,7 +79,7 @@ class Report:
             found = [report[f.id] for f in shared]
             columns[f"{name}: verdict"] = [f.verdict for f in found]
             columns[f"{name}: estimate"] = [f.estimate.value if f.estimate else float("nan") for f in found]
-        return Table(columns)
+        return make_table(columns)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data, schema `icl_interp.report/1`."""
@@ -88,7 +88,7 @@ class Report:
             "checkpoint": self.checkpoint,
             "model": self.model,
             "findings": [finding.to_dict() for finding in self.findings],
-            "results": {name: result.to_dict() for name, result in self.results.items()},
+            "results": {name: results.to_dict(result) for name, result in self.results.items()},
             "provenance": self.provenance,
         }
 

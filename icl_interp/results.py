@@ -1,156 +1,146 @@
-"""What measurements return: arrays with named axes, units and a note. They go to JSON and back without loss."""
+"""What measurements return: `xarray.DataArray`s and `pandas.DataFrame`s, which go to JSON and back without loss.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, ClassVar
+An array has a coordinate for every axis. Its `attrs` hold "units" (of the values), "note" (how they were measured, in a
+sentence) and "kind": "curve" where the last axis is a number that runs, an abscissa to draw against, else "matrix". A
+table's `attrs` hold "units" by column and "note".
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import xarray as xr
 from numpy.typing import ArrayLike
 
-from icl_interp.errors import InputError, shown, unknown
+from icl_interp.errors import InputError, shown
 from icl_interp.provenance import finite
 from icl_interp.stored import Stored, is_number
 
+Result = xr.DataArray | pd.DataFrame
+KINDS = ("matrix", "curve", "table")
 
-@dataclass(frozen=True)
-class Matrix:
+
+def make_array(
+    values: ArrayLike, axes: Mapping[str, Iterable[Any]], units: str = "", note: str = "", kind: str = "matrix"
+) -> xr.DataArray:
     """Numbers over named axes.
 
-    Attributes:
-        values: float64 array; one dimension for each axis.
+    Args:
+        values: float64 after this; one dimension for each axis.
         axes: coordinates of each axis by its name, in the order of the dimensions: numbers or names.
-        unit: of the values.
+        units: of the values.
         note: how they were measured, in a sentence.
+        kind: "matrix" or "curve".
 
-    >>> m = Matrix([[1, 2], [3, 4]], {"layer": (0, 1), "head": ("a", "b")})
-    >>> m.at(layer=1)
+    Raises:
+        InputError: the shape of the values is not that of the axes.
+
+    >>> m = make_array([[1, 2], [3, 4]], {"layer": (0, 1), "head": ("a", "b")})
+    >>> m.sel(layer=1).values
     array([3., 4.])
     """
-
-    values: ArrayLike
-    axes: Mapping[str, Sequence[Any]]
-    unit: str = ""
-    note: str = ""
-    kind: ClassVar[str] = "matrix"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "values", np.asarray(self.values, dtype=np.float64))
-        object.__setattr__(self, "axes", {name: tuple(_plain(c) for c in coords) for name, coords in self.axes.items()})
-        expected = tuple(len(coordinates) for coordinates in self.axes.values())
-        if self.values.shape != expected:
-            raise InputError(
-                f"values have shape {self.values.shape}, but the axes {shown(list(self.axes))} ask for {expected}"
-            )
-
-    def at(self, **coordinates: Any) -> np.ndarray:
-        """Values at one coordinate of each axis named, in the order of the axes that remain."""
-        values = self.values
-        for name in reversed(list(self.axes)):
-            if name in coordinates:
-                if coordinates[name] not in self.axes[name]:
-                    raise unknown(f"coordinate of axis {name}", coordinates[name], map(str, self.axes[name]))
-                values = values.take(self.axes[name].index(coordinates[name]), axis=list(self.axes).index(name))
-        for name in coordinates:
-            if name not in self.axes:
-                raise unknown("axis", name, self.axes)
-        return np.asarray(values)
-
-    def __repr__(self) -> str:
-        axes = " x ".join(f"{shown(name, 24)[1:-1]} ({len(c)})" for name, c in islice(self.axes.items(), 6))
-        return f"{type(self).__name__}({axes or 'one number'}{f', unit {shown(self.unit)}' if self.unit else ''})"
-
-    def axis(self, name: str) -> np.ndarray:
-        """Coordinates of an axis as an array."""
-        return np.asarray(self.axes[name])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data, unrounded; NaN and infinities as strings."""
-        axes = {name: finite(coordinates) for name, coordinates in self.axes.items()}
-        return {
-            "kind": self.kind,
-            "axes": axes,
-            "unit": self.unit,
-            "note": self.note,
-            "values": self.values.tolist() if np.isfinite(self.values).all() else finite(self.values.tolist()),
-        }
+    # In the order of the axes also in memory: sums then have the last bits that they have after a trip through JSON.
+    array = np.array(values, dtype=np.float64, order="C")
+    coordinates = {name: _index(items, name) for name, items in axes.items()}
+    expected = tuple(map(len, coordinates.values()))
+    if array.shape != expected:
+        raise InputError(f"values have shape {array.shape}, but the axes {shown(list(axes))} ask for {expected}")
+    attrs = {"kind": kind, "units": units, "note": note}
+    return xr.DataArray(array, coordinates, dims=tuple(coordinates), attrs=attrs)
 
 
-@dataclass(frozen=True, repr=False)
-class Curve(Matrix):
-    """A `Matrix` whose last axis is a number that runs: an abscissa to draw against."""
+def make_curve(values: ArrayLike, axes: Mapping[str, Iterable[Any]], units: str = "", note: str = "") -> xr.DataArray:
+    """`make_array` whose last axis is a number that runs: an abscissa to draw against.
 
-    kind: ClassVar[str] = "curve"
-
-    @property
-    def x(self) -> np.ndarray:
-        """The abscissa."""
-        coordinates = list(self.axes.values())[-1] if self.axes else ()
-        if not all(isinstance(c, (int, float)) for c in coordinates):
-            raise InputError(f"the last axis of a curve must hold numbers, but got {shown(coordinates)}")
-        return np.asarray(coordinates, dtype=np.float64)
-
-    @property
-    def x_name(self) -> str:
-        """Its name."""
-        return list(self.axes)[-1]
+    >>> make_curve([[1, 2]], {"arm": ("intact",), "x": (0.5, 1)})["x"].values
+    array([0.5, 1. ])
+    """
+    return make_array(values, axes, units, note, "curve")
 
 
-@dataclass(frozen=True)
-class Table:
+def make_table(
+    columns: Mapping[str, Iterable[Any]], units: Mapping[str, str] | None = None, note: str = ""
+) -> pd.DataFrame:
     """Columns of equal length, numbers or names.
 
-    >>> print(Table({"model": ["a", "b"], "error": [0.5, 0.25]}))
+    Raises:
+        InputError: columns of different lengths.
+
+    >>> print(make_table({"model": ["a", "b"], "error": [0.5, 0.25]}).to_string(index=False))
     model  error
-    a      0.5
-    b      0.25
+        a   0.50
+        b   0.25
     """
-
-    columns: Mapping[str, Sequence[Any]]
-    units: Mapping[str, str] = field(default_factory=dict)
-    note: str = ""
-    kind: ClassVar[str] = "table"
-
-    def __post_init__(self) -> None:
-        columns = {name: [_plain(value) for value in column] for name, column in self.columns.items()}
-        object.__setattr__(self, "columns", columns)
-        lengths = {name: len(column) for name, column in columns.items()}
-        if len(set(lengths.values())) > 1:
-            raise InputError(f"columns of a table must be equally long, but got {shown(lengths)}")
-
-    def __getitem__(self, column: str) -> Sequence[Any]:
-        if column not in self.columns:
-            raise unknown("column", column, self.columns)
-        return self.columns[column]
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values()), ()))
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One mapping a row."""
-        return [dict(zip(self.columns, values, strict=True)) for values in zip(*self.columns.values(), strict=True)]
-
-    def row(self, **key: Any) -> dict[str, Any]:
-        """The first row with these values."""
-        for row in self.rows():
-            if all(row[name] == value for name, value in key.items()):
-                return row
-        raise InputError(f"the table has no row with {shown(key)}")
-
-    def __repr__(self) -> str:
-        return f"Table({len(self)} rows, columns {shown(list(self.columns), 120)})"
-
-    def __str__(self) -> str:
-        cells = [list(self.columns), *([_cell(v) for v in row.values()] for row in self.rows())]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
-        return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data, unrounded; NaN and infinities as strings."""
-        return {"kind": self.kind, "columns": finite(dict(self.columns)), "units": dict(self.units), "note": self.note}
+    series = {name: pd.Series(_index(items, name)) for name, items in columns.items()}
+    lengths = {name: len(column) for name, column in series.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"columns of a table must be equally long, but got {shown(lengths)}")
+    table = pd.DataFrame(series)
+    table.attrs = {"units": dict(units or {}), "note": note}
+    return table
 
 
-Result = Matrix | Curve | Table
+def table_of_rows(rows: Sequence[Mapping[str, Any]], note: str = "") -> pd.DataFrame:
+    """A table from its rows, which all have the keys of the first; without columns where there are none."""
+    return make_table({name: [row[name] for row in rows] for name in (rows[0] if rows else ())}, note=note)
+
+
+def row_of(table: pd.DataFrame, **key: Any) -> dict[str, Any]:
+    """The first row with these values.
+
+    >>> row_of(make_table({"model": ["a", "b"], "error": [0.5, 0.25]}), model="b")["error"]
+    0.25
+    """
+    for found in table.to_dict("records"):
+        if all(found[name] == value for name, value in key.items()):
+            return found
+    raise InputError(f"the table has no row with {shown(key)}")
+
+
+def described(result: Result) -> dict[str, Any]:
+    """The units and the note of a result, for one that is made of it."""
+    return {key: result.attrs[key] for key in ("units", "note")}
+
+
+def text(table: pd.DataFrame) -> str:
+    """A table for the terminal: four digits, no index.
+
+    >>> print(text(make_table({"model": ["affine", "b"], "error": [0.123456, 2e-9]})))
+     model  error
+    affine 0.1235
+         b  2e-09
+    """
+    return table.to_string(index=False, float_format="{:.4g}".format)
+
+
+def to_dict(result: Result) -> dict[str, Any]:
+    """Plain JSON data, unrounded; NaN and infinities as strings.
+
+    >>> to_dict(make_table({"error": [0.5]}))
+    {'kind': 'table', 'columns': {'error': [0.5]}, 'units': {}, 'note': ''}
+    """
+    note = result.attrs.get("note", "")
+    if isinstance(result, pd.DataFrame):
+        columns = {str(name): finite(column.tolist()) for name, column in result.items()}
+        return {"kind": "table", "columns": columns, "units": dict(result.attrs.get("units", {})), "note": note}
+    values = result.values.astype(np.float64)
+    return {
+        "kind": result.attrs.get("kind", "matrix"),
+        "axes": {str(name): finite(coordinates(result, name)) for name in result.dims},
+        "unit": result.attrs.get("units", ""),
+        "note": note,
+        "values": values.tolist() if np.isfinite(values).all() else finite(values.tolist()),
+    }
+
+
+def coordinates(array: xr.DataArray, axis: Any) -> list[Any]:
+    """Coordinates of an axis as plain numbers and names; positions where it has none.
+
+    >>> coordinates(make_array([1.0, 2.0], {"head": ("0.0", "0.1")}), "head")
+    ['0.0', '0.1']
+    """
+    return array.get_index(axis).tolist()
 
 
 def from_dict(data: Mapping[str, Any], where: str = "result") -> Result:
@@ -163,17 +153,31 @@ def from_dict(data: Mapping[str, Any], where: str = "result") -> Result:
         InputError: the data are no such result; the message names the place.
     """
     stored = Stored(data, where)
-    cls = {"matrix": Matrix, "curve": Curve, "table": Table}[stored["kind"].one_of(("matrix", "curve", "table"))]
+    kind = stored["kind"].one_of(KINDS)
     note = stored["note"].text()
     try:
-        if cls is Table:
+        if kind == "table":
             stored.members(("kind", "columns", "units", "note"))
             units = {name: unit.text() for name, unit in stored["units"].members().items()}
-            return Table(_scalars(stored["columns"]), units, note)
+            return make_table(_scalars(stored["columns"]), units, note)
         stored.members(("kind", "axes", "unit", "note", "values"))
-        return cls(_values(stored["values"], axes := _scalars(stored["axes"])), axes, stored["unit"].text(), note)
+        axes = _scalars(stored["axes"])
+        return make_array(_values(stored["values"], axes), axes, stored["unit"].text(), note, kind)
     except InputError as error:
         raise error if where in str(error) else InputError(f"{where.rstrip(' :')}: {error}") from error
+
+
+def _index(items: Iterable[Any], name: str) -> pd.Index:
+    """Coordinates or a column, which keep their values and types: those of several types are objects."""
+    plain = [item.item() if isinstance(item, np.generic) else item for item in items]
+    kinds = {type(item) for item in plain}
+    if kinds == {int, float} and all(float(item) == item or item != item for item in plain):
+        kinds = {float}
+    dtype = {int: np.int64, float: np.float64, bool: np.bool_}.get(kinds.pop()) if len(kinds) == 1 else None
+    try:
+        return pd.Index(plain, dtype=dtype or object, name=name, tupleize_cols=False)
+    except OverflowError:  # whole numbers of more than 64 bits
+        return pd.Index(plain, dtype=object, name=name)
 
 
 def _scalars(lists: Stored) -> dict[str, tuple[Any, ...]]:
@@ -191,18 +195,10 @@ def _values(stored: Stored, axes: Mapping[str, Sequence[Any]]) -> np.ndarray:
     for leaf in leaves:
         if not is_number(leaf):
             raise InputError(f"{stored.where} must hold numbers only, but holds {shown(leaf)}")
-    shape = tuple(len(coordinates) for coordinates in axes.values())
+    shape = tuple(len(items) for items in axes.values())
     if not leaves and 0 in shape:  # nested lists lose the lengths of the axes after an empty one
         return np.zeros(shape)
     try:
         return np.array(stored.value, dtype=np.float64)  # numpy reads "nan" and "inf" back by itself
     except ValueError as error:
         raise InputError(f"{stored.where} holds lists of different lengths, but the axes ask for {shape}") from error
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -62,7 +62,9 @@ for name in ("affine_mlp_only", "affine_attn_only", "affine"):
 # %%
 errors = evaluation.shifted({"with LN": affine, "without LN": without}, affine.task, (1, 4, 10), n_contexts=16)
 for sigma in (1, 4, 10):
-    with_ln, without_ln, zero = (errors.at(predictor=p, sigma=sigma).mean() for p in ("with LN", "without LN", "zero"))
+    with_ln, without_ln, zero = (
+        errors.sel(predictor=p, sigma=sigma).values.mean() for p in ("with LN", "without LN", "zero")
+    )
     ratio = evaluation.paired_ratio(errors, "without LN", "with LN", sigma)
     print(
         f"sigma {sigma:2}: with LN {with_ln:.3g}, without {without_ln:.3g}, predicting 0 {zero:.3g}; "

@@ -16,6 +16,7 @@ from icl_interp.errors import InputError
 from icl_interp.evaluation import evaluate, function_errors
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
+from icl_interp.results import row_of, to_dict
 from icl_interp.tasks import Continuous, LinearRegression, Normal, Polynomial, Uniform
 
 AFFINE = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=6)
@@ -208,9 +209,9 @@ def test_a_predictor_gets_few_prompts_at_once(monkeypatch):
 def check_table(table, errors, second_moment):
     """Every column from the errors of the functions, by its definition."""
     best, zero = errors["least squares"].mean(), errors["zero"].mean()
-    assert table["predictor"] == ["model", "least squares", "zero"]
+    assert table["predictor"].tolist() == ["model", "least squares", "zero"]
     for name, of_functions in errors.items():
-        row = table.row(predictor=name)
+        row = row_of(table, predictor=name)
         assert row["error"] == pytest.approx(of_functions.mean(), rel=1e-12)
         assert row["error_rate"] == pytest.approx(of_functions.mean() / abs(best - zero), rel=1e-12)
         assert row["r2"] == pytest.approx(1 - of_functions.mean() / second_moment, rel=1e-12)
@@ -226,7 +227,7 @@ def test_every_column_follows_its_definition():
     second = float(sample.square().mean())
     table = evaluate(model, AFFINE, **settings)
     check_table(table, errors, second)
-    model_row, zero_row = table.row(predictor="model"), table.row(predictor="zero")
+    model_row, zero_row = row_of(table, predictor="model"), row_of(table, predictor="zero")
     # (0.7 y - y)^2 is 9 % of y^2; zero misses all of it.
     assert model_row["error_rate"] == pytest.approx(0.09)
     assert model_row["r2"] == pytest.approx(0.91)
@@ -237,7 +238,7 @@ def test_every_column_follows_its_definition():
 
 def test_the_same_seed_gives_the_same_table():
     def table(seed):
-        return evaluate(Zero(), AFFINE, n_functions=20, n_contexts=2, seed=seed).to_dict()["columns"]
+        return to_dict(evaluate(Zero(), AFFINE, n_functions=20, n_contexts=2, seed=seed))["columns"]
 
     assert table(1) == table(1)
     assert table(1) != table(2)
@@ -248,11 +249,11 @@ def test_a_checkpoint_is_evaluated_on_its_own_task_also_by_its_path(tmp_path):
     folder = checkpoint.save(tmp_path / "run")
     settings = {"n_functions": 8, "n_contexts": 2}
     tables = [evaluate(source, **settings) for source in (checkpoint, folder, str(folder))]
-    assert tables[0].to_dict() == tables[1].to_dict() == tables[2].to_dict()
-    assert "points 3..5 of 8 functions x 2 contexts" in tables[0].note
+    assert to_dict(tables[0]) == to_dict(tables[1]) == to_dict(tables[2])
+    assert "points 3..5 of 8 functions x 2 contexts" in tables[0].attrs["note"]
     elsewhere = evaluate(checkpoint, checkpoint.task.with_points(4), **settings)
-    assert "points 3..4 " in elsewhere.note
-    assert "points 4..4 " in evaluate(checkpoint, checkpoint.task.with_points(4), last=True, **settings).note
+    assert "points 3..4 " in elsewhere.attrs["note"]
+    assert "points 4..4 " in evaluate(checkpoint, checkpoint.task.with_points(4), last=True, **settings).attrs["note"]
 
 
 def test_a_model_that_predicts_the_query_only_is_scored_there():
@@ -283,7 +284,7 @@ def test_a_bare_model_is_evaluated_like_its_checkpoint():
         same_errors(evaluate(whole.model, whole.task, encoding=whole.config.encoding, **few), expected)
         other = HookedTransformer(whole.model.cfg, seed=8).eval()
         must_fail(same_errors, evaluate(other, whole.task, **few), expected)
-        shift = evaluation.shifted({"model": whole.model}, whole.task, (1.0,), **few).at(predictor="model")
+        shift = evaluation.shifted({"model": whole.model}, whole.task, (1.0,), **few).sel(predictor="model").values
         np.testing.assert_allclose(shift.mean(), expected["error"][0], rtol=1e-12)
         table = evaluation.heatmap(whole.model, whole.task, (1.0,), **few)
         np.testing.assert_allclose(table.values.mean(), expected["error"][0], rtol=1e-12)

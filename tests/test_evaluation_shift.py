@@ -16,7 +16,7 @@ from icl_interp.errors import InputError
 from icl_interp.evaluation import Sample, error_table, function_errors, heatmap, paired_ratio, shifted
 from icl_interp.provenance import generator
 from icl_interp.resampling import draw_weights
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 from icl_interp.tasks import Continuous, LinearRegression, Normal, Polynomial, Uniform
 
 AFFINE = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=6)
@@ -82,7 +82,9 @@ def test_draws_of_their_own_at_every_sigma_are_noticed(monkeypatch, arm):
 def check_paired(first, second):
     """Errors are those of the same functions: for a predictor that is half the truth, to the last bit."""
     for sigma in (1.0, 4.0):
-        np.testing.assert_array_equal(first.at(predictor="half", sigma=sigma), second.at(predictor="half", sigma=sigma))
+        np.testing.assert_array_equal(
+            first.sel(predictor="half", sigma=sigma).values, second.sel(predictor="half", sigma=sigma).values
+        )
 
 
 def test_models_evaluated_apart_are_paired():
@@ -93,7 +95,7 @@ def test_models_evaluated_apart_are_paired():
     must_fail(check_paired, apart, shifted({"half": half}, AFFINE, [1, 4], **SMALL, seed=1))
     for reference in ("least squares", "zero"):
         at = {"predictor": reference, "sigma": 4.0}
-        np.testing.assert_array_equal(apart.at(**at), together.at(**at))
+        np.testing.assert_array_equal(apart.sel(at).values, together.sel(at).values)
 
 
 # ---- values ---------------------------------------------------------------------------------------------------------
@@ -101,19 +103,21 @@ def test_models_evaluated_apart_are_paired():
 
 def test_axes_and_errors_by_hand():
     result = shifted({"half": Own()}, AFFINE, [1, 2.5], **SMALL)
-    assert result.axes == {
+    assert {name: tuple(index) for name, index in result.indexes.items()} == {
         "predictor": ("half", "least squares", "zero"), "sigma": (1.0, 2.5), "function": tuple(range(12)),
     }  # fmt: skip
     _, ys = asked(AFFINE, 2.5)
     square = (ys[:, 2:] ** 2).reshape(12, 3, 4)
-    np.testing.assert_allclose(result.at(predictor="zero", sigma=2.5), square.mean((1, 2)), rtol=1e-12)
-    np.testing.assert_allclose(result.at(predictor="half", sigma=2.5), square.mean((1, 2)) / 4, rtol=1e-12)
-    assert result.at(predictor="least squares").max() < 1e-20
-    assert "points 3..6 of 12 functions x 3 contexts, seed 0; sigma scales functions" in result.note
+    np.testing.assert_allclose(result.sel(predictor="zero", sigma=2.5).values, square.mean((1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(result.sel(predictor="half", sigma=2.5).values, square.mean((1, 2)) / 4, rtol=1e-12)
+    assert result.sel(predictor="least squares").values.max() < 1e-20
+    assert "points 3..6 of 12 functions x 3 contexts, seed 0; sigma scales functions" in result.attrs["note"]
 
 
 def check_second_moment(task, arm, sigma, expected):
-    errors = shifted({}, task, [sigma], arm=arm, n_functions=3000, n_contexts=2).at(predictor="zero", sigma=sigma)
+    errors = (
+        shifted({}, task, [sigma], arm=arm, n_functions=3000, n_contexts=2).sel(predictor="zero", sigma=sigma).values
+    )
     assert abs(errors.mean() - expected) < 4 * errors.std(ddof=1) / math.sqrt(len(errors))
 
 
@@ -140,7 +144,9 @@ def test_the_zero_reference_is_the_second_moment_of_the_shifted_law(task, arm, s
 def check_equivariance(predictor):
     """What is linear in the labels has sigma^2 times its error on functions times sigma."""
     result = shifted({"own": predictor}, AFFINE, [1, 7], **SMALL)
-    np.testing.assert_allclose(result.at(predictor="own", sigma=7), 49 * result.at(predictor="own", sigma=1))
+    np.testing.assert_allclose(
+        result.sel(predictor="own", sigma=7).values, 49 * result.sel(predictor="own", sigma=1).values
+    )
 
 
 def test_errors_of_a_linear_predictor_grow_with_the_square_of_sigma():
@@ -154,7 +160,7 @@ def check_heatmap(arm, at):
     cells = heatmap(half, MIXED, [1, 2, 5], **SMALL)
     line = shifted({"half": half}, MIXED, [1, 2, 5], arm=arm, **SMALL)
     for sigma in (1, 2, 5):
-        np.testing.assert_array_equal(cells.at(**at(sigma)), line.at(predictor="half", sigma=sigma))
+        np.testing.assert_array_equal(cells.sel(at(sigma)).values, line.sel(predictor="half", sigma=sigma).values)
 
 
 def test_the_lines_of_a_heat_map():
@@ -172,7 +178,7 @@ def made_up(seed=0):
     rng = np.random.default_rng(seed)
     values = np.stack([rng.gamma(2, 1, (2, 30)), rng.gamma(1, 0.01, (2, 30)), rng.gamma(2, 2, (2, 30))])
     axes = {"predictor": ("model", "least squares", "zero"), "sigma": (1.0, 2.0), "function": range(30)}
-    return Matrix(values, axes, note="made up")
+    return make_array(values, axes, note="made up")
 
 
 def by_loop(statistic, *arrays):
@@ -183,9 +189,10 @@ def by_loop(statistic, *arrays):
 
 def check_error_table(table, errors):
     assert len(table) == 6
-    for row in table.rows():
+    for row in table.to_dict("records"):
         own, best, zero = (
-            errors.at(predictor=name, sigma=row["sigma"]) for name in (row["predictor"], "least squares", "zero")
+            errors.sel(predictor=name, sigma=row["sigma"]).values
+            for name in (row["predictor"], "least squares", "zero")
         )
         expected = (
             *by_loop(lambda e: e, own), *by_loop(lambda e, b, z: e / abs(b - z), own, best, zero),
@@ -198,11 +205,11 @@ def check_error_table(table, errors):
 def test_the_error_table_follows_its_definitions():
     check_error_table(error_table(made_up()), made_up())
     must_fail(check_error_table, error_table(made_up(1)), made_up())
-    assert error_table(made_up()).note.startswith("made up; 95 %")
+    assert error_table(made_up()).attrs["note"].startswith("made up; 95 %")
 
 
 def check_ratio(interval, errors, a="model", b="zero", sigma=2.0):
-    first, second = errors.at(predictor=a, sigma=sigma), errors.at(predictor=b, sigma=sigma)
+    first, second = errors.sel(predictor=a, sigma=sigma).values, errors.sel(predictor=b, sigma=sigma).values
     expected = by_loop(lambda x, y: math.log10(x / y), first, second)
     np.testing.assert_allclose([interval.value, interval.low, interval.high], expected, rtol=1e-9)
 
@@ -241,7 +248,7 @@ def test_references_are_computed_once_for_all_models(monkeypatch):
     for sigma in (1, 2):
         fresh = function_errors({"x": LeastSquares(MIXED)}, MIXED.scaled(sigma), **settings)["x"]
         for result in (first, second):
-            np.testing.assert_array_equal(result.at(predictor="least squares", sigma=sigma), fresh)
+            np.testing.assert_array_equal(result.sel(predictor="least squares", sigma=sigma).values, fresh)
 
 
 @pytest.mark.parametrize("change", [{"seed": 78}, {"n_functions": 11}, {"n_contexts": 4}, {"arm": "inputs"}])
@@ -267,7 +274,7 @@ def test_a_task_that_can_not_be_kept_is_evaluated_all_the_same():
     with pytest.raises(TypeError, match="unhashable"):
         hash(task)
     found, expected = (shifted({}, which, [1], **SMALL) for which in (task, AFFINE))
-    np.testing.assert_array_equal(found.at(predictor="zero"), expected.at(predictor="zero"))
+    np.testing.assert_array_equal(found.sel(predictor="zero").values, expected.sel(predictor="zero").values)
 
 
 def test_all_are_scored_where_the_least_talkative_predicts():
@@ -277,11 +284,11 @@ def test_all_are_scored_where_the_least_talkative_predicts():
     result = shifted({"silent": Own(query_only), "half": Own()}, AFFINE, [1], **SMALL)
     _, ys = asked(AFFINE, 1.0)
     query = (ys[:, -1] ** 2).reshape(12, 3).mean(1)
-    np.testing.assert_allclose(result.at(predictor="silent", sigma=1), query, rtol=1e-12)
-    np.testing.assert_allclose(result.at(predictor="half", sigma=1), query / 4, rtol=1e-12)
-    np.testing.assert_allclose(result.at(predictor="zero", sigma=1), query, rtol=1e-12)
+    np.testing.assert_allclose(result.sel(predictor="silent", sigma=1).values, query, rtol=1e-12)
+    np.testing.assert_allclose(result.sel(predictor="half", sigma=1).values, query / 4, rtol=1e-12)
+    np.testing.assert_allclose(result.sel(predictor="zero", sigma=1).values, query, rtol=1e-12)
     alone = shifted({"half": Own()}, AFFINE, [1], **SMALL)
-    assert not np.allclose(alone.at(predictor="zero"), result.at(predictor="zero"))
+    assert not np.allclose(alone.sel(predictor="zero").values, result.sel(predictor="zero").values)
 
 
 def test_a_sample_is_drawn_anew_and_the_same_each_time():
@@ -303,7 +310,7 @@ def test_a_sample_is_drawn_anew_and_the_same_each_time():
         (lambda: heatmap(Zero(), AFFINE, [math.inf]), "positive numbers"),
         (lambda: shifted({"zero": Own()}, AFFINE, [1]), "'zero' is the name of a reference"),
         (lambda: paired_ratio(made_up(), "modell", "zero", 1), "did you mean 'model'"),
-        (lambda: paired_ratio(made_up(), "model", "zero", 3), "unknown coordinate of axis sigma"),
+        (lambda: paired_ratio(made_up(), "model", "zero", 3), "unknown sigma 3.0"),
     ],
 )
 def test_what_can_not_be_shifted_is_refused(call, match):

@@ -13,6 +13,7 @@ from browsers import browser
 from helpers import must_fail
 from hypothesis import given
 from hypothesis import strategies as st
+from pandas import DataFrame
 from small_reports import report
 
 from icl_interp import figures
@@ -25,7 +26,7 @@ from icl_interp.figures.style import VERDICTS, Symlog, log_axis
 from icl_interp.figures.text import interval, number
 from icl_interp.report import Report
 from icl_interp.resampling import Interval
-from icl_interp.results import Curve, Table
+from icl_interp.results import make_curve
 
 WITH_NORM = [
     "claims", "far_query", "growth", "boundary", "context", "heads", "dispersion", "layers", "classes", "shift",
@@ -106,7 +107,7 @@ def test_drawing_is_a_pure_function_of_what_is_stored(any_report, tmp_path):
     loaded = Report.load(tmp_path)
     assert shown_as(loaded) == first
     stored = loaded.results["far/contexts"]
-    loaded.results["far/contexts"] = replace(stored, values=np.nextafter(stored.values, np.inf))
+    loaded.results["far/contexts"] = stored.copy(data=np.nextafter(stored.values, np.inf))
     assert drawn(loaded, "far_query").to_json() != first["far_query"], "not even the last bit is lost"
 
 
@@ -130,7 +131,7 @@ def test_with_nothing_stored_the_claims_are_still_drawn(small):
 @pytest.mark.parametrize("value", [0.0, 1.0, np.nan])
 def test_degenerate_results_can_be_drawn(any_report, value):
     flat = {
-        name: r if isinstance(r, Table) else replace(r, values=np.full_like(r.values, value))
+        name: r if isinstance(r, DataFrame) else r.copy(data=np.full_like(r.values, value))
         for name, r in any_report.results.items()
     }
     if np.isnan(value):  # an analysis never stores these without a number, but no figure must break a report
@@ -214,7 +215,7 @@ MINE = Claim(
 
 def test_claims_and_results_of_ones_own_are_shown_and_left_alone(small):
     finding = MINE.judge_results({}, small.model)
-    results = {**small.results, "my/result": Curve([1.0, 2.0], {"x": (0, 1)})}
+    results = {**small.results, "my/result": make_curve([1.0, 2.0], {"x": (0, 1)})}
     found = catalogue.draw(results, [*small.findings, finding], small.model)
     assert list(found) == WITH_NORM
     forest_shows([*small.findings, finding], found["claims"])
@@ -240,16 +241,16 @@ def far_query_shows(r: Report, figure: go.Figure):
     x_axis = Symlog(0.1)
     bounded = figure.layout.yaxis.tickvals is None
     y_axis = np.asarray if bounded else Symlog(float(figure.layout.yaxis.title.text.split("±")[1].rstrip(")")))
-    n = len(stored.axes["context"])
+    n = len(stored.indexes["context"])
     for name, curve in ((f"model, {n} contexts", "model"), ("truth", "truth")):
         shown = trace(figure, name)
-        np.testing.assert_array_equal(lines(shown.customdata[:, 1]), stored.at(curve=curve))
-        np.testing.assert_array_equal(lines(shown.customdata[:, 0]), np.tile(stored.x, (n, 1)))
+        np.testing.assert_array_equal(lines(shown.customdata[:, 1]), stored.sel(curve=curve).values)
+        np.testing.assert_array_equal(lines(shown.customdata[:, 0]), np.tile(stored["x"].values, (n, 1)))
         np.testing.assert_array_equal(shown.x, x_axis(shown.customdata[:, 0]))
         np.testing.assert_array_equal(shown.y, y_axis(shown.customdata[:, 1]))
     mean = trace(figure, "mean over all contexts")
-    np.testing.assert_array_equal(mean.customdata[:, 1], r.results["far/intact"].at(statistic="mean").mean(0))
-    top = float(y_axis(np.abs(stored.at(curve="model")).max()))
+    np.testing.assert_array_equal(mean.customdata[:, 1], r.results["far/intact"].sel(statistic="mean").values.mean(0))
+    top = float(y_axis(np.abs(stored.sel(curve="model").values).max()))
     assert figure.layout.yaxis.range[0] <= -top or figure.layout.yaxis.range[1] >= top
 
 
@@ -263,7 +264,7 @@ def test_far_query_shows_every_curve_uncut(any_report):
 
 
 def test_far_query_marks_what_the_weights_predict(small):
-    figure, weights = drawn(small, "far_query"), small.results["far/certificate"].rows()[0]
+    figure, weights = drawn(small, "far_query"), small.results["far/certificate"].to_dict("records")[0]
     plateau = trace(figure, "plateau, closed form")
     below, above = lines(plateau.customdata[:, 1])
     assert (below[0], above[0]) == (weights["plateau -"], weights["plateau +"])
@@ -282,23 +283,35 @@ def test_far_query_marks_what_the_weights_predict(small):
 
 def growth_shows(r: Report, figure: go.Figure):
     arms, other = r.results["far/norm arms"], r.results["far/counterpart"]
-    names = [*list(arms.axes["arm"])[:3], "trained without", *list(arms.axes["arm"])[3:-1]]
+    names = [*list(arms.indexes["arm"])[:3], "trained without", *list(arms.indexes["arm"])[3:-1]]
     assert len(figure.layout.yaxis2.ticktext) == len(names)
-    at = np.isclose(np.abs(arms.x), FAR_X)
-    zero = arms.at(arm="zero predictor", statistic="squared error")[:, at].mean()
+    at = np.isclose(np.abs(arms["x"].values), FAR_X)
+    zero = arms.sel(arm="zero predictor", statistic="squared error").values[:, at].mean()
     for row, name in enumerate(names):
-        arm = other if name == "trained without" else Curve(arms.at(arm=name), dict(list(arms.axes.items())[1:]))
-        square, error = arm.at(statistic="mean square").mean(0), arm.at(statistic="squared error")[:, at].mean()
+        arm = (
+            other
+            if name == "trained without"
+            else make_curve(arms.sel(arm=name).values, dict(list(arms.indexes.items())[1:]))
+        )
+        square, error = (
+            arm.sel(statistic="mean square").values.mean(0),
+            arm.sel(statistic="squared error").values[:, at].mean(),
+        )
         shown = {t.xaxis: t for t in figure.data if t.y is not None and list(t.y) == [row] and t.name is None}
-        np.testing.assert_allclose(shown["x2"].x, [growth_exponent(square, arms.x)], rtol=1e-12)
+        np.testing.assert_allclose(shown["x2"].x, [growth_exponent(square, arms["x"].values)], rtol=1e-12)
         np.testing.assert_allclose(shown["x3"].x, [error / zero], rtol=1e-12)
     intact = trace(figure, "intact")
-    rms = [np.sqrt(arms.at(arm="intact", statistic="mean square")[:, np.abs(arms.x) == x].mean()) for x in intact.x]
+    rms = [
+        np.sqrt(arms.sel(arm="intact", statistic="mean square").values[:, np.abs(arms["x"].values) == x].mean())
+        for x in intact.x
+    ]
     np.testing.assert_allclose(intact.y, rms, rtol=1e-12)
     twin = r.results["twin/far/norm arms"]
     diamonds = [t.x[0] for t in figure.data if t.name == "untrained twin"]
     names.remove("trained without")
-    expected = [growth_exponent(twin.at(arm=name, statistic="mean square").mean(0), twin.x) for name in names]
+    expected = [
+        growth_exponent(twin.sel(arm=name, statistic="mean square").values.mean(0), twin["x"].values) for name in names
+    ]
     np.testing.assert_allclose(diamonds, expected, rtol=1e-12)
 
 
@@ -307,20 +320,20 @@ def test_growth_shows_exponents_and_errors_of_every_arm(small):
     growth_shows(small, figure)
     other = report()
     arms = other.results["far/norm arms"]
-    other.results["far/norm arms"] = replace(arms, values=arms.values * np.abs(arms.x) ** 0.01)
+    other.results["far/norm arms"] = arms.copy(data=arms.values * np.abs(arms["x"].values) ** 0.01)
     must_fail(growth_shows, other, figure)
 
 
 def context_shows(r: Report, figure: go.Figure):
     curve = r.results["far/intact"]
     for sign, name in ((1, "x > 0"), (-1, "x < 0")):
-        shown, keep = trace(figure, name), np.sign(curve.x) == sign
-        order = np.argsort(np.abs(curve.x[keep]))
-        np.testing.assert_array_equal(shown.x, np.abs(curve.x[keep])[order])
+        shown, keep = trace(figure, name), np.sign(curve["x"].values) == sign
+        order = np.argsort(np.abs(curve["x"].values[keep]))
+        np.testing.assert_array_equal(shown.x, np.abs(curve["x"].values[keep])[order])
         np.testing.assert_array_equal(shown.y, spread(curve)[keep][order])
     info = r.results["context/information"]
     shown = [t for t in figure.data if t.xaxis == "x2"]
-    assert [t.x[0] for t in shown] == [r_squared(info, name).value for name in info.axes["inputs"]]
+    assert [t.x[0] for t in shown] == [r_squared(info, name).value for name in info.indexes["inputs"]]
     guide = trace(figure, "guide: 1/|x|")
     np.testing.assert_allclose(np.array(guide.y) * guide.x, guide.y[0] * guide.x[0], rtol=1e-12)
 
@@ -333,17 +346,19 @@ def test_context_shows_spread_and_information(any_report):
 
 def heads_show(r: Report, figure: go.Figure):
     delta, overlap = r.results["heads/delta"], r.results["heads/overlap"]
-    values = delta.at(statistic="delta")
+    values = delta.sel(statistic="delta").values
     ends = {
-        "in distribution": values[:, np.abs(delta.x) <= 1].mean(1),
-        "far out": values[:, np.isclose(np.abs(delta.x), 1e4) | np.isclose(np.abs(delta.x), 1e5)].mean(1),
+        "in distribution": values[:, np.abs(delta["x"].values) <= 1].mean(1),
+        "far out": values[
+            :, np.isclose(np.abs(delta["x"].values), 1e4) | np.isclose(np.abs(delta["x"].values), 1e5)
+        ].mean(1),
     }
     for name, expected in ends.items():
         shown = {row: x for t in figure.data if str(t.name).startswith(name) for row, x in zip(t.y, t.x, strict=True)}
         assert [shown[row] for row in range(len(expected))] == list(expected)
-    assert list(figure.layout.yaxis.ticktext) == list(delta.axes["head"])
+    assert list(figure.layout.yaxis.ticktext) == list(delta.indexes["head"])
     for name, pair in (("mean of pairs", "mean"), ("random rotations", "null median")):
-        np.testing.assert_array_equal(trace(figure, name).x, overlap.at(pair=pair))
+        np.testing.assert_array_equal(trace(figure, name).x, overlap.sel(pair=pair).values)
     pairs = trace(figure, "pair of heads")
     np.testing.assert_array_equal(pairs.x, overlap.values[:, :-3].ravel())
 
@@ -359,7 +374,7 @@ def test_a_head_with_a_larger_effect_is_drawn_larger():
     result = stored.results["heads/relevance"]
     rise = np.zeros_like(result.values)
     rise[:, 0, 0] = np.arange(len(result.values))[:, None] * stored.model["in_distribution"]["error"]
-    stored.results["heads/relevance"] = replace(result, values=rise)
+    stored.results["heads/relevance"] = result.copy(data=rise)
     effects = heads.effects(stored.results, stored.model)
     np.testing.assert_allclose(list(effects.values()), np.arange(len(effects)), rtol=1e-12)
     shown = [t for t in drawn(stored, "heads").data if str(t.name).startswith("far out")]
@@ -378,8 +393,8 @@ def dispersion_shows(r: Report, figure: go.Figure):
                         found[head, n] = value
         expected = {
             (head, n): value
-            for head, row in zip(curve.axes["head"], curve.at(statistic=statistic), strict=True)
-            for n, value in zip(curve.x, row, strict=True)
+            for head, row in zip(curve.indexes["head"], curve.sel(statistic=statistic).values, strict=True)
+            for n, value in zip(curve["n"].values, row, strict=True)
         }
         assert found == expected
 
@@ -388,7 +403,7 @@ def test_dispersion_shows_every_head_at_every_length(any_report):
     figure = drawn(any_report, "dispersion")
     dispersion_shows(any_report, figure)
     must_fail(dispersion_shows, report(norm="far/norm arms" not in any_report.results), figure)
-    trained = any_report.results["heads/dispersion"].x[-5]
+    trained = any_report.results["heads/dispersion"]["n"].values[-5]
     for t in figure.data:
         if t.line.dash == "solid":
             assert np.nanmax(t.x) == trained, "solid is what was measured directly"

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from helpers import must_fail
 from small_reports import report
+from xarray import DataArray
 
 from icl_interp.analyses.ablation import ALL, QUERY
 from icl_interp.analyses.limits_layers import r_squared
 from icl_interp.analyses.limits_patterns import LARGEST
 from icl_interp.figures import catalogue
 from icl_interp.figures.layers import FLOOR
-from icl_interp.results import Matrix
+from icl_interp.results import make_array, make_curve
 
 PARTS = ("layers/curves", "layers/lens", "layers/without attention", "patterns/degrees")
 
@@ -36,10 +37,10 @@ def check_curves(r, figure):
     for name, what in (("before any layer", "depth 0"), ("after layer 1", "depth 1"), ("prediction", "depth 2"),
                        ("the function", "f")):  # fmt: skip
         trace = named(figure, name)
-        assert np.array_equal(trace.y, curves.at(context=0, what=what))
-        assert np.array_equal(trace.x, curves.x)
+        assert np.array_equal(trace.y, curves.sel(context=0, what=what).values)
+        assert np.array_equal(trace.x, curves["x"].values)
     low, high = figure.layout.yaxis.range
-    final = curves.at(context=0, what="depth 2")
+    final = curves.sel(context=0, what="depth 2").values
     assert low < final.min() < final.max() < high
 
 
@@ -59,16 +60,16 @@ def check_errors(r, figure):
     for points, name in ((ALL, "at every position"), (QUERY, "at the query's token")):
         trace = named(figure, name)
         marks = dict(zip(np.array(axis.ticktext)[list(trace.y)], trace.x, strict=True))
-        zero = whole.at(arm="zero", points=points).mean()
-        expected = {"no attention": whole.at(arm="no attention", points=points)}
+        zero = whole.sel(arm="zero", points=points).values.mean()
+        expected = {"no attention": whole.sel(arm="no attention", points=points).values}
         for i in (0, 1):
-            expected[f"no layer {i + 1}"] = parts.at(arm=f"block {i}", points=points)
-        expected["no MLPs"] = parts.at(arm="no MLP", points=points)
+            expected[f"no layer {i + 1}"] = parts.sel(arm=f"block {i}", points=points).values
+        expected["no MLPs"] = parts.sel(arm="no MLP", points=points).values
         if points == ALL:
-            expected |= {"intact": whole.at(arm="intact", points=ALL)}
-            expected |= {"no context": whole.at(arm="without context", points=ALL)}
+            expected |= {"intact": whole.sel(arm="intact", points=ALL).values}
+            expected |= {"no context": whole.sel(arm="without context", points=ALL).values}
         else:
-            expected |= {"context reordered": parts.at(arm="reordered", points=QUERY)}
+            expected |= {"context reordered": parts.sel(arm="reordered", points=QUERY).values}
         assert set(marks) == set(expected)
         for label, errors in expected.items():
             assert marks[label] == pytest.approx(errors.mean() / zero, rel=1e-12), label
@@ -81,14 +82,14 @@ def test_what_is_drawn_is_what_is_stored(small):
         check(small, figure)
         stored = small.results[result]
         values = stored.values[::-1].copy() if check is not check_curves else stored.values[:, ::-1].copy()
-        changed = {**small.results, result: type(stored)(values, stored.axes)}
+        changed = {**small.results, result: stored.copy(data=values)}
         must_fail(check, small, drawn(small, changed))
 
 
-def patterns_of() -> Matrix:
+def patterns_of() -> DataArray:
     statistics = ("between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")
     cells = [[0.1, 0.5, r, r - 0.05, r + 0.05, r, 0.02, 0] for r in (0.1, 0.6, 0.6)]
-    return Matrix([cells, cells], {"pair": ("1 ~ 3", LARGEST), "layer": (0, 1, LARGEST), "statistic": statistics})
+    return make_array([cells, cells], {"pair": ("1 ~ 3", LARGEST), "layer": (0, 1, LARGEST), "statistic": statistics})
 
 
 def test_patterns_have_a_panel_where_there_are_degrees_to_compare(small):
@@ -133,7 +134,7 @@ def test_many_layers_keep_the_legend_short(small):
     curves = small.results["layers/curves"]
     what = (*(f"depth {i}" for i in range(13)), "f")
     lines = np.repeat(curves.values[:, :1], 14, axis=1)
-    deep = type(curves)(lines, {**curves.axes, "what": what})
+    deep = make_curve(lines, {**curves.indexes, "what": what})
     figure = drawn(small, {**small.results, "layers/curves": deep})
     shown = [t.name for t in figure.data if t.showlegend is not False]
     assert [n for n in shown if re.match("before|after|prediction", n)] == ["before any layer", "prediction"]

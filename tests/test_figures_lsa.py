@@ -1,15 +1,13 @@
 """The figure of linear regression in context shows the stored numbers."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from helpers import must_fail
 from lsa_models import BEST, RANDOM, TASK, N, bench, layer
+from pandas import DataFrame
 
 from icl_interp.analyses import lsa_algorithms, lsa_shifts, lsa_weights
 from icl_interp.figures import catalogue
-from icl_interp.results import Table
 from icl_interp.theory import linear_attention as theory
 
 
@@ -36,8 +34,8 @@ def check_risk(results, figure):
     for name, who in (("measured", "model"), ("optimal layer, Theorem 4.2", "optimum"), ("predicting 0", "zero"),
                       ("the same without 1/M, as printed", "as printed")):  # fmt: skip
         trace = named(figure, name)
-        assert np.array_equal(trace.x, risk.x)
-        assert np.allclose(trace.y, risk.at(who=who).mean(0))
+        assert np.array_equal(trace.x, risk["M"].values)
+        assert np.allclose(trace.y, risk.sel(who=who).values.mean(0))
 
 
 def check_path(results, figure):
@@ -46,16 +44,16 @@ def check_path(results, figure):
         trace = named(figure, name)
         assert trace.customdata.tolist() == [0, 10, 100]
         assert trace.x.tolist() == [5, 10, 100]
-        assert np.array_equal(trace.y, path.at(quantity=what))
+        assert np.array_equal(trace.y, path.sel(quantity=what).values)
 
 
 def check_algorithms(results, figure):
     result = results["lsa/algorithms"]
-    names = [name for name in result.axes["algorithm"] if name != "size"]
-    size = result.at(M=N, algorithm="size", depth=1, statistic="distance").mean()
+    names = [name for name in result.indexes["algorithm"] if name != "size"]
+    size = result.sel(M=N, algorithm="size", depth=1, statistic="distance").values.mean()
     for row, name in enumerate(names):
-        distance = result.at(M=N, algorithm=name, depth=1, statistic="distance").mean()
-        cosine = result.at(M=N, algorithm=name, depth=1, statistic="cosine").mean()
+        distance = result.sel(M=N, algorithm=name, depth=1, statistic="distance").values.mean()
+        cosine = result.sel(M=N, algorithm=name, depth=1, statistic="cosine").values.mean()
         assert named(figure, "similarity of predictions").x[row] == pytest.approx(max(1 - distance / size, -0.5))
         assert named(figure, "cosine of input gradients").x[row] == pytest.approx(cosine)
     labels = figure.layout.yaxis3.ticktext
@@ -68,9 +66,7 @@ def test_it_shows_what_is_stored(stored, check):
     results, known = stored
     figure = drawn(results, known)
     check(results, figure)
-    changed = {
-        name: replace(r, values=1.1 * r.values + 0.01) for name, r in results.items() if not isinstance(r, Table)
-    }
+    changed = {name: r.copy(data=1.1 * r.values + 0.01) for name, r in results.items() if not isinstance(r, DataFrame)}
     must_fail(check, changed, figure)
 
 
@@ -80,7 +76,7 @@ def test_panels_without_their_results_are_left_out(stored):
     for name in results:
         rest = {other: r for other, r in results.items() if other != name}
         assert len([a for a in drawn(rest, known).layout.annotations if a.name == "panel"]) == 2
-    few = {**results, "lsa/path": replace(results["lsa/path"], values=np.full_like(results["lsa/path"].values, np.nan))}
+    few = {**results, "lsa/path": results["lsa/path"].copy(data=np.full_like(results["lsa/path"].values, np.nan))}
     assert len([a for a in drawn(few, known).layout.annotations if a.name == "panel"]) == 2
 
 
@@ -97,5 +93,5 @@ def test_random_covariances_have_no_printed_line():
 @pytest.mark.parametrize("value", [0.0, 1.0, np.nan])
 def test_degenerate_results_can_be_drawn(stored, value):
     results, known = stored
-    flat = {name: replace(r, values=np.full_like(r.values, value)) for name, r in results.items()}
+    flat = {name: r.copy(data=np.full_like(r.values, value)) for name, r in results.items()}
     assert drawn(flat, known).to_json()

@@ -18,7 +18,7 @@ from icl_interp.prompts import Prompts
 from icl_interp.provenance import finite
 from icl_interp.report import Report
 from icl_interp.reproduction import page as reproduced
-from icl_interp.results import Curve, Matrix, Table
+from icl_interp.results import make_table, to_dict
 
 INJECTED = "<img src=x onerror=window.hacked=1>'\"><a href='javascript:window.hacked=1'>x</a></script><!--"
 VALUES = [None, [], "x", {}, 10**400, -1, 1.5, [[1], [2, 3]], True, INJECTED]
@@ -289,11 +289,6 @@ def test_reprs_are_short_and_say_what_it_is():
     must_fail(check_short, r.to_dict())
     for finding in r.findings:
         check_short(finding, finding.id, finding.verdict)
-    for result in r.results.values():
-        check_short(result, type(result).__name__)
-    check_short(Matrix([[1.0, 2.0]], {"layer": (0,), "head": (0, 1)}, "nats"), "layer (1) x head (2)", "nats")
-    check_short(Curve([1.0], {"x": (0,)}), "Curve(x (1)")
-    check_short(Table({"x" * 500: [0] * 1000}), "1000 rows")
     import torch
 
     prompts = Prompts(torch.zeros(6, 5, 2), torch.zeros(6, 5), torch.zeros(6, 3), torch.zeros(6, dtype=torch.int64))
@@ -308,14 +303,14 @@ def tampered_record() -> dict:
     scale = dict.fromkeys(record["scale"], INJECTED)
     texts = dict.fromkeys(("id", "title", "source"), INJECTED)
     models = {INJECTED: {"steps": INJECTED, "run_id": INJECTED, "training_seconds": 1.0, "in_distribution": None}}
-    comparison = Table({INJECTED: [INJECTED]}, note=INJECTED).to_dict()
+    comparison = to_dict(make_table({INJECTED: [INJECTED]}, note=INJECTED))
     return {**record, **texts, "scale": scale, "says": [INJECTED], "missing": [INJECTED], "models": models,
             "comparison": comparison, "provenance": {**record["provenance"], "command": INJECTED}}  # fmt: skip
 
 
 def test_pages_of_tampered_reproductions_run_no_script():
     record = tampered_record()
-    shown = reproduced.page(record, {}, Table({INJECTED: [INJECTED]}, note=INJECTED))
+    shown = reproduced.page(record, {}, make_table({INJECTED: [INJECTED]}, note=INJECTED))
     for text in (shown, reproduced.index([record, {**record, "id": "javascript:window.hacked=1//"}])):
         runs_nothing(text)
         assert "script-src 'none'" in text

@@ -227,7 +227,7 @@ def test_a_model_whose_numbers_are_none_costs_no_report():
     report = icl_interp.analyze(model, task=TASK, **QUICK)
     assert [finding.error for finding in report.findings if finding.error] == []
     overlap = report.results["heads/overlap"]
-    assert np.isnan(overlap.at(map="outputs", pair="position"))
+    assert np.isnan(overlap.sel(map="outputs", pair="position").values)
     assert report["heads.orthogonality"].verdict == "inconclusive"
 
 

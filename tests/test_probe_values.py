@@ -32,7 +32,7 @@ def cached(model):
 
 def value(result, **at):
     """The number or array at some coordinates, by plain indexing."""
-    index = [result.axes[name].index(at[name]) if name in at else slice(None) for name in result.axes]
+    index = [result.indexes[name].get_loc(at[name]) if name in at else slice(None) for name in result.indexes]
     return result.values[tuple(index)]
 
 
@@ -70,12 +70,12 @@ def test_residual_stream(name):
 def test_layernorm_scale(name):
     model = make(name)
     scale, cache = probe(model, PROMPTS, [LayerNormScale()])["layernorm_scale.scale"], cached(model)
-    assert scale.axes["norm"] == tuple(model.norms)
+    assert tuple(scale.indexes["norm"]) == tuple(model.norms)
     for norm in model.norms:
         for kind in KINDS:
             rows = pooled(cache[f"{norm}.hook_scale"], kind)
             expected = [rows.mean(), rows.std(), rows.min(), rows.max()]
-            np.testing.assert_allclose(scale.at(norm=norm, position=kind), expected, rtol=1e-9)
+            np.testing.assert_allclose(scale.sel(norm=norm, position=kind).values, expected, rtol=1e-9)
 
 
 def row_statistics(weights, visible):
@@ -108,7 +108,7 @@ def check_entropy(results, cache, visible, kinds):
                 ]
                 expected = np.array([np.mean(rows, 0), np.std(rows, 0)])
                 for i, key in enumerate(PatternStatistics._fields):
-                    got = results[f"attention_entropy.{key}"].at(layer=layer, head=head, position=kind)
+                    got = results[f"attention_entropy.{key}"].sel(layer=layer, head=head, position=kind).values
                     np.testing.assert_allclose(got, expected[:, i], rtol=1e-7, atol=1e-9, err_msg=key)
 
 
@@ -125,7 +125,7 @@ def test_attention_entropy_of_bidirectional_attention():
     model = make("bidirectional")
     results, cache = probe(model, PROMPTS, [AttentionEntropy()]), cached(model)
     kinds = {"xy": range(6), "query": [6]}
-    assert results["attention_entropy.entropy"].axes["position"] == ("xy", "query")
+    assert tuple(results["attention_entropy.entropy"].indexes["position"]) == ("xy", "query")
     check_entropy(results, cache, lambda q: range(7), kinds)
     must_fail(check_entropy, results, cache, lambda q: range(q + 1) if q else None, kinds)
 
@@ -161,7 +161,7 @@ def test_attention_entropy_at_the_two_ends(to, ends):
     with intervene(model, SwapPattern(to)):
         results = probe(model, PROMPTS, [AttentionEntropy()])
     for key, number in ends.items():
-        got = results[f"attention_entropy.{key}"].at(position="query", statistic="mean")
+        got = results[f"attention_entropy.{key}"].sel(position="query", statistic="mean").values
         np.testing.assert_allclose(got, number, atol=1e-12, err_msg=key)
 
 
@@ -181,7 +181,7 @@ def test_alternative_last_tokens_are_measured_like_whole_prompts(name):
     for p in used:
         for key, result in p.results().items():
             expected = whole[f"{p.name}.{key}"]
-            expected = expected.at(position="query") if "position" in expected.axes else expected.values
+            expected = expected.sel(position="query").values if "position" in expected.indexes else expected.values
             np.testing.assert_allclose(result.values.squeeze(), expected.squeeze(), rtol=1e-6, atol=1e-6, err_msg=key)
 
 
@@ -260,7 +260,7 @@ def test_duplicated_and_orthogonal_heads():
             own = torch.arange(12) // 4 == i // 2
             attn.W_O[i] *= own
             attn.W_V[i] *= own[:, None]
-    results = {key: r.at(layer=0, head=0) for key, r in probe(model, PROMPTS, [HeadOrthogonality()]).items()}
+    results = {key: r.sel(layer=0, head=0).values for key, r in probe(model, PROMPTS, [HeadOrthogonality()]).items()}
     for key in ("output_cosine", "ov_cosine", "qk_cosine"):
         values = np.atleast_2d(results[f"head_orthogonality.{key}"])
         np.testing.assert_allclose(values[:, 1], 1, atol=1e-9)
@@ -278,7 +278,7 @@ def test_a_silent_head_has_neither_cosine_nor_angles():
     with intervene(model, AblateHeads.zero((0, 1))):
         results = probe(model, PROMPTS, [HeadOrthogonality()])
     for key in ("output_cosine", "output_angles"):
-        values = results[f"head_orthogonality.{key}"].at(layer=0, position="y")
+        values = results[f"head_orthogonality.{key}"].sel(layer=0, position="y").values
         assert np.isnan(values[1]).all()
         assert not np.isnan(values[0, 2]).all()
 
@@ -337,7 +337,7 @@ def check_by_magnitude(model, prompts, curves):
             expected = scales_and_elasticities(model, prompts, magnitude, sign)
             for i, name in enumerate(("scale", "elasticity")):
                 for statistic, values in (("mean", expected[..., i].mean(0)), ("std", expected[..., i].std(0))):
-                    got = curves[name].at(sign=sign, statistic=statistic, magnitude=magnitude)
+                    got = curves[name].sel(sign=sign, statistic=statistic, magnitude=magnitude).values
                     np.testing.assert_allclose(got, values, rtol=1e-5, atol=1e-6, err_msg=f"{name} {sign} {magnitude}")
 
 
@@ -377,13 +377,15 @@ def test_layernorm_scale_by_magnitude_under_an_intervention():
     model = make()
     with intervene(model, FreezeNorms.measure(model, tokens_for(model)).only("ln_final").at_query()):
         elasticity = layernorm_scale_by_magnitude(model, PROMPTS, (1e4,))["elasticity"]
-    assert not elasticity.at(norm="ln_final").any()
-    np.testing.assert_allclose(elasticity.at(norm="blocks.1.ln2", statistic="mean"), 1, atol=1e-2)
+    assert not elasticity.sel(norm="ln_final").values.any()
+    np.testing.assert_allclose(elasticity.sel(norm="blocks.1.ln2", statistic="mean").values, 1, atol=1e-2)
 
 
 def test_first_norm_divides_the_magnitude_out():
-    elasticity = layernorm_scale_by_magnitude(make(), PROMPTS, (1e-8, 1e8))["elasticity"].at(
-        norm="blocks.0.ln1", statistic="mean"
+    elasticity = (
+        layernorm_scale_by_magnitude(make(), PROMPTS, (1e-8, 1e8))["elasticity"]
+        .sel(norm="blocks.0.ln1", statistic="mean")
+        .values
     )
     np.testing.assert_allclose(elasticity, [[0, 1], [0, 1]], atol=1e-6)
 

@@ -24,6 +24,7 @@ from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.residual import ResidualStream
 from icl_interp.probes.runner import probe
 from icl_interp.provenance import generator
+from icl_interp.results import to_dict
 
 # Streaming ------------------------------------------------------------------------------------------------------------
 
@@ -31,7 +32,7 @@ from icl_interp.provenance import generator
 def check_same(one, other):
     assert one.keys() == other.keys()
     for key in one:
-        assert one[key].axes == other[key].axes
+        assert one[key].coords.to_dataset().identical(other[key].coords.to_dataset())
         np.testing.assert_allclose(one[key].values, other[key].values, rtol=1e-6, atol=1e-7, err_msg=key)
 
 
@@ -127,7 +128,7 @@ def test_default_probes_are_those_that_apply(name):
     expected |= {"head_orthogonality"} if not model.cfg.mlp_only and model.cfg.n_heads > 1 else set()
     assert {key.split(".")[0] for key in results} == expected
     for key, result in results.items():
-        assert np.shape(json.loads(json.dumps(result.to_dict()))["values"]) == result.values.shape, key
+        assert np.shape(json.loads(json.dumps(to_dict(result)))["values"]) == result.values.shape, key
 
 
 def test_a_checkpoint_brings_its_encoding():
@@ -139,16 +140,19 @@ def test_a_checkpoint_brings_its_encoding():
     check_same(whole, probe(Checkpoint(), tokens, [ResidualStream()]))
     check_same(whole, probe(Checkpoint.model, tokens, [ResidualStream()], encoding=Stacked()))
     bare = probe(Checkpoint.model, tokens, [ResidualStream()])
-    assert bare["residual_stream.norm"].axes["position"] == ("token", "query")
+    assert tuple(bare["residual_stream.norm"].indexes["position"]) == ("token", "query")
 
 
 def test_a_probe_inside_an_intervention_sees_what_it_left():
     model = make()
     with intervene(model, Temperature(1e6)):
         inside = probe(model, PROMPTS, [AttentionEntropy()])
-    deficit = inside["attention_entropy.deficit"].at(statistic="mean")
+    deficit = inside["attention_entropy.deficit"].sel(statistic="mean").values
     np.testing.assert_allclose(deficit, 0, atol=1e-6)
-    assert probe(model, PROMPTS, [AttentionEntropy()])["attention_entropy.deficit"].at(statistic="mean").min() > 1e-3
+    assert (
+        probe(model, PROMPTS, [AttentionEntropy()])["attention_entropy.deficit"].sel(statistic="mean").values.min()
+        > 1e-3
+    )
 
 
 class Named(ResidualStream):

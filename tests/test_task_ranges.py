@@ -1,6 +1,5 @@
 """Laws and settings out of range are one clear line, before they are infinities in a loss or errors from LAPACK."""
 
-
 import pytest
 import tiny_runs
 from helpers import must_fail
@@ -83,7 +82,7 @@ def test_labels_of_zero_leave_r2_undefined():
     """Nothing to explain is no error: the table says NaN."""
     table = evaluate(Zero(), LinearRegression(n_dims=2, n_points=8, query=(1e-300, 0.0), inputs=Normal(1e-200)),
                      n_functions=4, n_contexts=2, last=True)  # fmt: skip
-    assert table["error"] == [0.0] * 3
+    assert table["error"].tolist() == [0.0] * 3
     assert all(value != value for value in table["r2"])
 
 

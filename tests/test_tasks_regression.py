@@ -16,6 +16,7 @@ from icl_interp.checkpoints import store
 from icl_interp.checkpoints.config import parse
 from icl_interp.errors import InputError
 from icl_interp.provenance import encode, generator
+from icl_interp.results import row_of
 from icl_interp.tasks import Exponential, LinearRegression, LogNormal, Normal, Uniform
 from icl_interp.tasks.regression import moment
 from icl_interp.training.trainer import train
@@ -171,7 +172,7 @@ def test_covariates_and_tasks_are_scaled():
 def test_short_prompts_are_scored_at_the_query():
     assert (PLAIN.dim, PLAIN.n_determining, PLAIN.with_points(3).n_determining) == (3, 3, 2)
     table = evaluation.evaluate(baselines.Zero(), PLAIN.with_points(3), n_functions=20, n_contexts=2)
-    assert "points 3..3" in table.note
+    assert "points 3..3" in table.attrs["note"]
 
 
 # Refusals -------------------------------------------------------------------------------------------------------------
@@ -249,8 +250,8 @@ def test_it_is_trained_on_and_loaded_and_evaluated(tmp_path, encoding, d_in):
     checkpoint = store.load(tmp_path)
     assert checkpoint.task == LinearRegression(n_dims=3, covariance=Exponential(), n_points=6)
     rows = evaluation.evaluate(checkpoint, n_functions=20, n_contexts=4)
-    assert rows.row(predictor="least squares")["error"] < 1e-20  # a context of d points and more determines w
-    assert rows.row(predictor="model")["error"] > 0.1
+    assert row_of(rows, predictor="least squares")["error"] < 1e-20  # a context of d points and more determines w
+    assert row_of(rows, predictor="model")["error"] > 0.1
 
 
 def check_least_squares(task, error):

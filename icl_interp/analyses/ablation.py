@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.verdicts import measurement
@@ -21,7 +22,7 @@ from icl_interp.interventions import At, Hook, Intervention, intervene
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 
 PARTNERS = ("MLP only", "attention only", "with MLP")  # companions that lack a part this model has, or the reverse
 ALL, QUERY = "all", "query"
@@ -164,17 +165,17 @@ def without_context(lab: Lab, prompts: Prompts) -> Float[Tensor, "batch point"]:
     return torch.stack(values).mean(0)
 
 
-def _matrix(lab: Lab, rows: Mapping[str, Sequence[np.ndarray]]) -> Matrix:
+def _matrix(lab: Lab, rows: Mapping[str, Sequence[np.ndarray]]) -> DataArray:
     axes = {"arm": tuple(rows), "points": (ALL, QUERY), "group": tuple(range(lab.n_functions))}
     note = f"{2 * lab.n_functions} functions, one context each, two a group; means from others; float32"
-    return Matrix(list(rows.values()), axes, note=note)
+    return make_array(list(rows.values()), axes, note=note)
 
 
 # ---- measurements ---------------------------------------------------------------------------------------------------
 
 
 @measurement("layers/without attention")
-def without_attention(lab: Lab) -> Matrix:
+def without_attention(lab: Lab) -> DataArray:
     """Squared error intact, with all attention outputs at their mean, and of those beside it; by group of functions.
 
     Beside it: companions that are MLP only, attention only or with MLP; the best guess without a context; zero. Points
@@ -196,7 +197,7 @@ def without_attention(lab: Lab) -> Matrix:
 
 
 @measurement("layers/ablated")
-def ablated(lab: Lab) -> Matrix:
+def ablated(lab: Lab) -> DataArray:
     """Squared error with all MLPs, or one block (attention and MLP), at their mean; and a sham; by group of functions.
 
     The sham leaves everything and shows the pairs of the context in another order: attention at the query says
@@ -231,14 +232,14 @@ def reordered(lab: Lab) -> Prompts:
 
 
 @measurement("layers/edit size")
-def edit_size(lab: Lab) -> Matrix:
+def edit_size(lab: Lab) -> DataArray:
     """How much the last query's attention outputs change when they are made their mean, and when pairs are reordered.
 
     Squared change, summed over layers, over the squared size; a mean over prompts.
     """
     names, axes = sublayers(lab.model, "attn"), {"edit": ("mean", "reordered")}
     if not names:
-        return Matrix([np.nan, np.nan], axes)
+        return make_array([np.nan, np.nan], axes)
     said = []
     for prompts in (sample(lab)[: lab.n_functions], reordered(lab)[: lab.n_functions]):
         with torch.no_grad():
@@ -248,4 +249,4 @@ def edit_size(lab: Lab) -> Matrix:
     changes = [
         (other - said[0]).square().sum((0, 2)).mean() / size for other in (said[0].mean(1, keepdim=True), said[1])
     ]
-    return Matrix([float(c) for c in changes], axes)
+    return make_array([float(c) for c in changes], axes)

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from pandas import DataFrame
+from xarray import DataArray
 
 from icl_interp.analyses import far
 from icl_interp.analyses.far import CONSTANT, power
@@ -14,7 +16,7 @@ from icl_interp.analyses.lab import Lab, Xs
 from icl_interp.analyses.verdicts import measurement
 from icl_interp.prompts import Prompts
 from icl_interp.resampling import Interval, bootstrap, slope
-from icl_interp.results import Curve, Table
+from icl_interp.results import make_curve, make_table
 
 LEVEL = 0.05  # of the certificate's half-width: f counts as level within so much of where it ends
 FOLLOWS = 0.1  # of the truth's mean square: up to this squared error f counts as following the function
@@ -42,7 +44,7 @@ def without_own(per_function: np.ndarray) -> np.ndarray:
     return (per_function.sum(0) - per_function) / (len(per_function) - 1)
 
 
-def _squares(lab: Lab, f: torch.Tensor, xs: np.ndarray, prompts: Prompts) -> Curve:
+def _squares(lab: Lab, f: torch.Tensor, xs: np.ndarray, prompts: Prompts) -> DataArray:
     truth = lab.truth(xs, prompts)
     n_contexts = len(prompts) // lab.n_functions
     line = torch.from_numpy(without_own(lab.by_function(f))).repeat_interleave(n_contexts, 0)
@@ -51,11 +53,11 @@ def _squares(lab: Lab, f: torch.Tensor, xs: np.ndarray, prompts: Prompts) -> Cur
     }  # fmt: skip
     values = [lab.by_function(v.square()) for v in squares.values()]
     axes = {"statistic": tuple(squares), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
-    return Curve(values, axes, note=f"query arm; {n_contexts} contexts a function; float64")
+    return make_curve(values, axes, note=f"query arm; {n_contexts} contexts a function; float64")
 
 
 @measurement("far/approach")
-def approach(lab: Lab) -> Curve:
+def approach(lab: Lab) -> DataArray:
     """Squares that tell where f follows the function, where it levels off, and whether the context still helps.
 
     Statistics, each a mean over the contexts of a function: "gap", squared distance of f from its own end at 1e6;
@@ -66,14 +68,14 @@ def approach(lab: Lab) -> Curve:
 
 
 @measurement("far/approach, decades")
-def approach_decades(lab: Lab) -> Curve:
+def approach_decades(lab: Lab) -> DataArray:
     """`far/approach` at one point a decade on few contexts, for twins."""
     xs = lab.x_unit * far.DECADES
     return _squares(lab, lab.sweep(xs, prompts=lab.few), xs, lab.few)
 
 
 @measurement("far/logs")
-def logs(lab: Lab) -> Curve:
+def logs(lab: Lab) -> DataArray:
     """log |f - c| and the log of the last norm's scale at the query, mean over contexts: elasticities are its slopes.
 
     c is the certificate's centre, what the output is where the norm passes on nothing (0 without a certificate). A
@@ -89,11 +91,11 @@ def logs(lab: Lab) -> Curve:
     f = lab.sweep(xs, prompts=lab.few, watch=look, names=names)
     distance = (f - centre).abs().clamp(min=1e-300).log()
     axes = {"quantity": ("f", "scale"), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
-    return Curve([lab.by_function(distance), lab.by_function(scale)], axes, unit="log", note="query arm; float64")
+    return make_curve([lab.by_function(distance), lab.by_function(scale)], axes, units="log", note="query arm; float64")
 
 
 @measurement("far/arms")
-def arms(lab: Lab) -> Curve:
+def arms(lab: Lab) -> DataArray:
     """f and the truth as one thing is scaled: the query alone, all inputs, or the function (all labels).
 
     One context of each function. The query is the same for all of them (times the scale in the first two arms), so that
@@ -115,7 +117,7 @@ def arms(lab: Lab) -> Curve:
         "arm": ARMS, "curve": ("model", "truth"), "function": tuple(range(lab.n_functions)),
         "query": tuple(lab.inner), "scale": SCALES,
     }  # fmt: skip
-    return Curve(np.moveaxis(np.stack(rows), 3, 4), axes, note="one context a function; float64")
+    return make_curve(np.moveaxis(np.stack(rows), 3, 4), axes, note="one context a function; float64")
 
 
 def _both(lab: Lab, prompts: Prompts, xs: np.ndarray) -> np.ndarray:
@@ -138,24 +140,24 @@ def one_each(lab: Lab) -> Prompts:
 
 
 def _centre(lab: Lab) -> float:
-    c = lab.measure(far.certificate).rows()[0]["c"]
+    c = lab.measure(far.certificate).to_dict("records")[0]["c"]
     return c if np.isfinite(c) else 0.0
 
 
 def unit(lab: Lab) -> float:
     """What changes of f are measured in: the certificate's half-width, else f's spread at the inner queries."""
-    r = lab.measure(far.certificate).rows()[0]["r"]
+    r = lab.measure(far.certificate).to_dict("records")[0]["r"]
     return r if r > CONSTANT else float(lab.sweep(lab.inner, prompts=lab.few).std())
 
 
 # ---- from squares to places -----------------------------------------------------------------------------------------
 
 
-def direction(curve: Curve, sign: int) -> tuple[np.ndarray, np.ndarray]:
+def direction(curve: DataArray, sign: int) -> tuple[np.ndarray, np.ndarray]:
     """|x| in ascending order in one direction, and where these stand on the curve's axis."""
-    order = np.argsort(np.abs(curve.x))
-    keep = order[np.sign(curve.x[order]) == sign]
-    return np.abs(curve.x[keep]), keep
+    order = np.argsort(np.abs(curve["x"].values))
+    keep = order[np.sign(curve["x"].values[order]) == sign]
+    return np.abs(curve["x"].values[keep]), keep
 
 
 def _between(xs: np.ndarray, size: np.ndarray, i: np.ndarray | np.integer, bound: float) -> np.ndarray:
@@ -194,35 +196,37 @@ def leaves(xs: np.ndarray, size: np.ndarray, bound: float) -> np.ndarray:
     return np.where(outside.any(-1), np.where(first > 0, found, xs[0]), xs[-1])
 
 
-def onset(curve: Curve, sign: int, level: float) -> Interval:
+def onset(curve: DataArray, sign: int, level: float) -> Interval:
     """|x| from which f stays within `level` of its end (root mean square over contexts), in one direction."""
     xs, keep = direction(curve, sign)
-    return bootstrap(lambda m: settles(xs, np.sqrt(m), level), curve.at(statistic="gap")[:, keep])
+    return bootstrap(lambda m: settles(xs, np.sqrt(m), level), curve.sel(statistic="gap").values[:, keep])
 
 
-def rate(curve: Curve, sign: int, x_unit: float = 1.0) -> Interval:
+def rate(curve: DataArray, sign: int, x_unit: float = 1.0) -> Interval:
     """Log-log slope of f's distance from its end over `RATE`: -1 where it goes like 1/|x|."""
     xs, keep = direction(curve, sign)
     window = (xs > 0.99 * RATE[0] * x_unit) & (xs < 1.01 * RATE[1] * x_unit)
-    square = curve.at(statistic="gap")[:, keep[window]]
+    square = curve.sel(statistic="gap").values[:, keep[window]]
     return bootstrap(lambda m: slope(np.log(xs[window]), 0.5 * np.log(np.maximum(m, 1e-300))), square)
 
 
-def zone(curve: Curve, sign: int) -> Interval:
+def zone(curve: DataArray, sign: int) -> Interval:
     """|x| up to which f follows the function: squared error within `FOLLOWS` of the truth's mean square."""
     xs, keep = direction(curve, sign)
-    error, zero = (curve.at(statistic=s)[:, keep] for s in ("squared error", "zero predictor"))
+    error, zero = (curve.sel(statistic=s).values[:, keep] for s in ("squared error", "zero predictor"))
     return bootstrap(lambda e, z: leaves(xs, e / np.maximum(z, 1e-300), FOLLOWS), error, zero)
 
 
-def elasticities(curve: Curve, sign: int, low: float, high: float) -> dict[str, Interval]:
+def elasticities(curve: DataArray, sign: int, low: float, high: float) -> dict[str, Interval]:
     """E_f, E_N and E_sigma between two |x|: exponents of f - c, of the norm's numerator, and of its scale.
 
     f - c = N / sigma, so E_f = E_N - E_sigma: N is f - c times the scale.
     """
     xs, keep = direction(curve, sign)
     ends = keep[[int(np.argmin(np.abs(xs - low))), int(np.argmin(np.abs(xs - high)))]]
-    f, scale = (np.diff(curve.at(quantity=q)[:, ends], axis=1)[:, 0] / np.log(high / low) for q in ("f", "scale"))
+    f, scale = (
+        np.diff(curve.sel(quantity=q).values[:, ends], axis=1)[:, 0] / np.log(high / low) for q in ("f", "scale")
+    )
     return {name: bootstrap(lambda m: m, v) for name, v in (("E_f", f), ("E_N", f + scale), ("E_sigma", scale))}
 
 
@@ -243,7 +247,7 @@ def peaks(f: torch.Tensor, xs: np.ndarray, margin: float) -> dict[str, torch.Ten
 
 
 @measurement("far/boundary")
-def boundary(lab: Lab) -> Table:
+def boundary(lab: Lab) -> DataFrame:
     """The boundary values of this model in numbers: a row a direction and quantity, with intervals over functions.
 
     Rows: trained range (its edge); zone; peak, the mean over contexts of the largest |f|, where it is (geometric mean
@@ -258,7 +262,7 @@ def boundary(lab: Lab) -> Table:
         f"query arm; {lab.n_functions} functions x {lab.n_contexts} contexts; level: within {LEVEL} of the "
         f"certificate's half-width of the end at {power(1e6 * lab.x_unit)}; 95 % cluster bootstrap over functions"
     )
-    return Table({**columns, "unit": [row[3] for row in rows]}, note=note)
+    return make_table({**columns, "unit": [row[3] for row in rows]}, note=note)
 
 
 def _rows(lab: Lab, name: str, sign: int) -> list[tuple[str, Interval, str]]:
@@ -282,7 +286,7 @@ def _rows(lab: Lab, name: str, sign: int) -> list[tuple[str, Interval, str]]:
         ("trained range", _exact(edge), "|x|"), ("zone", zone(curve, sign), "|x|"), *only_level,
         ("one decade out", _mean(lab.by_function(decade)), "f"),
         ("one decade out, spread", _spread(lab, decade), "f"),
-        ("level, closed form", _exact(lab.measure(far.certificate).rows()[0][f"plateau {name}"]), "f"),
+        ("level, closed form", _exact(lab.measure(far.certificate).to_dict("records")[0][f"plateau {name}"]), "f"),
         *((key, value, "exponent") for key, value in elasticities(lab.measure(logs), sign, *far_ends).items()),
     ]  # fmt: skip
 

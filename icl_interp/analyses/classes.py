@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.verdicts import Facts, measurement
@@ -16,7 +17,7 @@ from icl_interp.baselines.base import Predictor
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 from icl_interp.tasks.functions import Polynomial
 
 OUTSIDE = "sinusoid"  # the class that no polynomial of the trained degrees comes near
@@ -116,7 +117,7 @@ def per_function(values: Float[Tensor, "batch point"], n_functions: int) -> Floa
 
 
 @measurement("classes/errors")
-def errors(lab: Lab) -> Matrix:
+def errors(lab: Lab) -> DataArray:
     """Squared error of each function of each class, for the model, its companions and the zero predictor.
 
     Classes: every degree up to one more than the largest trained on, and sinusoids. A companion trained on one degree
@@ -153,4 +154,6 @@ def errors(lab: Lab) -> Matrix:
         "predictor": tuple(predictors), "class": tuple(names), "points": ("own", "late"),
         "function": tuple(range(lab.n_functions)),
     }  # fmt: skip
-    return Matrix(values, axes, note=f"{n_contexts(lab)} contexts a function, the same inputs for every class; float32")
+    return make_array(
+        values, axes, note=f"{n_contexts(lab)} contexts a function, the same inputs for every class; float32"
+    )

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from pandas import DataFrame
+from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.verdicts import Facts, measurement
@@ -11,7 +13,7 @@ from icl_interp.interventions import InsertNorm, Intervention
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
-from icl_interp.results import Curve, Matrix, Table
+from icl_interp.results import make_array, make_curve, make_table
 from icl_interp.theory import limits as theory
 
 # All in units of `Lab.x_unit`.
@@ -42,40 +44,40 @@ def _moments(lab: Lab, f: torch.Tensor) -> np.ndarray:
     return np.stack([lab.by_function(f), lab.by_function(f.square())])
 
 
-def _over_contexts(lab: Lab, f: torch.Tensor, xs: np.ndarray, note: str = "") -> Curve:
+def _over_contexts(lab: Lab, f: torch.Tensor, xs: np.ndarray, note: str = "") -> DataArray:
     """Mean, mean square and variance over the contexts of each function."""
     # The difference of the first two would lose the variance to rounding: far out f is large or its spread tiny.
     variance = f.view(lab.n_functions, -1, f.shape[1]).var(1, unbiased=False).numpy()
     axes = {
         "statistic": ("mean", "mean square", "variance"), "function": tuple(range(lab.n_functions)), "x": tuple(xs),
     }  # fmt: skip
-    return Curve(np.concatenate([_moments(lab, f), variance[None]]), axes, note=note)
+    return make_curve(np.concatenate([_moments(lab, f), variance[None]]), axes, note=note)
 
 
 @measurement("far/intact")
-def intact(lab: Lab) -> Curve:
+def intact(lab: Lab) -> DataArray:
     """f over the query, in both directions: mean, mean square and variance over the contexts of each function."""
     return _over_contexts(lab, lab.intact, lab.grid, f"{lab.n_contexts} contexts a function; query arm; float64")
 
 
 @measurement("far/decades")
-def decades(lab: Lab) -> Curve:
+def decades(lab: Lab) -> DataArray:
     """`far/intact` at one point a decade, for twins."""
     xs = lab.x_unit * DECADES
     return _over_contexts(lab, lab.sweep(xs), xs, "query arm; float64")
 
 
 @measurement("far/contexts")
-def contexts(lab: Lab) -> Curve:
+def contexts(lab: Lab) -> DataArray:
     """f over the query for single contexts, one of each of the first functions: what the figure draws."""
     n = min(N_SHOWN, lab.n_functions)
     rows = torch.arange(n) * lab.n_contexts
     values = np.stack([lab.intact[rows].numpy(), lab.truth(lab.grid)[rows].numpy()])
-    return Curve(values, {"curve": ("model", "truth"), "context": tuple(range(n)), "x": tuple(lab.grid)})
+    return make_curve(values, {"curve": ("model", "truth"), "context": tuple(range(n)), "x": tuple(lab.grid)})
 
 
 @measurement("far/in distribution")
-def in_distribution(lab: Lab) -> Curve:
+def in_distribution(lab: Lab) -> DataArray:
     """f in distribution, at two fixed queries a quarter from each end of the inputs' interval.
 
     The query is the same for all prompts, so that the spread over contexts can be compared with that far out.
@@ -92,7 +94,7 @@ def _growth(lab: Lab, prompts: Prompts, context: Interventions = (), query: Inte
 
 
 @measurement("far/norm arms")
-def norm_arms(lab: Lab) -> Curve:
+def norm_arms(lab: Lab) -> DataArray:
     """f far out, intact and with norm scales frozen at in-distribution values.
 
     Arms: intact; every norm frozen at the query only; the sham, every norm frozen at the context positions only; each
@@ -114,23 +116,23 @@ def norm_arms(lab: Lab) -> Curve:
         "arm": (*arms, "zero predictor"), "statistic": ("mean", "mean square", "squared error"),
         "function": tuple(range(lab.n_functions)), "x": tuple(xs),
     }  # fmt: skip
-    return Curve(
+    return make_curve(
         values, axes, note="norms frozen at their mean scale on in-distribution prompts, at the query position"
     )
 
 
 @measurement("far/counterpart")
-def counterpart(lab: Lab) -> Curve:
+def counterpart(lab: Lab) -> DataArray:
     """Far error of the model trained without normalisation, on two of the contexts; empty where there is none."""
     statistics = ("mean", "mean square", "squared error")
     other = lab.counterpart
     functions = tuple(range(lab.n_functions)) if other else ()
     values = _growth(other, other.few) if other else np.zeros((3, 0, len(GROWTH)))
-    return Curve(values, {"statistic": statistics, "function": functions, "x": tuple(lab.x_unit * GROWTH)})
+    return make_curve(values, {"statistic": statistics, "function": functions, "x": tuple(lab.x_unit * GROWTH)})
 
 
 @measurement("far/sufficiency")
-def sufficiency(lab: Lab) -> Curve:
+def sufficiency(lab: Lab) -> DataArray:
     """An untrained twin without any norm, intact and with one LayerNorm inserted before the read-out."""
     settings = {**vars(lab.model.cfg), "normalization_type": None, "norm_position": "pre", "init_std": 0.2}
     bare = HookedTransformer(HookedTransformerConfig(**settings), seed=lab.seed + 1)
@@ -138,20 +140,20 @@ def sufficiency(lab: Lab) -> Curve:
     insert = InsertNorm(f"blocks.{bare.cfg.n_layers - 1}.hook_resid_post", lab.model.cfg.eps)
     xs = lab.x_unit * GROWTH
     axes = {"arm": ("intact", "norm inserted"), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
-    return Curve([twin.by_function(twin.sweep(xs, query=q).square()) for q in ([], [insert])], axes)
+    return make_curve([twin.by_function(twin.sweep(xs, query=q).square()) for q in ([], [insert])], axes)
 
 
 @measurement("far/cost")
-def cost(lab: Lab) -> Matrix:
+def cost(lab: Lab) -> DataArray:
     """What freezing costs: in-distribution error of each function at the query, intact and with every norm frozen."""
     edits = {"intact": [], "frozen": [lab.frozen.at_query()] if lab.model.norms else []}
     out = [lab.at_own_query(query=edit) - lab.prompts.ys[:, -1] for edit in edits.values()]
     axes = {"arm": tuple(edits), "function": tuple(range(lab.n_functions))}
-    return Matrix([lab.by_function(gap.square()) for gap in out], axes)
+    return make_array([lab.by_function(gap.square()) for gap in out], axes)
 
 
 @measurement("far/certificate")
-def certificate(lab: Lab) -> Table:
+def certificate(lab: Lab) -> DataFrame:
     """What the weights alone say: outputs lie in [c - r, c + r], and the plateaus of a pre-norm model.
 
     NaN where a formula does not apply: no final norm, a read-in that centring removes or `embed_bound` bounds, more
@@ -171,7 +173,7 @@ def certificate(lab: Lab) -> Table:
         if grows and _centred_size(read_in) > 1e-9 * float(read_in.norm()):
             above, below = map(float, theory.plateau(read_in, *read_out))
             onset = predicted_onset(lab)
-    return Table({"c": [c], "r": [r], "plateau +": [above], "plateau -": [below], "onset": [onset]})
+    return make_table({"c": [c], "r": [r], "plateau +": [above], "plateau -": [below], "onset": [onset]})
 
 
 def predicted_onset(lab: Lab) -> float:
@@ -192,7 +194,7 @@ def predicted_onset(lab: Lab) -> float:
 
 
 @measurement("far/norm scales")
-def norm_scales(lab: Lab) -> Curve:
+def norm_scales(lab: Lab) -> DataArray:
     """Every norm's scale at the query as the query grows: mean of its logarithm over contexts."""
     names = [f"{name}.hook_scale" for name in lab.model.norms]
     xs = lab.x_unit * np.sort(DECADES)
@@ -203,13 +205,13 @@ def norm_scales(lab: Lab) -> Curve:
 
     lab.sweep(xs, watch=look, names=names)
     values = [(total[name] / len(lab.prompts)).numpy() for name in names]
-    return Curve(
-        np.reshape(values, (len(names), len(xs))), {"norm": tuple(lab.model.norms), "x": tuple(xs)}, unit="log"
+    return make_curve(
+        np.reshape(values, (len(names), len(xs))), {"norm": tuple(lab.model.norms), "x": tuple(xs)}, units="log"
     )
 
 
 @measurement("far/ends")
-def ends(lab: Lab) -> Matrix:
+def ends(lab: Lab) -> DataArray:
     """f at 1e4, 1e5, 1e6 units in each direction, for every context: enough for lines and for plateaus."""
     xs = lab.x_unit * LINE
     values = [lab.sweep(sign * xs).T.reshape(3, lab.n_functions, -1).numpy() for sign in (1, -1)]
@@ -217,7 +219,7 @@ def ends(lab: Lab) -> Matrix:
         "direction": ("+", "-"), "x": tuple(xs),
         "function": tuple(range(lab.n_functions)), "context": tuple(range(lab.n_contexts)),
     }  # fmt: skip
-    return Matrix(values, axes, note="query arm; x is the magnitude; float64")
+    return make_array(values, axes, note="query arm; x is the magnitude; float64")
 
 
 def _last_norm(model: HookedTransformer) -> torch.nn.Module | None:

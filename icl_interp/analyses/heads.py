@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 import torch
+from xarray import DataArray
 
 from icl_interp.analyses import relevance
 from icl_interp.analyses.lab import Lab
@@ -18,7 +19,7 @@ from icl_interp.analyses.verdicts import (
     register,
 )
 from icl_interp.provenance import generator
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 
 N_ROTATIONS = 2000
 INF = float("inf")
@@ -26,7 +27,7 @@ MAPS = ("OV", "QK", "outputs")
 
 
 @measurement("heads/overlap")
-def overlap(lab: Lab) -> Matrix:
+def overlap(lab: Lab) -> DataArray:
     """Frobenius overlap |<A, B>| / (|A| |B|) of every two heads of a layer, and where it lies among random rotations.
 
     Maps: OV (W_V W_O), QK (W_Q W_K^T), and the heads' centred outputs in distribution. A rotation (Haar, left and
@@ -51,7 +52,7 @@ def overlap(lab: Lab) -> Matrix:
     position = np.where(np.isnan(mean[:, 0]), np.nan, (null < mean).mean(1))
     rows = np.concatenate([values, mean, np.median(null, 1)[:, None], position[:, None]], 1)
     names = tuple(f"{i}.{a} ~ {i}.{b}" for i, a, b in pairs)
-    return Matrix(rows, {"map": MAPS, "pair": (*names, "mean", "null median", "position")})
+    return make_array(rows, {"map": MAPS, "pair": (*names, "mean", "null median", "position")})
 
 
 class _Thin:
@@ -116,10 +117,10 @@ def _haar_blocks(n: int, d: int, rank: int, seed: int) -> list[torch.Tensor]:
 
 
 @measurement("heads/pair ablation")
-def pair_ablation(lab: Lab) -> Matrix:
+def pair_ablation(lab: Lab) -> DataArray:
     """Rise of the in-distribution error when one head, or two of a layer, are made their mean."""
     base, truth = lab.predictions()
-    alone = lab.measure(relevance.relevance).at(intervention="mean ablation", statistic="rise").mean(-1)
+    alone = lab.measure(relevance.relevance).sel(intervention="mean ablation", statistic="rise").values.mean(-1)
     single = dict(zip(lab.heads, alone.tolist(), strict=True))
     pairs = [((i, a), (i, b)) for i, a in lab.heads for b in range(a + 1, lab.model.cfg.n_heads)]
     values = []
@@ -128,20 +129,20 @@ def pair_ablation(lab: Lab) -> Matrix:
         both = float((out - truth).square().mean() - (base - truth).square().mean())
         values.append([both, single[first], single[second]])
     names = tuple(f"{a[0]}.{a[1]} ~ {b[0]}.{b[1]}" for a, b in pairs)
-    return Matrix(values, {"pair": names, "ablated": ("both", "first", "second")})
+    return make_array(values, {"pair": names, "ablated": ("both", "first", "second")})
 
 
 def judge_orthogonality(results: Results, facts: Facts) -> Judgement:
     """Do heads of a layer overlap less than chance, in what they read, write and say?"""
     result, counted = results["heads/overlap"], set(relevance.relevant(results, facts))
     position, twin = (_position(r) for r in (result, results["twin/heads/overlap"]))
-    means, chance = result.at(pair="mean"), result.at(pair="null median")
+    means, chance = result.sel(pair="mean").values, result.sel(pair="null median").values
     parts = [f"{m} {v:.3f} (chance {c:.3f})" for m, v, c in zip(MAPS, means, chance, strict=True)]
     reason = f"mean overlap of heads within a layer: {', '.join(parts)}"
     ablation = results["heads/pair ablation"]
     interactions = {}
-    for name in ablation.axes["pair"]:
-        both, first, second = ablation.at(pair=name)
+    for name in ablation.indexes["pair"]:
+        both, first, second = ablation.sel(pair=name).values
         if set(name.split(" ~ ")) <= counted and first + second > 0:
             interactions[name] = float((both - first - second) / (first + second))
     causal = {
@@ -153,7 +154,7 @@ def judge_orthogonality(results: Results, facts: Facts) -> Judgement:
     }  # fmt: skip
     details = tuple(
         {"map": m, "overlap": float(v), "chance": float(c), "position among rotations": float(q)}
-        for m, v, c, q in zip(MAPS, means, chance, result.at(pair="position"), strict=True)
+        for m, v, c, q in zip(MAPS, means, chance, result.sel(pair="position").values, strict=True)
     )
     twin_verdict = ORTHOGONALITY.verdict(twin)
     return Judgement(
@@ -162,9 +163,9 @@ def judge_orthogonality(results: Results, facts: Facts) -> Judgement:
     )  # fmt: skip
 
 
-def _position(result: Matrix) -> Estimate:
+def _position(result: DataArray) -> Estimate:
     """Where the least orthogonal of the three maps lies among rotations; the interval is their Monte Carlo error."""
-    p = float(result.at(pair="position").max())
+    p = float(result.sel(pair="position").values.max())
     error = 1.96 * np.sqrt(max(p * (1 - p), 1 / N_ROTATIONS) / N_ROTATIONS)
     return Estimate("position among random rotations", p, max(p - error, 0.0), min(p + error, 1.0), "quantile")
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp.analyses import classes
 from icl_interp.analyses.classes import needs_polynomials, per_function, polynomial_task, squared_errors
@@ -18,7 +19,7 @@ from icl_interp.baselines.regression import MaximumDegree
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 from icl_interp.tasks.functions import Polynomial
 
 TOLD = "least squares, largest degree"  # who knows what the model was trained on, but not the degree of this function
@@ -37,7 +38,7 @@ INF = float("inf")
 
 
 @measurement("algorithms/unknown degree")
-def unknown_degree(lab: Lab) -> Matrix:
+def unknown_degree(lab: Lab) -> DataArray:
     """Squared error on each degree trained on of algorithms that are not told which degree it is.
 
     The prompts and scored points are those of `classes/errors`. Least squares has the features of the largest degree
@@ -61,12 +62,12 @@ def unknown_degree(lab: Lab) -> Matrix:
         "predictor": tuple(algorithms), "class": tuple(f"degree {d}" for d in degrees),
         "function": tuple(range(lab.n_functions)),
     }  # fmt: skip
-    return Matrix(values, axes, note="points from the class's own n + 2nd on; float64")
+    return make_array(values, axes, note="points from the class's own n + 2nd on; float64")
 
 
-def _over_classes(result: Matrix, predictor: str, names: tuple[str, ...], **point: str) -> np.ndarray:
+def _over_classes(result: DataArray, predictor: str, names: tuple[str, ...], **point: str) -> np.ndarray:
     """Mean error over classes of each function: a draw of the mixture has each degree equally often."""
-    return np.mean([result.at(**{"predictor": predictor, "class": name, **point}) for name in names], axis=0)
+    return np.mean([result.sel({"predictor": predictor, "class": name, **point}).values for name in names], axis=0)
 
 
 def _log_ratio(a: np.ndarray, b: np.ndarray) -> Interval:
@@ -77,11 +78,11 @@ def _log_ratio(a: np.ndarray, b: np.ndarray) -> Interval:
 def judge_unknown_degree(results: Results, facts: Facts) -> Judgement:
     """Is the model's error below that of least squares which has to allow for the largest degree?"""
     rivals, model = results["algorithms/unknown degree"], results["classes/errors"]
-    assert isinstance(rivals, Matrix)
-    assert isinstance(model, Matrix)
-    names = rivals.axes["class"]
+    assert isinstance(rivals, DataArray)
+    assert isinstance(model, DataArray)
+    names = tuple(rivals.indexes["class"])
     own = _over_classes(model, "model", names, points="own")
-    against = {who: _over_classes(rivals, who, names) for who in rivals.axes["predictor"]}
+    against = {who: _over_classes(rivals, who, names) for who in rivals.indexes["predictor"]}
     ratio = {who: _log_ratio(own, error) for who, error in against.items()}
     twin = _log_ratio(_over_classes(results["twin/classes/errors"], "model", names, points="own"), against[TOLD])
     errors = ", ".join(f"{who} {error.mean():.2g}" for who, error in against.items())
@@ -94,11 +95,12 @@ def judge_unknown_degree(results: Results, facts: Facts) -> Judgement:
     )
     details = tuple(
         {
-            "class": name, "model": float(model.at(**{"predictor": "model", "class": name, "points": "own"}).mean()),
-            **{who: float(rivals.at(**{"predictor": who, "class": name}).mean()) for who in against},
+            "class": name,
+            "model": float(model.sel({"predictor": "model", "class": name, "points": "own"}).values.mean()),
+            **{who: float(rivals.sel({"predictor": who, "class": name}).values.mean()) for who in against},
         }
         for name in names
-    )  # fmt: skip
+    )
     name = "error / least squares with the largest degree"
     # As good as is not better: an interval that ends at 0 lies in neither region.
     verdict = None if ratio[TOLD].high < 0 or ratio[TOLD].low > 0 else "inconclusive"
@@ -162,7 +164,7 @@ def reshuffled(prompts: Prompts, seed: int) -> Prompts:
 
 
 @measurement("algorithms/distance")
-def distance(lab: Lab) -> Matrix:
+def distance(lab: Lab) -> DataArray:
     """Squared distance at the query between the model's predictions and others', mean over contexts of each function.
 
     Others: classical algorithms; the truth; and for the ceiling the model itself with the context in another order, and
@@ -181,10 +183,10 @@ def distance(lab: Lab) -> Matrix:
             square = truth.square() if name == SIZE else (mine - said[name]).square()
             values[row, column] = square.view(lab.n_functions, -1).mean(-1).numpy()
     axes = {"arm": ARMS, "to": tuple(others), "function": tuple(range(lab.n_functions))}
-    return Matrix(values, axes, note=f"at the query; {N_CONTEXTS} contexts a function; the model in float32")
+    return make_array(values, axes, note=f"at the query; {N_CONTEXTS} contexts a function; the model in float32")
 
 
-def ratios(result: Matrix, mean: np.ndarray) -> np.ndarray:
+def ratios(result: DataArray, mean: np.ndarray) -> np.ndarray:
     """Distance to each algorithm over the ceiling, log10: (draw, arm, algorithm).
 
     The ceiling of an arm is how far the model is from itself there: with the context in another order, or trained from
@@ -194,7 +196,7 @@ def ratios(result: Matrix, mean: np.ndarray) -> np.ndarray:
     Args:
         mean: of the stored values over functions, `(draw, arm, to)`.
     """
-    others = list(result.axes["to"])
+    others = list(result.indexes["to"])
     relative = mean / np.maximum(mean[..., [others.index(SIZE)]], np.finfo(float).tiny)
     resampled = [others.index(name) for name in (SELF, SEED) if name in others]
     inside = relative[..., :1, others.index(ERROR)]  # that of the first arm, in distribution
@@ -203,11 +205,11 @@ def ratios(result: Matrix, mean: np.ndarray) -> np.ndarray:
     return np.log10((relative[..., first:] + FLOOR) / (ceiling[..., None] + FLOOR))
 
 
-def _per_function(result: Matrix) -> np.ndarray:
+def _per_function(result: DataArray) -> np.ndarray:
     return np.moveaxis(np.asarray(result.values), -1, 0)
 
 
-def nearest(result: Matrix) -> Interval:
+def nearest(result: DataArray) -> Interval:
     """The smallest over algorithms of the largest over arms of distance / ceiling, log10."""
     return bootstrap(lambda mean: ratios(result, mean).max(-2).min(-1), _per_function(result))
 
@@ -215,10 +217,10 @@ def nearest(result: Matrix) -> Interval:
 def judge_no_algorithm(results: Results, facts: Facts) -> Judgement:
     """Is there a classical algorithm that the model follows wherever the two are put to the test?"""
     result = results["algorithms/distance"]
-    assert isinstance(result, Matrix)
+    assert isinstance(result, DataArray)
     test = nearest(result)
     mean = result.values.mean(-1)
-    others = list(result.axes["to"])
+    others = list(result.indexes["to"])
     relative = mean / np.maximum(mean[:, [others.index(SIZE)]], np.finfo(float).tiny)
     over = ratios(result, mean[None])[0]
     names = others[len(others) - over.shape[1] :]

@@ -7,6 +7,7 @@ attention is a function of the query alone. What is shown is what that costs, in
 import math
 
 import numpy as np
+from xarray import DataArray
 
 from icl_interp.analyses.ablation import ALL, BLIND, NOTHING, QUERY, ablated, edit_size, without_attention
 from icl_interp.analyses.limits_classes import ALIKE, LOW
@@ -22,7 +23,6 @@ from icl_interp.analyses.verdicts import (
     register,
 )
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Matrix
 
 LOST = 0.9  # error over that of the best guess without a context from which nothing is learned in context
 KEPT = 0.5  # ... and below which something still is
@@ -32,16 +32,16 @@ SCOPE = "these weights, this task, functions and inputs in distribution"
 INF = float("inf")
 
 
-def ratio(result: Matrix, arm: str, over: str, points: str = ALL, beside: Matrix | None = None) -> Interval:
+def ratio(result: DataArray, arm: str, over: str, points: str = ALL, beside: DataArray | None = None) -> Interval:
     """Mean squared error of one arm over that of another (of `beside`, where given), paired by function."""
-    mine = result.at(arm=arm, points=points)
-    other = (beside or result).at(arm=over, points=points)
+    mine = result.sel(arm=arm, points=points).values
+    other = (result if beside is None else beside).sel(arm=over, points=points).values
     return bootstrap(lambda a, b: a / np.maximum(b, TINY), mine, other)
 
 
-def best_blind(result: Matrix) -> str:
+def best_blind(result: DataArray) -> str:
     """The arm that guesses best from the query alone: the mean of other functions, or 0 (no estimate, so no noise)."""
-    return min((BLIND, NOTHING), key=lambda arm: result.at(arm=arm, points=ALL).mean())
+    return min((BLIND, NOTHING), key=lambda arm: result.sel(arm=arm, points=ALL).values.mean())
 
 
 def _row(name: str, interval: Interval) -> dict[str, object]:
@@ -54,12 +54,12 @@ def _row(name: str, interval: Interval) -> dict[str, object]:
 def judge_necessary(results: Results, facts: Facts) -> Judgement:
     """Is anything learned in context where no token learns of another?"""
     result = results["layers/without attention"]
-    assert isinstance(result, Matrix)
-    if result.at(arm=BLIND, points=ALL).mean() <= SHARED * result.at(arm=NOTHING, points=ALL).mean():
+    assert isinstance(result, DataArray)
+    if result.sel(arm=BLIND, points=ALL).values.mean() <= SHARED * result.sel(arm=NOTHING, points=ALL).values.mean():
         return Judgement(None, "all prompts show one function: there is nothing to learn in context.", "inconclusive")
     alone = facts["config"]["mlp_only"]
     found = {"this model" if alone else "this model, all heads at their mean": "intact" if alone else "no attention"}
-    if "MLP only" in result.axes["arm"]:
+    if "MLP only" in result.indexes["arm"]:
         found["the companion with MLPs only"] = "MLP only"
     blind = best_blind(result)
     rates = {name: ratio(result, arm, blind) for name, arm in found.items()}
@@ -79,7 +79,7 @@ def judge_necessary(results: Results, facts: Facts) -> Judgement:
             verdict = "inconclusive"
             reason += f". But it has not learned its task (R2 {facts['r2']:.3f}), so there is nothing to lose"
     twin = results["twin/layers/without attention"]
-    assert isinstance(twin, Matrix)
+    assert isinstance(twin, DataArray)
     return Judgement(
         Estimate.of(name, own), reason + ".", verdict, SCOPE, test=Estimate.of(name, nearest), causal=causal,
         twin=Estimate.of(name, ratio(twin, "intact" if alone else "no attention", best_blind(twin))),
@@ -87,11 +87,11 @@ def judge_necessary(results: Results, facts: Facts) -> Judgement:
     )  # fmt: skip
 
 
-def _causal(results: Results, result: Matrix) -> dict[str, object]:
+def _causal(results: Results, result: DataArray) -> dict[str, object]:
     """The ablation at the query alone, and the sham: the same points in another order."""
     parts, size, blind = results["layers/ablated"], results["layers/edit size"], best_blind(result)
-    assert isinstance(parts, Matrix)
-    assert isinstance(size, Matrix)
+    assert isinstance(parts, DataArray)
+    assert isinstance(size, DataArray)
     return {
         "intervention": "all heads made their mean at every position; at the last query's own token only",
         "effect": ratio(result, "no attention", blind).value,
@@ -99,8 +99,8 @@ def _causal(results: Results, result: Matrix) -> dict[str, object]:
         "intact, last query": ratio(result, "intact", blind, QUERY).value,
         "sham: the same points in another order": ratio(parts, "reordered", blind, QUERY, beside=result).value,
         "sham effect": ratio(parts, "reordered", blind, QUERY, beside=result).value,
-        "squared change of what heads say, made their mean": float(size.at(edit="mean")),
-        "squared change of what heads say, sham": float(size.at(edit="reordered")),
+        "squared change of what heads say, made their mean": float(size.sel(edit="mean").values),
+        "squared change of what heads say, sham": float(size.sel(edit="reordered").values),
     }
 
 
@@ -121,8 +121,8 @@ def _alone(facts: Facts) -> bool:
 def judge_sufficient(results: Results, facts: Facts) -> Judgement:
     """Does an attention-only model learn in context, and as well as the same with MLPs?"""
     result = results["layers/without attention"]
-    assert isinstance(result, Matrix)
-    arms = result.axes["arm"]
+    assert isinstance(result, DataArray)
+    arms = result.indexes["arm"]
     mine, other = ("intact", "with MLP") if _alone(facts) else ("attention only", "intact")
     rate = ratio(result, mine, NOTHING)
     name = "error rate, attention only"
@@ -132,8 +132,11 @@ def judge_sufficient(results: Results, facts: Facts) -> Judgement:
     verdict = "supported" if rate.high <= LOW else "contradicted" if rate.low > LOW else "inconclusive"
     if other in arms:
         reference = ratio(result, other, NOTHING)
-        times = bootstrap(lambda a, b: np.log10(np.maximum(a, TINY) / np.maximum(b, TINY)),
-                          result.at(arm=mine, points=ALL), result.at(arm=other, points=ALL))  # fmt: skip
+        times = bootstrap(
+            lambda a, b: np.log10(np.maximum(a, TINY) / np.maximum(b, TINY)),
+            result.sel(arm=mine, points=ALL).values,
+            result.sel(arm=other, points=ALL).values,
+        )
         reason += (
             f", the same with MLPs {reference.value:.2g}: {10**times.value:.2g} "
             f"[{10**times.low:.2g}, {10**times.high:.2g}] times its error"
@@ -148,7 +151,7 @@ def judge_sufficient(results: Results, facts: Facts) -> Judgement:
     else:
         reason += "; no companion with MLPs is at hand to compare it with"
     twin = results["twin/layers/without attention"]
-    assert isinstance(twin, Matrix)
+    assert isinstance(twin, DataArray)
     untrained = ratio(twin, "intact", NOTHING)
     return Judgement(
         Estimate.of(name, rate), reason + ".", verdict, f"{SCOPE}; trained as long",
@@ -163,8 +166,8 @@ def _without_mlp(results: Results, facts: Facts) -> dict[str, object] | None:
     if _alone(facts):
         return None
     parts, result = results["layers/ablated"], results["layers/without attention"]
-    assert isinstance(parts, Matrix)
-    assert isinstance(result, Matrix)
+    assert isinstance(parts, DataArray)
+    assert isinstance(result, DataArray)
     return {
         "intervention": "all MLPs of this model, trained with them, made their mean at every position",
         "effect": ratio(parts, "no MLP", NOTHING, beside=result).value,

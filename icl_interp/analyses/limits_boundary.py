@@ -1,13 +1,15 @@
 """The claims of `limits` about boundary values: reached at once, and no learning in context where inputs are large."""
 
 import numpy as np
+from pandas import DataFrame
+from xarray import DataArray
 
 from icl_interp.analyses import boundary, far
 from icl_interp.analyses.far import CONSTANT, power
 from icl_interp.analyses.limits_layernorm import SCOPE, needs_growth
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
 from icl_interp.resampling import Interval, bootstrap, slope
-from icl_interp.results import Curve, Table
+from icl_interp.results import row_of
 
 # |x| of a high norm, in units of `Lab.x_unit`: past every onset seen, and where no error ratio changes any more.
 HIGH = (1e4, 1e5)
@@ -20,10 +22,10 @@ INF = float("inf")
 # ---- at once --------------------------------------------------------------------------------------------------------
 
 
-def decades_to_level(curve: Curve, edges: dict[str, float], level: float) -> Interval:
+def decades_to_level(curve: DataArray, edges: dict[str, float], level: float) -> Interval:
     """Decades from the edge of the trained range to the onset of the plateau, in the slower direction."""
     parts = {name: boundary.direction(curve, sign) for name, sign in boundary.SIGNS.items()}
-    gap = curve.at(statistic="gap")
+    gap = curve.sel(statistic="gap").values
 
     def slower(*means: np.ndarray) -> np.ndarray:
         each = [
@@ -35,14 +37,14 @@ def decades_to_level(curve: Curve, edges: dict[str, float], level: float) -> Int
     return bootstrap(slower, *(gap[:, keep] for _, keep in parts.values()))
 
 
-def _edges(table: Table) -> dict[str, float]:
-    return {d: table.row(direction=d, quantity="trained range")["value"] for d in boundary.SIGNS}
+def _edges(table: DataFrame) -> dict[str, float]:
+    return {d: row_of(table, direction=d, quantity="trained range")["value"] for d in boundary.SIGNS}
 
 
 def judge_immediate(results: Results, facts: Facts) -> Judgement:
     """How far beyond the training range does f reach its boundary value, and how much do contexts still differ?"""
-    table, weights = results["far/boundary"], results["far/certificate"].rows()[0]
-    assert isinstance(table, Table)
+    table, weights = results["far/boundary"], results["far/certificate"].to_dict("records")[0]
+    assert isinstance(table, DataFrame)
     edges, r = _edges(table), weights["r"]
     name, unit = "onset of the plateau beyond the trained range", "decades"
     x_unit = far.x_unit(facts)
@@ -52,7 +54,7 @@ def judge_immediate(results: Results, facts: Facts) -> Judgement:
         nan = Estimate(name, *[float("nan")] * 3, unit)
         return Judgement(nan, f"constant output: f is {weights['c']:.6g} everywhere.", "inconclusive", scope)
     onset = decades_to_level(results["far/approach"], edges, boundary.LEVEL * r)
-    rows = {(row["direction"], row["quantity"]): row for row in table.rows()}
+    rows = {(row["direction"], row["quantity"]): row for row in table.to_dict("records")}
     near = np.array([[rows[d, f"one decade out{s}"]["value"] for d in edges] for s in ("", ", spread")])
     end = np.array([[rows[d, f"level{s}"]["value"] for d in edges] for s in ("", ", spread")])
     verdict = None
@@ -72,7 +74,9 @@ def judge_immediate(results: Results, facts: Facts) -> Judgement:
         verdict = "inconclusive"
         reason += f". But the predicted onset of saturation, |x| = {power(weights['onset'])}, lies beyond the range"
     twin = decades_to_level(
-        results["twin/far/approach, decades"], edges, boundary.LEVEL * results["twin/far/certificate"].rows()[0]["r"]
+        results["twin/far/approach, decades"],
+        edges,
+        boundary.LEVEL * results["twin/far/certificate"].to_dict("records")[0]["r"],
     )
     return Judgement(
         Estimate.of(name, onset, unit), reason + ".", verdict, scope, twin=Estimate.of(name, twin, unit),
@@ -83,12 +87,12 @@ def judge_immediate(results: Results, facts: Facts) -> Judgement:
 # ---- no learning in context at a high norm --------------------------------------------------------------------------
 
 
-def _at(curve: Curve, statistic: str, x: float) -> np.ndarray:
+def _at(curve: DataArray, statistic: str, x: float) -> np.ndarray:
     """Mean over both directions at one |x|, for each function."""
-    return curve.at(statistic=statistic)[:, np.isclose(np.abs(curve.x), x)].mean(-1)
+    return curve.sel(statistic=statistic).values[:, np.isclose(np.abs(curve["x"].values), x)].mean(-1)
 
 
-def relative_error(curve: Curve, x_unit: float = 1.0) -> Interval:
+def relative_error(curve: DataArray, x_unit: float = 1.0) -> Interval:
     """Error over that of the better context-free reference, at the |x| of `HIGH` where the context helps most.
 
     References: predicting 0, and one curve for all contexts (f averaged over other functions' contexts).
@@ -102,20 +106,20 @@ def relative_error(curve: Curve, x_unit: float = 1.0) -> Interval:
     return bootstrap(smallest, *arrays)
 
 
-def arm_rows(curve: Curve) -> list[dict[str, object]]:
+def arm_rows(curve: DataArray) -> list[dict[str, object]]:
     """What the three arms of "far out" do: growth of f, spread over contexts, error in units of the zero predictor's.
 
     Spread and error are given at scale 1, 1e4 and 1e6; growth is the exponent of f's size over the last two decades.
     """
     rows = []
-    for arm in curve.axes["arm"]:
-        f, truth = curve.at(arm=arm, curve="model"), curve.at(arm=arm, curve="truth")  # (function, query, scale)
+    for arm in curve.indexes["arm"]:
+        f, truth = (curve.sel(arm=arm, curve=who).values for who in ("model", "truth"))  # (function, query, scale)
         size, spread = np.square(f).mean((0, 1)), np.sqrt(np.square(f - f.mean(0)).mean((0, 1)))
         error = np.square(f - truth).mean((0, 1)) / np.maximum(np.square(truth).mean((0, 1)), 1e-300)
-        exponent = float(slope(np.log(curve.x[-2:]), 0.5 * np.log(np.maximum(size[-2:], 1e-300))))
+        exponent = float(slope(np.log(curve["scale"].values[-2:]), 0.5 * np.log(np.maximum(size[-2:], 1e-300))))
         row: dict[str, object] = {"arm": arm, "growth exponent": exponent, "bounded": bool(exponent <= BOUNDED)}
         for scale in (1.0, 1e4, 1e6):
-            k = int(np.argmin(np.abs(curve.x - scale)))
+            k = int(np.argmin(np.abs(curve["scale"].values - scale)))
             row |= {f"spread at {scale:.0e}": float(spread[k]), f"error at {scale:.0e}": float(error[k])}
         rows.append(row)
     return rows
@@ -124,13 +128,11 @@ def arm_rows(curve: Curve) -> list[dict[str, object]]:
 def judge_no_icl(results: Results, facts: Facts) -> Judgement:
     """Does the context still help to predict where the query's embedding is large?"""
     curve = results["far/approach"]
-    assert isinstance(curve, Curve)
+    assert isinstance(curve, DataArray)
     x_unit = far.x_unit(facts)
     found = relative_error(curve, x_unit)
     near, out = (x * x_unit for x in HIGH)
-    error, zero, line = (
-        float(_at(curve, s, near).mean()) for s in ("squared error", "zero predictor", "context-free")
-    )
+    error, zero, line = (float(_at(curve, s, near).mean()) for s in ("squared error", "zero predictor", "context-free"))
     rows = arm_rows(results["far/arms"])
     cfg = facts["config"]
     norm = cfg["normalization_type"] or "no norm"

@@ -7,11 +7,12 @@ the degree makes no error on these clean data, so this is r = eps / |eps* - eps0
 import math
 
 import numpy as np
+from xarray import DataArray
 
 from icl_interp.analyses.classes import OUTSIDE, errors, needs_polynomials, singles
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 
 ALIKE = 3.0  # largest over smallest error rate; the paper's own differ by up to 2.1 between degrees (its Table 2)
 LOW = 0.1  # error rate up to which a class counts as learned in context: R2 > 0.9
@@ -41,10 +42,10 @@ def _one_class(facts: Facts) -> str | None:
 Cell = tuple[str, int]  # a predictor and the degree it is measured on
 
 
-def _cells(result: Matrix, cells: list[Cell], points: str) -> tuple[np.ndarray, np.ndarray]:
+def _cells(result: DataArray, cells: list[Cell], points: str) -> tuple[np.ndarray, np.ndarray]:
     """Errors of (predictor, degree), and of zero on the same classes: each (function, cell)."""
-    pick = [result.at(**{"predictor": who, "class": f"degree {d}", "points": points}) for who, d in cells]
-    zero = [result.at(**{"predictor": "zero", "class": f"degree {d}", "points": points}) for _, d in cells]
+    pick = [result.sel({"predictor": who, "class": f"degree {d}", "points": points}).values for who, d in cells]
+    zero = [result.sel({"predictor": "zero", "class": f"degree {d}", "points": points}).values for _, d in cells]
     return np.stack(pick, -1), np.stack(zero, -1)
 
 
@@ -56,9 +57,11 @@ def _logs(error: np.ndarray, zero: np.ndarray) -> np.ndarray:
     return np.log10(np.maximum(_rates(error, zero), RESOLUTION))
 
 
-def rate(result: Matrix, predictor: str, name: str, points: str = "own") -> Interval:
+def rate(result: DataArray, predictor: str, name: str, points: str = "own") -> Interval:
     """Error rate of a predictor on a class, with its interval over functions."""
-    error, zero = (result.at(**{"predictor": who, "class": name, "points": points}) for who in (predictor, "zero"))
+    error, zero = (
+        result.sel({"predictor": who, "class": name, "points": points}).values for who in (predictor, "zero")
+    )
     return bootstrap(_rates, error, zero)
 
 
@@ -71,7 +74,7 @@ def _highest(cells: tuple[np.ndarray, np.ndarray]) -> Interval:
     return bootstrap(lambda e, z: _rates(e, z).max(-1), *cells)
 
 
-def _rate_rows(result: Matrix, cells: list[Cell]) -> list[dict[str, object]]:
+def _rate_rows(result: DataArray, cells: list[Cell]) -> list[dict[str, object]]:
     """Error rate of each cell with its interval, and on late points."""
     rows = []
     for cell in cells:
@@ -83,14 +86,14 @@ def _rate_rows(result: Matrix, cells: list[Cell]) -> list[dict[str, object]]:
     return rows
 
 
-def _graft(result: Matrix, twin: Matrix) -> Matrix:
+def _graft(result: DataArray, twin: DataArray) -> DataArray:
     """The result with the model replaced by its untrained twin: the twin has no companions of its own."""
     values = result.values.copy()
-    row, classes = result.axes["predictor"].index("model"), list(result.axes["class"])
+    row, classes = result.indexes["predictor"].get_loc("model"), list(result.indexes["class"])
     values[row] = np.nan
-    for name in twin.axes["class"]:
-        values[row, classes.index(name)] = twin.at(**{"predictor": "model", "class": name})
-    return Matrix(values, result.axes)
+    for name in twin.indexes["class"]:
+        values[row, classes.index(name)] = twin.sel({"predictor": "model", "class": name}).values
+    return make_array(values, result.indexes)
 
 
 def _times(log10: float) -> str:
@@ -112,10 +115,10 @@ def _alike(cells: tuple[np.ndarray, np.ndarray]) -> tuple[Interval, Interval, st
 def judge_alike(results: Results, facts: Facts) -> Judgement:
     """Are error rates alike over the degrees the model was trained on (or its companions, where it knows one only)?"""
     result = results["classes/errors"]
-    assert isinstance(result, Matrix)
-    trained = [d for d in _trained(facts) if f"degree {d}" in result.axes["class"]]
-    beside: list[Cell] = [(role, d) for d, role in singles(list(result.axes["predictor"])).items()]
-    beside = [(role, d) for role, d in beside if f"degree {d}" in result.axes["class"]]
+    assert isinstance(result, DataArray)
+    trained = [d for d in _trained(facts) if f"degree {d}" in result.indexes["class"]]
+    beside: list[Cell] = [(role, d) for d, role in singles(list(result.indexes["predictor"])).items()]
+    beside = [(role, d) for role, d in beside if f"degree {d}" in result.indexes["class"]]
     cells: list[Cell] = [("model", d) for d in trained]
     if len(cells) < 2:
         cells += beside
@@ -145,17 +148,17 @@ def judge_alike(results: Results, facts: Facts) -> Judgement:
 # ---- unseen classes -------------------------------------------------------------------------------------------------
 
 
-def _reference(facts: Facts, result: Matrix, degree: int) -> list[Cell]:
+def _reference(facts: Facts, result: DataArray, degree: int) -> list[Cell]:
     """What an unseen degree is compared with: a companion trained on it, else the model on the nearest trained ones."""
-    roles = singles([p for p in result.axes["predictor"] if p != "model"])
+    roles = singles([p for p in result.indexes["predictor"] if p != "model"])
     if degree in roles:
         return [(roles[degree], degree)]
-    trained = [d for d in _trained(facts) if f"degree {d}" in result.axes["class"]]
+    trained = [d for d in _trained(facts) if f"degree {d}" in result.indexes["class"]]
     below, above = [d for d in trained if d < degree], [d for d in trained if d > degree]
     return [("model", d) for d in ([below[-1]] if below else []) + ([above[0]] if above else [])]
 
 
-def _worst_ratio(result: Matrix, unseen: list[int], references: list[list[Cell]], points: str) -> Interval:
+def _worst_ratio(result: DataArray, unseen: list[int], references: list[list[Cell]], points: str) -> Interval:
     """Largest over unseen degrees of error rate / the reference's, log10 (geometric mean of several references)."""
     arrays = [_cells(result, [("model", d)], points) for d in unseen]
     arrays += [_cells(result, cells, points) for cells in references]
@@ -171,8 +174,8 @@ def _worst_ratio(result: Matrix, unseen: list[int], references: list[list[Cell]]
 def judge_unseen(results: Results, facts: Facts) -> Judgement:
     """Is the model as good on degrees that it was not trained on as models are that were?"""
     result = results["classes/errors"]
-    assert isinstance(result, Matrix)
-    trained, measured = _trained(facts), result.axes["class"]
+    assert isinstance(result, DataArray)
+    trained, measured = _trained(facts), result.indexes["class"]
     if not trained:
         return Judgement(None, "the model was trained on constants only.", "inconclusive")
     inside = [d for d in range(1, trained[-1]) if d not in trained and f"degree {d}" in measured]
@@ -218,7 +221,7 @@ def _list(degrees: list[int]) -> str:
     return ("degrees " if len(degrees) > 1 else "degree ") + " and ".join(map(str, degrees))
 
 
-def _outside(result: Matrix, degrees: list[int]) -> tuple[list[dict[str, object]], str]:
+def _outside(result: DataArray, degrees: list[int]) -> tuple[list[dict[str, object]], str]:
     """Error rates on classes that no function of the trained family comes from, beside least squares in that family."""
     rows, said = [], []
     for name in [*(f"degree {d}" for d in degrees), OUTSIDE]:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from xarray import DataArray
 
 from icl_interp.analyses import far
 from icl_interp.analyses.far import power
@@ -10,7 +11,7 @@ from icl_interp.analyses.limits_layernorm import SCOPE
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, measurement, register
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap, slope
-from icl_interp.results import Curve, Matrix
+from icl_interp.results import make_array, make_curve
 
 ERASED_AT = 1e4  # in units of `Lab.x_unit`
 N_FOLDS = 8
@@ -19,7 +20,7 @@ INF = float("inf")
 
 
 @measurement("context/information")
-def information(lab: Lab) -> Matrix:
+def information(lab: Lab) -> DataArray:
     """How well the function's coefficients predict f far out: what it still tells about the context.
 
     Cross-validated least squares over functions (no function is in training and test at once) of f at +-1e4 units on
@@ -42,17 +43,19 @@ def information(lab: Lab) -> Matrix:
         "direction": ("+", "-"), "inputs": ("coefficients", "permuted"), "statistic": ("residual", "total"),
         "function": tuple(range(lab.n_functions)),
     }  # fmt: skip
-    return Matrix(values, axes, note=f"{N_FOLDS}-fold cross-validation over functions, at |x| = {power(out)}")
+    return make_array(values, axes, note=f"{N_FOLDS}-fold cross-validation over functions, at |x| = {power(out)}")
 
 
 @measurement("context/swap")
-def swap(lab: Lab) -> Curve:
+def swap(lab: Lab) -> DataArray:
     """Squared change of f when another function's context is put before the same query, in distribution and far out."""
     xs = [lab.inner[1], ERASED_AT * lab.x_unit]
     f = lab.sweep(xs)
     # Every context meets the same queries, so another function's context is another row.
     other = f.roll(lab.n_contexts, 0)
-    return Curve(lab.by_function((f - other).square()), {"function": tuple(range(lab.n_functions)), "x": tuple(xs)})
+    return make_curve(
+        lab.by_function((f - other).square()), {"function": tuple(range(lab.n_functions)), "x": tuple(xs)}
+    )
 
 
 def _products(parameters: torch.Tensor, n_functions: int) -> torch.Tensor:
@@ -82,12 +85,12 @@ def _cross_validated(
 # ---- the context is erased ------------------------------------------------------------------------------------------
 
 
-def _parts(curve: Curve) -> np.ndarray:
+def _parts(curve: DataArray) -> np.ndarray:
     """What the spread is made of, for each function: (function, x, part).
 
     Parts: the function's mean less the mean of all, its square, and the variance over the function's contexts.
     """
-    mean, within = curve.at(statistic="mean"), curve.at(statistic="variance")
+    mean, within = curve.sel(statistic="mean").values, curve.sel(statistic="variance").values
     mean = mean - mean.mean(0)
     return np.stack([mean, mean**2, within], -1)
 
@@ -97,13 +100,13 @@ def _variance(parts: np.ndarray) -> np.ndarray:
     return np.maximum(parts[..., 1] - parts[..., 0] ** 2, 0.0) + parts[..., 2]
 
 
-def spread(curve: Curve) -> np.ndarray:
+def spread(curve: DataArray) -> np.ndarray:
     """Standard deviation of f over functions and contexts, at each x."""
     return np.sqrt(_variance(_parts(curve).mean(0)))
 
 
-def _amplitude(far_curve: Curve, near: Curve, x_unit: float = 1.0) -> Interval:
-    out = np.isclose(np.abs(far_curve.x), ERASED_AT * x_unit)
+def _amplitude(far_curve: DataArray, near: DataArray, x_unit: float = 1.0) -> Interval:
+    out = np.isclose(np.abs(far_curve["x"].values), ERASED_AT * x_unit)
 
     def ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         inside = _variance(b).mean(-1)
@@ -112,22 +115,22 @@ def _amplitude(far_curve: Curve, near: Curve, x_unit: float = 1.0) -> Interval:
     return bootstrap(ratio, _parts(far_curve)[:, out], _parts(near))
 
 
-def _decay(curve: Curve, x_unit: float = 1.0) -> float:
+def _decay(curve: DataArray, x_unit: float = 1.0) -> float:
     """Log-log slope of the spread over 1e3 .. 1e5 units; -inf where it has sunk into rounding."""
     sd, size = spread(curve), np.abs(curve.values[0]).mean(0)
     slopes = []
     for sign in (1, -1):
-        keep = (sign * curve.x > 0.9e3 * x_unit) & (sign * curve.x < 1.1e5 * x_unit)
+        keep = (sign * curve["x"].values > 0.9e3 * x_unit) & (sign * curve["x"].values < 1.1e5 * x_unit)
         if not (sd[keep] > ROUNDING * size[keep]).all():
             slopes.append(-INF)
         else:
-            slopes.append(float(slope(np.log(np.abs(curve.x[keep])), np.log(sd[keep]))))
+            slopes.append(float(slope(np.log(np.abs(curve["x"].values[keep])), np.log(sd[keep]))))
     return max(slopes)
 
 
-def r_squared(info: Matrix, inputs: str) -> Interval:
+def r_squared(info: DataArray, inputs: str) -> Interval:
     """Cross-validated R2, the mean of both directions, with its interval over functions."""
-    residual, total = (info.at(inputs=inputs, statistic=s).mean(0) for s in ("residual", "total"))
+    residual, total = (info.sel(inputs=inputs, statistic=s).values.mean(0) for s in ("residual", "total"))
     return bootstrap(lambda a, b: (b - a) / np.maximum(b, np.finfo(float).tiny), residual, total)
 
 
@@ -150,7 +153,7 @@ def judge_erased(results: Results, facts: Facts) -> Judgement:
         verdict = "supported" if decay <= -0.9 else "inconclusive"
         told = readable and info.low > max(null.high, 0.0)
         reason += ": attenuated, but not erased as information" if told else ": erased"
-    onset = results["far/certificate"].rows()[0]["onset"]
+    onset = results["far/certificate"].to_dict("records")[0]["onset"]
     if verdict is None and onset > out:
         verdict = "inconclusive"
         reason += f". But the predicted onset of saturation, |x| = {power(onset)}, lies further out"

@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 import torch
+from xarray import DataArray
 
 from icl_interp.analyses.classes import needs_polynomials, per_function, polynomial_task, squared_errors
 from icl_interp.analyses.lab import Lab
@@ -12,7 +13,7 @@ from icl_interp.baselines.base import Predictor
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.provenance import decode, generator
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import CONTINUOUS, Continuous
 from icl_interp.tasks.registry import KINDS
@@ -25,7 +26,7 @@ INF = float("inf")
 
 
 @measurement("classes/continuous")
-def continuous(lab: Lab) -> Matrix:
+def continuous(lab: Lab) -> DataArray:
     """Squared error on exp, sin and ln(1+x) over [0, 1] and |x| over [-1, 1], where the model's inputs reach as far.
 
     The function is the same in every prompt, so units are groups of contexts. Beside the model stands least squares
@@ -44,7 +45,7 @@ def continuous(lab: Lab) -> Matrix:
             square = squared_errors(predictor, prompts)[:, min(task.n_determining, task.n_points - 1) :]
             values[row, column] = per_function(square, lab.n_functions)
     axes = {"predictor": tuple(predictors), "function": names, "group": tuple(range(lab.n_functions))}
-    return Matrix(values, axes, note=f"{n_contexts} contexts a group; the same function in every prompt; float32")
+    return make_array(values, axes, note=f"{n_contexts} contexts a group; the same function in every prompt; float32")
 
 
 def within(interval: tuple[float, float]) -> tuple[str, ...]:
@@ -74,11 +75,11 @@ def variance_and_floor(name: str, degree: int) -> tuple[float, float]:
     return variance, float(weight @ (f - basis @ coefficients) ** 2) / variance
 
 
-def shares(facts: Facts, result: Matrix, predictor: str) -> tuple[list[str], np.ndarray, dict[str, float]]:
+def shares(facts: Facts, result: DataArray, predictor: str) -> tuple[list[str], np.ndarray, dict[str, float]]:
     """Functions, the share of their variance that a predictor leaves unexplained (group, function), and the floors."""
-    degree, names = max(facts["task"]["degrees"]), list(result.axes["function"])
+    degree, names = max(facts["task"]["degrees"]), list(result.indexes["function"])
     constants = {name: variance_and_floor(name, degree) for name in names}
-    each = [result.at(predictor=predictor, function=name) / constants[name][0] for name in names]
+    each = [result.sel(predictor=predictor, function=name).values / constants[name][0] for name in names]
     return names, np.stack(each, -1), {name: floor for name, (_, floor) in constants.items()}
 
 
@@ -89,7 +90,7 @@ def _worst_share(left: np.ndarray, keep: list[int]) -> Interval:
 def judge_continuous(results: Results, facts: Facts) -> Judgement:
     """Does the model follow the continuous functions that polynomials of its degree approximate?"""
     result = results["classes/continuous"]
-    assert isinstance(result, Matrix)
+    assert isinstance(result, DataArray)
     names, left, floors = shares(facts, result, "model")
     _, best, _ = shares(facts, result, "least squares")
     keep = [i for i, name in enumerate(names) if floors[name] <= LOW]

@@ -6,6 +6,7 @@ Each compares the model with companions trained on other U(-a, a); where none is
 from itertools import permutations
 
 import numpy as np
+from xarray import DataArray
 
 from icl_interp.analyses import boundary, shift
 from icl_interp.analyses.limits_layernorm import needs_growth
@@ -13,7 +14,6 @@ from icl_interp.analyses.limits_shift import SCOPE
 from icl_interp.analyses.shift import own_interval
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
 from icl_interp.resampling import Interval, bootstrap, slope
-from icl_interp.results import Curve, Matrix
 
 INF = float("inf")
 
@@ -39,10 +39,10 @@ def cells(sizes: list[float]) -> list[tuple[int, int, int]]:
     ]  # fmt: skip
 
 
-def ordered(result: Matrix, arm: str) -> Interval:
+def ordered(result: DataArray, arm: str) -> Interval:
     """Share of cells in which the model that saw more of the test interval makes the smaller error."""
-    sizes = list(result.axes["sigma"])
-    errors = np.moveaxis(result.at(arm=arm)[: len(sizes)], -1, 0)
+    sizes = list(result.indexes["sigma"])
+    errors = np.moveaxis(result.sel(arm=arm).values[: len(sizes)], -1, 0)
 
     def share(m: np.ndarray) -> np.ndarray:
         return np.mean([m[:, i, k] < m[:, j, k] for i, j, k in cells(sizes)], axis=0)
@@ -60,10 +60,10 @@ DENSITY = Criterion(
 def judge_density(results: Results, facts: Facts) -> Judgement:
     """Is a model the better on an interval the more of it was in its training distribution?"""
     result = results["shift/intervals"]
-    assert isinstance(result, Matrix)
-    sizes = list(result.axes["sigma"])
+    assert isinstance(result, DataArray)
+    sizes = list(result.indexes["sigma"])
     found, in_functions, twin = (ordered(result, arm) for arm in ("both", "functions", "untrained"))
-    mean, zero = result.at(arm="both").mean(-1), result.at(arm="both", predictor="zero").mean(-1)
+    mean, zero = result.sel(arm="both").values.mean(-1), result.sel(arm="both", predictor="zero").values.mean(-1)
     first, last = sizes[0], sizes[-1]
     reason = (
         f"models trained on U(-a, a), a = {', '.join(f'{a:g}' for a in sizes)}: in {found.value:.0%} of "
@@ -75,7 +75,7 @@ def judge_density(results: Results, facts: Facts) -> Judgement:
     details = tuple(
         {"trained on": a, "tested on": sigma, "overlap": overlap(a, sigma), "error": float(mean[i, k]),
          "error / zero": float(mean[i, k] / zero[k]),
-         "functions alone scaled": float(result.at(arm="functions").mean(-1)[i, k])}
+         "functions alone scaled": float(result.sel(arm="functions").values.mean(-1)[i, k])}
         for i, a in enumerate(sizes) for k, sigma in enumerate(sizes)
     )  # fmt: skip
     name = "comparisons in the claimed order"
@@ -85,20 +85,20 @@ def judge_density(results: Results, facts: Facts) -> Judgement:
     )  # fmt: skip
 
 
-def places(curve: Curve) -> list[np.ndarray]:
+def places(curve: DataArray) -> list[np.ndarray]:
     """What onsets are read from: for each interval and direction the gaps, (function, x)."""
     out = []
-    for a in curve.axes["interval"]:
-        gap = curve.at(interval=a)
+    for a in curve.indexes["interval"]:
+        gap = curve.sel(interval=a).values
         out += [gap[:, boundary.direction(curve, sign)[1]] for sign in boundary.SIGNS.values()]
     return out
 
 
-def exponents(curve: Curve, errors: Matrix, arm: str = "both") -> tuple[Interval, Interval, Interval]:
+def exponents(curve: DataArray, errors: DataArray, arm: str = "both") -> tuple[Interval, Interval, Interval]:
     """Powers of a: of the onset (mean of both directions), of the error on the smallest interval; the smaller one."""
-    sizes = np.log(np.array(curve.axes["interval"]))
+    sizes = np.log(np.array(curve.indexes["interval"]))
     xs = boundary.direction(curve, 1)[0]
-    cost = np.moveaxis(errors.at(arm=arm, sigma=errors.axes["sigma"][0])[: len(sizes)], -1, 0)
+    cost = np.moveaxis(errors.sel(arm=arm, sigma=errors.indexes["sigma"][0]).values[: len(sizes)], -1, 0)
 
     def onset(*m: np.ndarray) -> np.ndarray:
         where = [np.log(boundary.settles(xs, np.sqrt(gap), boundary.LEVEL)) for gap in m[1:]]
@@ -125,15 +125,15 @@ LARGER = Criterion(
 def judge_larger(results: Results, facts: Facts) -> Judgement:
     """Do larger training intervals move the plateau's onset outwards, and is accuracy the price?"""
     curve, errors = results["shift/onsets"], results["shift/intervals"]
-    assert isinstance(curve, Curve)
-    assert isinstance(errors, Matrix)
+    assert isinstance(curve, DataArray)
+    assert isinstance(errors, DataArray)
     onset, cost, both = exponents(curve, errors)
     _, _, twin = exponents(results["shift/onsets, untrained"], errors, "untrained")
     xs, gaps = boundary.direction(curve, 1)[0], places(curve)
     found = [boundary.settles(xs, np.sqrt(gap.mean(0)), boundary.LEVEL) for gap in gaps]
     onsets = [float(np.sqrt(found[i] * found[i + 1])) for i in range(0, len(found), 2)]
-    sizes = list(curve.axes["interval"])
-    price = errors.at(arm="both", sigma=sizes[0]).mean(-1)
+    sizes = list(curve.indexes["interval"])
+    price = errors.sel(arm="both", sigma=sizes[0]).values.mean(-1)
     first = sizes[0]
     reason = (
         f"from a = {first:g} to {sizes[-1]:g} the onset of the plateau goes from |x| = {onsets[0]:.3g} to "

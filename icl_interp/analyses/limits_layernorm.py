@@ -1,12 +1,12 @@
 """The claims of `limits` about LayerNorm: it saturates f, it is the cause of that, it is the cause of the failure."""
 
 import numpy as np
+from xarray import DataArray
 
 from icl_interp.analyses import boundary, far
 from icl_interp.analyses.far import CONSTANT, power
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
 from icl_interp.resampling import Interval, bootstrap, slope
-from icl_interp.results import Curve
 
 # |x| in units of `Lab.x_unit` where the failure is read: past every onset seen; the ratio of errors changes no more.
 FAR_X = 1e3
@@ -46,7 +46,7 @@ def _change_in_r(ends: np.ndarray, r: float) -> Interval:
     return bootstrap(lambda mean: np.sqrt(mean).max((-1, -2)) / r, per_function)
 
 
-def _measured_onset(approach: Curve, r: float) -> float:
+def _measured_onset(approach: DataArray, r: float) -> float:
     """|x| from which f stays within `boundary.LEVEL` r of its end, the slower direction; inf where it never does."""
     each = [boundary.onset(approach, sign, boundary.LEVEL * r).value for sign in boundary.SIGNS.values()]
     settled = max(each) < boundary.last(boundary.direction(approach, 1)[0])
@@ -55,7 +55,7 @@ def _measured_onset(approach: Curve, r: float) -> float:
 
 def judge_saturation(results: Results, facts: Facts) -> Judgement:
     """Does f stop changing, and at the value that the weights alone predict?"""
-    weights = results["far/certificate"].rows()[0]
+    weights = results["far/certificate"].to_dict("records")[0]
     c, r = weights["c"], weights["r"]
     ends = results["far/ends"].values
     plateau = bootstrap(lambda mean: mean, ends[0, -1].mean(-1))
@@ -98,25 +98,25 @@ def judge_saturation(results: Results, facts: Facts) -> Judgement:
     scales = scale_growth(results["far/norm scales"], x_unit)
     details += [{"norm": name, "E_sigma": value} for name, value in scales.items()]
     twin = results["twin/far/ends"].values
-    twin_r = results["twin/far/certificate"].rows()[0]["r"]
+    twin_r = results["twin/far/certificate"].to_dict("records")[0]["r"]
     return Judgement(
         estimate, reason, verdict, f"{SCOPE}|x| = {reached}", test,
         twin=Estimate.of("change of f per decade", _change_in_r(twin, twin_r), "r"), details=tuple(details),
     )  # fmt: skip
 
 
-def scale_growth(scales: Curve, x_unit: float = 1.0) -> dict[str, float]:
+def scale_growth(scales: DataArray, x_unit: float = 1.0) -> dict[str, float]:
     """E_sigma = d log sigma / d log |x| of every norm over 1e4 .. 1e6 units, the mean of both directions.
 
     It is 1 where the scale grows like |x|.
     """
     values = {}
-    for name in scales.axes["norm"]:
-        curve, each = scales.at(norm=name), []
+    for name in scales.indexes["norm"]:
+        curve, each = scales.sel(norm=name).values, []
         for sign in (1, -1):
-            size = sign * scales.x / x_unit
+            size = sign * scales["x"].values / x_unit
             keep = (size > 0.99e4) & (size < 1.01e6)
-            each.append(float(slope(np.log(np.abs(scales.x[keep])), curve[keep])))
+            each.append(float(slope(np.log(np.abs(scales["x"].values[keep])), curve[keep])))
         values[name] = float(np.mean(each))
     return values
 
@@ -142,9 +142,11 @@ def growth_exponent(square: np.ndarray, xs: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(exponents(square, xs), 0.0))
 
 
-def _exponent_gap(arms: Curve) -> Interval:
-    frozen, intact = (arms.at(arm=arm, statistic="mean square") for arm in ("frozen", "intact"))
-    return bootstrap(lambda a, b: growth_exponent(a, arms.x) - growth_exponent(b, arms.x), frozen, intact)
+def _exponent_gap(arms: DataArray) -> Interval:
+    frozen, intact = (arms.sel(arm=arm, statistic="mean square").values for arm in ("frozen", "intact"))
+    return bootstrap(
+        lambda a, b: growth_exponent(a, arms["x"].values) - growth_exponent(b, arms["x"].values), frozen, intact
+    )
 
 
 def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
@@ -152,16 +154,19 @@ def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
     arms = results["far/norm arms"]
     gap = _exponent_gap(arms)
     slopes = {
-        arm: float(exponents(arms.at(arm=arm, statistic="mean square").mean(0), arms.x))
-        for arm in arms.axes["arm"] if arm != "zero predictor"
+        arm: float(exponents(arms.sel(arm=arm, statistic="mean square").values.mean(0), arms["x"].values))
+        for arm in arms.indexes["arm"] if arm != "zero predictor"
     }  # fmt: skip
     single = {arm: max(value, 0.0) for arm, value in slopes.items()}
     built = results["far/sufficiency"]
-    inserted = {arm: float(growth_exponent(built.at(arm=arm).mean(0), built.x)) for arm in built.axes["arm"]}
-    cost = {arm: float(results["far/cost"].at(arm=arm).mean()) for arm in ("intact", "frozen")}
+    inserted = {
+        arm: float(growth_exponent(built.sel(arm=arm).values.mean(0), built["x"].values))
+        for arm in built.indexes["arm"]
+    }
+    cost = {arm: float(results["far/cost"].sel(arm=arm).values.mean()) for arm in ("intact", "frozen")}
     each = {name: value for name, value in single.items() if name not in ("intact", "frozen", "sham")}
     enough = [name for name, value in each.items() if value - single["intact"] > 0.8]
-    reached = f"{power(arms.x.max() / 100)} .. {power(arms.x.max())}"
+    reached = f"{power(arms['x'].values.max() / 100)} .. {power(arms['x'].values.max())}"
     reason = (
         f"the growth exponent over {reached} is {single['intact']:.2f} intact and {single['frozen']:.2f} with every "
         f"norm frozen at the query (sham, context positions only: {single['sham']:.2f}); alone, "
@@ -170,10 +175,10 @@ def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
     falling = [f"{arm} like |x|^{slopes[arm]:.2f}" for arm in ("intact", "frozen", "sham") if slopes[arm] < -0.05]
     if falling:
         reason += f" f falls towards 0 {', '.join(falling)}; that counts as an exponent of 0."
-    weights, verdict = results["far/certificate"].rows()[0], None
+    weights, verdict = results["far/certificate"].to_dict("records")[0], None
     if weights["r"] <= CONSTANT:
         verdict, reason = "inconclusive", f"constant output: f is {weights['c']:.6g} whatever the norms do."
-    elif weights["onset"] > arms.x.max():
+    elif weights["onset"] > arms["x"].values.max():
         verdict = "inconclusive"
         reason += f" But the predicted onset of saturation, |x| = {power(weights['onset'])}, lies beyond the range."
     causal = {
@@ -192,10 +197,10 @@ def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
 # ---- causes failure -------------------------------------------------------------------------------------------------
 
 
-def _far_error(curve: Curve, x_unit: float, **arm: str) -> np.ndarray:
+def _far_error(curve: DataArray, x_unit: float, **arm: str) -> np.ndarray:
     """Squared error of each function at |x| = FAR_X units, both directions."""
-    values = curve.at(statistic="squared error", **arm)
-    return values[:, np.isclose(np.abs(curve.x), FAR_X * x_unit)].mean(-1)
+    values = curve.sel(statistic="squared error", **arm).values
+    return values[:, np.isclose(np.abs(curve["x"].values), FAR_X * x_unit)].mean(-1)
 
 
 def _log_ratio(a: np.ndarray, b: np.ndarray) -> Interval:
@@ -221,7 +226,7 @@ def judge_causes_failure(results: Results, facts: Facts) -> Judgement:
     )
     # An error that freezing leaves as it is, but for rounding, lies in neither region.
     verdict = None if _sign(ratio) else "inconclusive"
-    if len(other.axes["function"]):
+    if len(other.indexes["function"]):
         without = _far_error(other, x_unit)
         relative["trained without"] = float(without.mean() / zero.mean())
         second = _log_ratio(without, intact)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp.analyses.ablation import ALL, NOTHING, QUERY, ablated, chunks, without_attention
 from icl_interp.analyses.lab import Lab
@@ -21,7 +22,7 @@ from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judg
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Curve, Matrix
+from icl_interp.results import make_array, make_curve
 
 MAINLY = 0.5  # share of the prediction's variance that may be there before the last block
 LENSES = ("logit", "affine")
@@ -74,7 +75,7 @@ def cross_validated(
 
 
 @measurement("layers/lens")
-def lens(lab: Lab) -> Matrix:
+def lens(lab: Lab) -> DataArray:
     """How much of the final prediction for the last query each lens sees after 0, 1, ..., all blocks.
 
     Squared difference from the final prediction (residual), beside that from its mean (total). Fresh prompts, each of
@@ -103,11 +104,11 @@ def lens(lab: Lab) -> Matrix:
         "lens": LENSES, "depth": tuple(range(len(names))), "statistic": ("residual", "total"),
         "group": tuple(range(lab.n_functions)),
     }  # fmt: skip
-    return Matrix(values, axes, note=f"{n} functions, one context each; affine: {N_FOLDS}-fold cross-validation")
+    return make_array(values, axes, note=f"{n} functions, one context each; affine: {N_FOLDS}-fold cross-validation")
 
 
 @measurement("layers/curves")
-def curves(lab: Lab) -> Curve:
+def curves(lab: Lab) -> DataArray:
     """What the logit lens reads after each block as the query moves through the inputs' interval, for a few contexts.
 
     One context of each of a few functions; what = "f" is the function itself.
@@ -126,22 +127,22 @@ def curves(lab: Lab) -> Curve:
     lab.sweep(xs, watch=read, names=names, prompts=prompts)
     lines = np.stack([*(seen[name] for name in names), lab.truth(xs, prompts).numpy()])
     what = (*(f"depth {i}" for i in range(len(names))), "f")
-    return Curve(np.moveaxis(lines, 0, 1), {"context": tuple(range(len(rows))), "what": what, "x": tuple(xs)})
+    return make_curve(np.moveaxis(lines, 0, 1), {"context": tuple(range(len(rows))), "what": what, "x": tuple(xs)})
 
 
 # ---- the judge ------------------------------------------------------------------------------------------------------
 
 
-def r_squared(result: Matrix, name: str, depth: int) -> Interval:
+def r_squared(result: DataArray, name: str, depth: int) -> Interval:
     """Share of the final prediction's variance that a lens sees at a depth; below 0 where a constant does better."""
-    residual, total = (result.at(lens=name, depth=depth, statistic=s) for s in ("residual", "total"))
+    residual, total = (result.sel(lens=name, depth=depth, statistic=s).values for s in ("residual", "total"))
     return bootstrap(lambda a, b: 1 - a / np.maximum(b, np.finfo(float).tiny), residual, total)
 
 
 def judge_last(results: Results, facts: Facts) -> Judgement:
     """How much of the prediction is there before the last block?"""
     result = results["layers/lens"]
-    assert isinstance(result, Matrix)
+    assert isinstance(result, DataArray)
     n_layers = facts["config"]["n_layers"]
     before = r_squared(result, "affine", n_layers - 1)
     lensed = {name: [r_squared(result, name, d) for d in range(n_layers + 1)] for name in LENSES}
@@ -156,7 +157,7 @@ def judge_last(results: Results, facts: Facts) -> Judgement:
     if facts["config"]["norm_position"] == "post":
         said += ". There is no final norm, so both lenses read the stream as it is"
     twin = results["twin/layers/lens"]
-    assert isinstance(twin, Matrix)
+    assert isinstance(twin, DataArray)
     name = "R2 of the best affine read-out before the last block"
     untrained = r_squared(twin, "affine", n_layers - 1)
     rows = tuple(
@@ -172,11 +173,14 @@ def judge_last(results: Results, facts: Facts) -> Judgement:
 def _blocks(results: Results, n_layers: int) -> tuple[dict[str, object], str]:
     """Error in units of the zero predictor's with each block at its mean."""
     parts, whole = results["layers/ablated"], results["layers/without attention"]
-    assert isinstance(parts, Matrix)
-    assert isinstance(whole, Matrix)
+    assert isinstance(parts, DataArray)
+    assert isinstance(whole, DataArray)
     rates = {
         points: [
-            float(parts.at(arm=f"block {i}", points=points).mean() / whole.at(arm=NOTHING, points=points).mean())
+            float(
+                parts.sel(arm=f"block {i}", points=points).values.mean()
+                / whole.sel(arm=NOTHING, points=points).values.mean()
+            )
             for i in range(n_layers)
         ]
         for points in (ALL, QUERY)
@@ -187,7 +191,9 @@ def _blocks(results: Results, n_layers: int) -> tuple[dict[str, object], str]:
         "the same for another block (the largest effect)": max(rates[ALL][:-1]),
         "by block": rates[ALL],
         "by block, at the query's token only": rates[QUERY],
-        "intact": float(whole.at(arm="intact", points=ALL).mean() / whole.at(arm=NOTHING, points=ALL).mean()),
+        "intact": float(
+            whole.sel(arm="intact", points=ALL).values.mean() / whole.sel(arm=NOTHING, points=ALL).values.mean()
+        ),
     }
     said = (
         f"With one block at its mean the error rate is {_plain(rates[ALL])} (first to last; at the query's token only "

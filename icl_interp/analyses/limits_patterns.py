@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp.analyses.ablation import chunks
 from icl_interp.analyses.classes import n_contexts, needs_polynomials, polynomials
@@ -32,7 +33,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import bootstrap, draw_weights
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 
 ALIKE = 0.2  # a small effect: the mean patterns of two degrees, in units of the distance between two prompts
 UNLIKE = 0.5  # a medium one
@@ -99,7 +100,7 @@ def variation(a: Tensor, b: Tensor) -> Tensor:
 
 
 @measurement("patterns/degrees")
-def distances(lab: Lab) -> Matrix:
+def distances(lab: Lab) -> DataArray:
     """How far apart patterns of two degrees are, against prompts of one degree; for each pair of degrees and layer.
 
     Statistics, in weight moved (total variation, mean over heads):
@@ -144,7 +145,7 @@ def distances(lab: Lab) -> Matrix:
         "pair": (*(f"{levels[a]} ~ {levels[b]}" for a, b in pairs), LARGEST), "layer": (*range(n_layers), LARGEST),
         "statistic": ("between", "within", "ratio", "low", "high", "by position", "shuffled", "excess"),
     }  # fmt: skip
-    return Matrix(values, axes, note=f"{len(own)} prompts a degree, the same inputs for all; float32")
+    return make_array(values, axes, note=f"{len(own)} prompts a degree, the same inputs for all; float32")
 
 
 def _draws(
@@ -191,7 +192,7 @@ class PutPatterns(Intervention):
 
 
 @measurement("patterns/swapped")
-def swapped(lab: Lab) -> Matrix:
+def swapped(lab: Lab) -> DataArray:
     """Squared error at the last query when the model attends as it would to another function at the same inputs.
 
     Sources: "own" (nothing replaced), "degree d" (all patterns, at every position, from another function of degree d;
@@ -217,7 +218,7 @@ def swapped(lab: Lab) -> Matrix:
     axes = {
         "target": tuple(f"degree {d}" for d in levels), "source": sources, "function": tuple(range(lab.n_functions)),
     }  # fmt: skip
-    return Matrix(values, axes, note="one context of each function, the same inputs for every degree; float32")
+    return make_array(values, axes, note="one context of each function, the same inputs for every degree; float32")
 
 
 def _query(lab: Lab, prompts: Prompts, *edits: Intervention) -> Float[Tensor, " batch"]:
@@ -230,34 +231,37 @@ def _query(lab: Lab, prompts: Prompts, *edits: Intervention) -> Float[Tensor, " 
 # ---- the judge ------------------------------------------------------------------------------------------------------
 
 
-def _estimate(result: Matrix) -> Estimate:
-    cell = {s: float(result.at(pair=LARGEST, layer=LARGEST, statistic=s)) for s in ("ratio", "low", "high")}
+def _estimate(result: DataArray) -> Estimate:
+    cell = {s: float(result.sel(pair=LARGEST, layer=LARGEST, statistic=s).values) for s in ("ratio", "low", "high")}
     return Estimate("mean patterns of two degrees / prompts of one", cell["ratio"], cell["low"], cell["high"])
 
 
-def _verdict(result: Matrix) -> Verdict:
+def _verdict(result: DataArray) -> Verdict:
     """Alike, and not because they never change; or not alike."""
     found = CRITERION.verdict(_estimate(result))
     return "inconclusive" if found == "supported" and _response(result) < RESPONDS else found
 
 
-def _response(result: Matrix) -> float:
+def _response(result: DataArray) -> float:
     """Distance between prompts of one degree, mean over layers and pairs of degrees."""
-    return float(result.at(statistic="within")[:-1, :-1].mean())
+    return float(result.sel(statistic="within").values[:-1, :-1].mean())
 
 
 def judge_alike(results: Results, facts: Facts) -> Judgement:
     """Do mean patterns of two degrees differ less than patterns of two prompts of the same degree?"""
     result, patched = results["patterns/degrees"], results["patterns/swapped"]
-    assert isinstance(result, Matrix)
-    assert isinstance(patched, Matrix)
+    assert isinstance(result, DataArray)
+    assert isinstance(patched, DataArray)
     estimate, response = _estimate(result), _response(result)
-    table = result.at(statistic="ratio")[:-1, :-1]
+    table = result.sel(statistic="ratio").values[:-1, :-1]
     pair, layer = np.unravel_index(table.argmax(), table.shape)
-    at = {s: float(result.at(pair=LARGEST, layer=LARGEST, statistic=s)) for s in ("shuffled", "excess", "by position")}
+    at = {
+        s: float(result.sel(pair=LARGEST, layer=LARGEST, statistic=s).values)
+        for s in ("shuffled", "excess", "by position")
+    }
     reason = (
         f"mean patterns of two degrees are at most {estimate.value:.2g} times as far apart as prompts of one degree "
-        f"(degrees {result.axes['pair'][pair]}, layer {layer}; with degrees shuffled {at['shuffled']:.2g}); "
+        f"(degrees {result.indexes['pair'][pair]}, layer {layer}; with degrees shuffled {at['shuffled']:.2g}); "
         f"two prompts differ by {response:.2g} of the weight on average. At the same inputs functions of two degrees "
         f"differ up to {at['excess']:+.0%} from functions of one"
     )
@@ -265,11 +269,11 @@ def judge_alike(results: Results, facts: Facts) -> Judgement:
     if response < RESPONDS:
         reason += ". But patterns hardly depend on the prompt, so being alike says nothing"
     twin = results["twin/patterns/degrees"]
-    assert isinstance(twin, Matrix)
+    assert isinstance(twin, DataArray)
     layers = tuple(
-        {"layer": i, **{s: float(result.at(pair=LARGEST, layer=i, statistic=s)) for s in (
+        {"layer": i, **{s: float(result.sel(pair=LARGEST, layer=i, statistic=s).values) for s in (
             "between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")}}
-        for i in result.axes["layer"] if i != LARGEST
+        for i in result.indexes["layer"] if i != LARGEST
     )  # fmt: skip
     return Judgement(
         estimate, reason + ".", verdict, SCOPE, causal=_causal(patched), twin=_estimate(twin),
@@ -277,16 +281,16 @@ def judge_alike(results: Results, facts: Facts) -> Judgement:
     )  # fmt: skip
 
 
-def _causal(patched: Matrix) -> dict[str, object]:
+def _causal(patched: DataArray) -> dict[str, object]:
     """What attending as to another degree costs; the sham attends as to another function of the same degree."""
-    targets = patched.axes["target"]
+    targets = patched.indexes["target"]
 
     def rate(pick: Callable[[str], list[str]]) -> float:
         error, zero = [], []
         for target in targets:
             for source in pick(target):
-                error.append(patched.at(target=target, source=source))
-                zero.append(patched.at(target=target, source="zero"))
+                error.append(patched.sel(target=target, source=source).values)
+                zero.append(patched.sel(target=target, source="zero").values)
         return bootstrap(
             lambda e, z: e / np.maximum(z, np.finfo(float).tiny), np.mean(error, 0), np.mean(zero, 0)
         ).value

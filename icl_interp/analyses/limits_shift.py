@@ -4,12 +4,12 @@ Each compares the model with companions that differ in that one respect; where n
 """
 
 import numpy as np
+from xarray import DataArray
 
 from icl_interp.analyses import shift
 from icl_interp.analyses.shift import SEEDS
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, Verdict, register
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Curve, Matrix
 
 BETTER = float(np.log10(0.9))  # errors that are a tenth smaller: below the difference between seeds nothing is better
 MARGIN = float(np.log10(1.25))  # errors within a quarter of each other count as equal
@@ -24,10 +24,10 @@ def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
     return np.log10(np.maximum(top, tiny) / np.maximum(bottom, tiny))
 
 
-def _sides(result: Matrix, facts: Facts) -> tuple[list[str], list[str]]:
+def _sides(result: DataArray, facts: Facts) -> tuple[list[str], list[str]]:
     """Predictors without and with a norm, other seeds included."""
     mine, other = ("with norm", "no norm") if facts["config"]["normalization_type"] else ("no norm", "with norm")
-    here = set(result.axes["predictor"])
+    here = set(result.indexes["predictor"])
     sides = {
         mine: [p for p in ("model", "another seed") if p in here],
         other: [p for p in (other, other + SEEDS) if p in here],
@@ -50,10 +50,10 @@ def _needs_the_other_norm(facts: Facts) -> str | None:
     return f"no companion trained {what} normalisation is at hand (pass companions=)"
 
 
-def _unlearned(result: Matrix, predictors: list[str]) -> list[str]:
+def _unlearned(result: DataArray, predictors: list[str]) -> list[str]:
     """Those whose error in distribution is not far below the zero predictor's."""
-    zero = result.at(predictor="zero", sigma=1.0).mean()
-    return [p for p in predictors if not result.at(predictor=p, sigma=1.0).mean() <= LEARNED * zero]
+    zero = result.sel(predictor="zero", sigma=1.0).values.mean()
+    return [p for p in predictors if not result.sel(predictor=p, sigma=1.0).values.mean() <= LEARNED * zero]
 
 
 def _unanimous(criterion: Criterion, intervals: list[Interval]) -> Verdict:
@@ -82,15 +82,15 @@ NO_NORM = Criterion(
 def judge_no_norm(results: Results, facts: Facts) -> Judgement:
     """Is the model without a norm the better one in distribution?"""
     result = results["shift/functions"]
-    assert isinstance(result, Matrix)
+    assert isinstance(result, DataArray)
     without, normed = _sides(result, facts)
     pairs = [(a, b) for a in without for b in normed]
-    errors = {p: result.at(predictor=p) for p in (*without, *normed)}
+    errors = {p: result.sel(predictor=p).values for p in (*without, *normed)}
     each = [_mean_ratio([(errors[a][0], errors[b][0])]) for a, b in pairs]
     found = _mean_ratio([(errors[a][0], errors[b][0]) for a, b in pairs])
     unlearned = _unlearned(result, [*without, *normed])
     verdict = "inconclusive" if unlearned else _unanimous(NO_NORM, each)
-    at = list(result.axes["sigma"])
+    at = list(result.indexes["sigma"])
     shifted = ", ".join(
         f"{10 ** _mean_ratio([(errors[a][k], errors[b][k]) for a, b in pairs]).value:.2f} at sigma {at[k]:g}"
         for k in range(1, len(at))
@@ -109,7 +109,7 @@ def judge_no_norm(results: Results, facts: Facts) -> Judgement:
     if unlearned:
         reason += f". But {', '.join(unlearned)} has not learned the task"
     untrained = results["shift/functions, untrained"]
-    twins = [(untrained.at(predictor=a)[0], untrained.at(predictor=b)[0]) for a, b in pairs]
+    twins = [(untrained.sel(predictor=a).values[0], untrained.sel(predictor=b).values[0]) for a, b in pairs]
     twin = _mean_ratio(twins)
     details = tuple(
         {
@@ -136,12 +136,15 @@ NEAR = Criterion(
 )  # fmt: skip
 
 
-def gain(curve: Curve, without: str, normed: str, arm: str = "trained") -> tuple[Interval, Interval, Interval]:
+def gain(curve: DataArray, without: str, normed: str, arm: str = "trained") -> tuple[Interval, Interval, Interval]:
     """log10 error without over with a norm: at the edge, edge less inner half, and the larger of the two."""
     arrays = []
     for p in (without, normed):
-        error = curve.at(arm=arm, predictor=p)
-        arrays += [error[:, curve.x >= EDGE - 1e-9].mean(-1), error[:, curve.x <= INNER + 1e-9].mean(-1)]
+        error = curve.sel(arm=arm, predictor=p).values
+        arrays += [
+            error[:, curve["share"].values >= EDGE - 1e-9].mean(-1),
+            error[:, curve["share"].values <= INNER + 1e-9].mean(-1),
+        ]
 
     def edge(*m: np.ndarray) -> np.ndarray:
         return _ratio(m[0], m[2])
@@ -158,8 +161,8 @@ def gain(curve: Curve, without: str, normed: str, arm: str = "trained") -> tuple
 def judge_near(results: Results, facts: Facts) -> Judgement:
     """Is the model without a norm better near the edge of the domain, and more so than inside?"""
     curve, errors = results["shift/inside"], results["shift/functions"]
-    assert isinstance(curve, Curve)
-    assert isinstance(errors, Matrix)
+    assert isinstance(curve, DataArray)
+    assert isinstance(errors, DataArray)
     without, normed = _sides(errors, facts)
     pairs = [(a, b) for a in without for b in normed]
     found = {pair: gain(curve, *pair) for pair in pairs}
@@ -167,8 +170,8 @@ def judge_near(results: Results, facts: Facts) -> Judgement:
     verdict = "inconclusive" if unlearned else _unanimous(NEAR, [each[2] for each in found.values()])
     edge, more, both = found[pairs[0]]
     rise = [
-        float(e[:, curve.x >= EDGE - 1e-9].mean() / e[:, curve.x <= INNER + 1e-9].mean())
-        for e in (curve.at(arm="trained", predictor=p) for p in pairs[0])
+        float(e[:, curve["share"].values >= EDGE - 1e-9].mean() / e[:, curve["share"].values <= INNER + 1e-9].mean())
+        for e in (curve.sel(arm="trained", predictor=p).values for p in pairs[0])
     ]
     reason = (
         f"near the boundary the error without a norm is {10**edge.value:.2f} of that with one, in the inner half "
@@ -183,7 +186,7 @@ def judge_near(results: Results, facts: Facts) -> Judgement:
     details = tuple(
         {"predictor": p, "|x| / half-width": float(x), "error": float(error)}
         for p in (*without, *normed)
-        for x, error in zip(curve.x, curve.at(arm="trained", predictor=p).mean(0), strict=True)
+        for x, error in zip(curve["share"].values, curve.sel(arm="trained", predictor=p).values.mean(0), strict=True)
     )
     name = "log10 error ratio, edge and edge less inner, the larger"
     return Judgement(
@@ -206,15 +209,15 @@ def _needs_a_width(facts: Facts) -> str | None:
 def judge_size(results: Results, facts: Facts) -> Judgement:
     """Are errors on shifted functions the same for two widths?"""
     result = results["shift/functions"]
-    assert isinstance(result, Matrix)
-    role = "wider" if "wider" in result.axes["predictor"] else "narrower"
+    assert isinstance(result, DataArray)
+    role = "wider" if "wider" in result.indexes["predictor"] else "narrower"
     large, small = (role, "model") if role == "wider" else ("model", role)
-    a, b = result.at(predictor=large), result.at(predictor=small)
-    shifted = [k for k, sigma in enumerate(result.axes["sigma"]) if sigma > 1]
+    a, b = result.sel(predictor=large).values, result.sel(predictor=small).values
+    shifted = [k for k, sigma in enumerate(result.indexes["sigma"]) if sigma > 1]
     found = _mean_ratio([(a[k], b[k]) for k in shifted])
     within = _mean_ratio([(a[0], b[0])])
     unlearned = _unlearned(result, [large, small])
-    sigmas = ", ".join(f"{result.axes['sigma'][k]:g}" for k in shifted)
+    sigmas = ", ".join(f"{result.indexes['sigma'][k]:g}" for k in shifted)
     reason = (
         f"on functions scaled by {sigmas} the wider model's error "
         f"is {10**found.value:.2f} of the other's (geometric mean); in distribution {10**within.value:.2f}"
@@ -226,7 +229,7 @@ def judge_size(results: Results, facts: Facts) -> Judgement:
     details = tuple(
         {"sigma": s, "error wider": float(a[k].mean()), "error narrower": float(b[k].mean()),
          "log10 ratio": _mean_ratio([(a[k], b[k])]).value}
-        for k, s in enumerate(result.axes["sigma"])
+        for k, s in enumerate(result.indexes["sigma"])
     )  # fmt: skip
     return Judgement(
         Estimate.of("error wider / narrower", found, "log10"), reason + ".", "inconclusive" if unlearned else None,

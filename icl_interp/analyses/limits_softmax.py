@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from xarray import DataArray
 
 from icl_interp.analyses import far, relevance
 from icl_interp.analyses.far import power
@@ -11,7 +12,7 @@ from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judg
 from icl_interp.interventions import SwapPattern, Temperature
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Curve, Matrix
+from icl_interp.results import make_array, make_curve
 
 CONCENTRATED = 0.05  # delta up to which a pattern counts as its hardmax (total variation distance)
 UNIFORM = 0.105  # entropy deficit up to which a pattern counts as uniform (N_eff / n >= 0.9)
@@ -48,7 +49,7 @@ def _pattern_names(lab: Lab) -> list[str]:
 
 
 @measurement("heads/concentration")
-def concentration(lab: Lab) -> Matrix:
+def concentration(lab: Lab) -> DataArray:
     """Share of contexts in which a head's pattern at the last query is concentrated, in distribution and far out."""
     names = _pattern_names(lab)
     near: dict[str, list[torch.Tensor]] = {name: [] for name in names}
@@ -64,11 +65,11 @@ def concentration(lab: Lab) -> Matrix:
         "head": relevance.labels(lab), "condition": ("in distribution", *queries),
         "function": tuple(range(lab.n_functions)),
     }  # fmt: skip
-    return Matrix(np.concatenate(values), axes, note=f"delta <= {CONCENTRATED}")
+    return make_array(np.concatenate(values), axes, note=f"delta <= {CONCENTRATED}")
 
 
 @measurement("heads/delta")
-def delta(lab: Lab) -> Curve:
+def delta(lab: Lab) -> DataArray:
     """Mean delta of every head as the query grows, and what it attends to most."""
     names, xs = _pattern_names(lab), lab.x_unit * np.sort(far.DECADES)
     kinds = np.array(lab.encoding.kinds(lab.task.n_points))
@@ -83,11 +84,11 @@ def delta(lab: Lab) -> Curve:
 
     lab.sweep(xs, watch=look, names=names)
     values = torch.cat([total[name] for name in names], 1).numpy() / len(lab.prompts)
-    return Curve(values, {"statistic": ("delta", *TARGETS), "head": relevance.labels(lab), "x": tuple(xs)})
+    return make_curve(values, {"statistic": ("delta", *TARGETS), "head": relevance.labels(lab), "x": tuple(xs)})
 
 
 @measurement("heads/far swap")
-def far_swap(lab: Lab) -> Curve:
+def far_swap(lab: Lab) -> DataArray:
     """Squared change of f when every head's pattern at the query is swapped; "intact" holds f's own square."""
     xs = [*lab.inner, -1e4 * lab.x_unit, 1e4 * lab.x_unit]
     arms = {"one-hot": SwapPattern("hardmax"), "uniform": SwapPattern("uniform"), "flattened": Temperature(1e6)}
@@ -95,7 +96,7 @@ def far_swap(lab: Lab) -> Curve:
     values = [lab.by_function(f.square())]
     values += [lab.by_function((lab.sweep(xs, query=[edit]) - f).square()) for edit in arms.values()]
     axes = {"arm": ("intact", *arms), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
-    return Curve(values, axes, note="swapped at the query only; the context is read as it is")
+    return make_curve(values, axes, note="swapped at the query only; the context is read as it is")
 
 
 def _statuses(shares: np.ndarray) -> np.ndarray:
@@ -107,8 +108,8 @@ def _statuses(shares: np.ndarray) -> np.ndarray:
     return (shares[..., 1:] >= 0.95).all(-1) & (shares[..., 0] < 0.5)
 
 
-def _share(result: Matrix, counted: list[str]) -> Interval:
-    rows = [result.axes["head"].index(name) for name in counted]
+def _share(result: DataArray, counted: list[str]) -> Interval:
+    rows = [result.indexes["head"].get_loc(name) for name in counted]
     per_function = np.moveaxis(result.values[rows], -1, 0)
     return bootstrap(lambda shares: _statuses(shares).mean(-1), per_function)
 
@@ -122,7 +123,7 @@ def judge_hardmax(results: Results, facts: Facts) -> Judgement:
         return Judgement(None, "no head matters for the in-distribution prediction.", "inconclusive", scope)
     share = _share(result, counted)
     curve = results["heads/delta"]
-    details = tuple(_head_row(name, result, curve, name in counted) for name in result.axes["head"])
+    details = tuple(_head_row(name, result, curve, name in counted) for name in result.indexes["head"])
     already = sum(row["in distribution"] >= 0.5 for row in details if row["relevant"])
     n = len(counted)
     reason = f"{round(share.value * n)} of {n} relevant heads turn into a hardmax far out"
@@ -142,25 +143,25 @@ def judge_hardmax(results: Results, facts: Facts) -> Judgement:
     return Judgement(
         Estimate.of("relevant heads that turn into a hardmax", share, "share"), reason + ".", scope=scope,
         causal=causal, details=details,
-        twin=Estimate.of("heads that turn into a hardmax", _share(twin, list(twin.axes["head"])), "share"),
+        twin=Estimate.of("heads that turn into a hardmax", _share(twin, list(twin.indexes["head"])), "share"),
     )  # fmt: skip
 
 
-def _far_changes(swap: Curve) -> dict[str, float]:
+def _far_changes(swap: DataArray) -> dict[str, float]:
     """Root mean square change of f for each swap, relative to f far out or near: a plateau alone can be close to 0."""
-    is_far = np.arange(len(swap.x)) >= len(swap.x) - 2  # behind the queries in distribution
-    size = swap.at(arm="intact").mean(0)
+    is_far = np.arange(len(swap["x"].values)) >= len(swap["x"].values) - 2  # behind the queries in distribution
+    size = swap.sel(arm="intact").values.mean(0)
     out = {}
     for arm in ("one-hot", "uniform", "flattened"):
-        change = swap.at(arm=arm).mean(0)
+        change = swap.sel(arm=arm).values.mean(0)
         out[arm] = float(np.sqrt(change[is_far].mean() / max(size[is_far].mean(), size[~is_far].mean())))
         out[f"{arm} in distribution"] = float(np.sqrt(change[~is_far].mean() / size[~is_far].mean()))
     return out
 
 
-def _head_row(name: str, result: Matrix, curve: Curve, counted: bool) -> dict[str, object]:
-    shares = result.at(head=name).mean(-1)
-    targets = {t: curve.at(statistic=t, head=name)[[0, -1]].mean() for t in TARGETS}
+def _head_row(name: str, result: DataArray, curve: DataArray, counted: bool) -> dict[str, object]:
+    shares = result.sel(head=name).values.mean(-1)
+    targets = {t: curve.sel(statistic=t, head=name).values[[0, -1]].mean() for t in TARGETS}
     return {
         "head": name, "relevant": counted, "in distribution": float(shares[0]), "far": float(shares[1:].min()),
         "hardmax": bool(_statuses(shares[None])[0]), "target": max(targets, key=targets.__getitem__),
@@ -168,7 +169,7 @@ def _head_row(name: str, result: Matrix, curve: Curve, counted: bool) -> dict[st
 
 
 @measurement("heads/dispersion")
-def dispersion(lab: Lab) -> Curve:
+def dispersion(lab: Lab) -> DataArray:
     """Entropy deficit log n - H and more, of every head at an in-distribution query, as the prompt grows.
 
     Directly for prompts of 3 points up to the trained length; beyond it by resampling the scores of that query at
@@ -189,11 +190,11 @@ def dispersion(lab: Lab) -> Curve:
         "head": relevance.labels(lab), "n": tuple(lengths),
     }  # fmt: skip
     note = f"direct up to n = {lengths[len(n_points) - 1]} tokens, resampled scores beyond"
-    return Curve(np.stack(columns, -1), axes, note=note)
+    return make_curve(np.stack(columns, -1), axes, note=note)
 
 
 @measurement("heads/deficit")
-def deficit(lab: Lab) -> Matrix:
+def deficit(lab: Lab) -> DataArray:
     """Entropy deficit of every head and function: at the trained length, at ten of them, and in the limit.
 
     Resampled from all keys that prompts of the function show to the same query. The limit is exact for that law: with n
@@ -210,7 +211,7 @@ def deficit(lab: Lab) -> Matrix:
         "n": ("trained", "10 x trained", "limit", "range"), "head": relevance.labels(lab),
         "function": tuple(range(lab.n_functions)),
     }  # fmt: skip
-    return Matrix(rows, axes)
+    return make_array(rows, axes)
 
 
 def _direct(lab: Lab, queries: list[float], n_points: int) -> np.ndarray:
@@ -288,13 +289,13 @@ def judge_uniform(results: Results, facts: Facts) -> Judgement:
     """Do the heads that matter average uniformly when there are many tokens?"""
     curve, result, counted = results["heads/dispersion"], results["heads/deficit"], relevance.relevant(results, facts)
     scope = "these weights, this task, in-distribution queries, up to 10 trained lengths (resampled scores)"
-    trained = curve.x[-len(BEYOND) - 1]
+    trained = curve["n"].values[-len(BEYOND) - 1]
     if trained < 10:
         return Judgement(None, f"prompts of {trained:.0f} tokens are too short to tell.", "inconclusive", scope)
     if not counted:
         return Judgement(None, "no head matters for the in-distribution prediction.", "inconclusive", scope)
     share = _uniform_share(result, counted)
-    swaps = results["heads/relevance"].at(intervention="uniform", statistic="rise").mean(-1)
+    swaps = results["heads/relevance"].sel(intervention="uniform", statistic="rise").values.mean(-1)
     details = _dispersion_rows(curve, result, counted, swaps / max(facts["in_distribution"]["error"], 1e-300))
     mine = [row for row in details if row["relevant"]]
     falling = [row["head"] for row in mine if row["at 10 trained lengths"] > UNIFORM >= row["limit"]]
@@ -320,22 +321,22 @@ def judge_uniform(results: Results, facts: Facts) -> Judgement:
     twin = results["twin/heads/deficit"]
     return Judgement(
         Estimate.of("relevant heads that are uniform", share, "share"), reason + ".", verdict, scope, causal=causal,
-        twin=Estimate.of("heads that are uniform", _uniform_share(twin, list(twin.axes["head"])), "share"),
+        twin=Estimate.of("heads that are uniform", _uniform_share(twin, list(twin.indexes["head"])), "share"),
         details=details,
     )  # fmt: skip
 
 
-def _uniform_share(result: Matrix, counted: list[str]) -> Interval:
-    rows = [result.axes["head"].index(name) for name in counted]
-    return bootstrap(lambda d: (d <= UNIFORM).mean(-1), result.at(n="10 x trained")[rows].T)
+def _uniform_share(result: DataArray, counted: list[str]) -> Interval:
+    rows = [result.indexes["head"].get_loc(name) for name in counted]
+    return bootstrap(lambda d: (d <= UNIFORM).mean(-1), result.sel(n="10 x trained").values[rows].T)
 
 
 def _dispersion_rows(
-    curve: Curve, result: Matrix, counted: list[str], rises: np.ndarray
+    curve: DataArray, result: DataArray, counted: list[str], rises: np.ndarray
 ) -> tuple[dict[str, object], ...]:
     rows = []
-    for i, name in enumerate(curve.axes["head"]):
-        at, widest = result.at(head=name).mean(-1), curve.at(head=name)
+    for i, name in enumerate(curve.indexes["head"]):
+        at, widest = result.sel(head=name).values.mean(-1), curve.sel(head=name).values
         bound = min(at[3], at[3] ** 2 / 8)
         rows.append({
             "head": name, "relevant": name in counted, "at the trained length": float(at[0]),

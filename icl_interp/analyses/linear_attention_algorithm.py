@@ -3,12 +3,13 @@
 import math
 
 import numpy as np
+from xarray import DataArray
 
 from icl_interp.analyses.lsa_algorithms import PRECONDITIONED, SIZE, TRUTH, algorithms, order
 from icl_interp.analyses.lsa_bench import INF, SOURCE, needs_regression, needs_theory, not_learned, task_in
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Matrix
+from icl_interp.results import coordinates
 
 NEARER = 2.0  # factor of squared distances that tells two algorithms apart
 SAME = 1e-3  # of the labels' mean square: algorithms whose predictions are closer are one
@@ -23,20 +24,20 @@ ALGORITHM = Criterion(
 )  # fmt: skip
 
 
-def rivals(result: Matrix, m: int) -> list[str]:
+def rivals(result: DataArray, m: int) -> list[str]:
     """Algorithms that are not one preconditioned step under another name, at this length."""
-    size = result.at(M=m, algorithm=SIZE, depth=1, statistic="apart").mean()
-    named = [name for name in result.axes["algorithm"] if name not in (SIZE, TRUTH, PRECONDITIONED)]
+    size = result.sel(M=m, algorithm=SIZE, depth=1, statistic="apart").values.mean()
+    named = [name for name in result.indexes["algorithm"] if name not in (SIZE, TRUTH, PRECONDITIONED)]
     return [
         name for name in named
-        if result.at(M=m, algorithm=name, depth=1, statistic="apart").mean() > SAME * size
+        if result.sel(M=m, algorithm=name, depth=1, statistic="apart").values.mean() > SAME * size
     ]  # fmt: skip
 
 
-def nearer(result: Matrix, m: int, depth: int) -> Interval:
+def nearer(result: DataArray, m: int, depth: int) -> Interval:
     """log10 of the distance from one preconditioned step over that from the nearest other algorithm."""
     names = (PRECONDITIONED, *rivals(result, m))
-    arrays = [result.at(M=m, algorithm=name, depth=depth, statistic="distance") for name in (*names, SIZE)]
+    arrays = [result.sel(M=m, algorithm=name, depth=depth, statistic="distance").values for name in (*names, SIZE)]
 
     def statistic(own: np.ndarray, *rest: np.ndarray) -> np.ndarray:
         *others, size = rest
@@ -49,19 +50,19 @@ def nearer(result: Matrix, m: int, depth: int) -> Interval:
 def judge_algorithm(results: Results, facts: Facts) -> Judgement:
     """Is one preconditioned step the nearest of all algorithms?"""
     result, fresh = results["lsa/algorithms"], results["twin/lsa/algorithms"]
-    assert isinstance(result, Matrix)
-    assert isinstance(fresh, Matrix)
-    n, last = task_in(facts).n_points - 1, result.axes["depth"][-1]
+    assert isinstance(result, DataArray)
+    assert isinstance(fresh, DataArray)
+    n, last = task_in(facts).n_points - 1, coordinates(result, "depth")[-1]
     test, twin = nearer(result, n, last), nearer(fresh, n, last)
-    names = [name for name in result.axes["algorithm"] if name not in (SIZE, TRUTH)]
+    names = [name for name in result.indexes["algorithm"] if name not in (SIZE, TRUTH)]
     rows, nearest = [], {}
-    for m in result.axes["M"]:
-        for depth in result.axes["depth"]:
-            size = result.at(M=m, algorithm=SIZE, depth=depth, statistic="distance")
+    for m in result.indexes["M"]:
+        for depth in result.indexes["depth"]:
+            size = result.sel(M=m, algorithm=SIZE, depth=depth, statistic="distance").values
             for name in (*names, TRUTH):
-                distance = result.at(M=m, algorithm=name, depth=depth, statistic="distance")
+                distance = result.sel(M=m, algorithm=name, depth=depth, statistic="distance").values
                 found = bootstrap(lambda a, b: 1 - a / b, distance, size)
-                cosine = bootstrap(lambda a: a, result.at(M=m, algorithm=name, depth=depth, statistic="cosine"))
+                cosine = bootstrap(lambda a: a, result.sel(M=m, algorithm=name, depth=depth, statistic="cosine").values)
                 rows.append({
                     "M": m, "depth": depth, "algorithm": name, "similarity": found.value, "low": found.low,
                     "high": found.high, "cosine of gradients": cosine.value, "cosine, low": cosine.low,
@@ -78,10 +79,10 @@ def judge_algorithm(results: Results, facts: Facts) -> Judgement:
     )
     if best["similarity"] < ALIKE:
         reason += f". That is not near: like none of the {len(names)} that were compared"
-    others = {m: nearest[m, last] for m in result.axes["M"] if m != n}
+    others = {m: nearest[m, last] for m in result.indexes["M"] if m != n}
     reason += ". By length: " + ", ".join(f"M = {m} {_named(row)}" for m, row in others.items())
-    if len(result.axes["depth"]) > 1:
-        by_depth = ", ".join(f"{depth} {_named(nearest[n, depth])}" for depth in result.axes["depth"])
+    if len(result.indexes["depth"]) > 1:
+        by_depth = ", ".join(f"{depth} {_named(nearest[n, depth])}" for depth in result.indexes["depth"])
         reason += f". By layers read: {by_depth}"
     merged = [name for name in names if name != PRECONDITIONED and name not in rivals(result, n)]
     if merged:
@@ -117,19 +118,19 @@ ORDER = Criterion(
 )  # fmt: skip
 
 
-def sensitivity(result: Matrix) -> Interval:
+def sensitivity(result: DataArray) -> Interval:
     """Root of the variance over orders over that over prompts."""
     return bootstrap(
         lambda within, total: np.sqrt(within / np.maximum(total, np.finfo(float).tiny)),
-        result.at(over="orders"), result.at(over="prompts"),
+        result.sel(over="orders").values, result.sel(over="prompts").values,
     )  # fmt: skip
 
 
 def judge_order(results: Results, facts: Facts) -> Judgement:
     """Is the order of the examples all one to the model, as to every algorithm for independent examples?"""
     result, fresh = results["lsa/order"], results["twin/lsa/order"]
-    assert isinstance(result, Matrix)
-    assert isinstance(fresh, Matrix)
+    assert isinstance(result, DataArray)
+    assert isinstance(fresh, DataArray)
     test, twin = sensitivity(result), sensitivity(fresh)
     cfg = facts["config"]
     told = [

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from xarray import DataArray
 
 from icl_interp.analyses.lsa_bench import (
     INF,
@@ -26,7 +27,6 @@ from icl_interp.analyses.lsa_shifts import (
 )
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Curve, Matrix
 from icl_interp.theory import linear_attention as theory
 
 CLOSE, OFF = 1.05, 1.25  # ratios of a measured risk to the formula: within, beyond
@@ -48,11 +48,11 @@ RISK = Criterion(
 )  # fmt: skip
 
 
-def _by_length(result: Curve, who: str) -> np.ndarray:
-    return result.at(who=who)
+def _by_length(result: DataArray, who: str) -> np.ndarray:
+    return result.sel(who=who).values
 
 
-def worst_ratio(result: Curve, who: str, over: str) -> Interval:
+def worst_ratio(result: DataArray, who: str, over: str) -> Interval:
     """The largest |ln ratio| of two risks over lengths, groups of prompts resampled."""
     return bootstrap(lambda a, b: np.abs(_ratio(a, b)).max(-1), _by_length(result, who), _by_length(result, over))
 
@@ -60,15 +60,15 @@ def worst_ratio(result: Curve, who: str, over: str) -> Interval:
 def judge_risk(results: Results, facts: Facts) -> Judgement:
     """Is the measured risk that of the theorem, at every length?"""
     result, fresh = results["lsa/risk"], results["twin/lsa/risk"]
-    assert isinstance(result, Curve)
-    assert isinstance(fresh, Curve)
+    assert isinstance(result, DataArray)
+    assert isinstance(fresh, DataArray)
     test, twin = worst_ratio(result, MODEL, BEST), worst_ratio(fresh, MODEL, BEST)
     rows = []
-    for i, m in enumerate(result.axes["M"]):
+    for i, m in enumerate(result.indexes["M"]):
         own = _by_length(result, MODEL)[:, i]
         row = {"M": m, "measured": float(own.mean())}
         for who in (BEST, OWN, PRINTED, ZERO):
-            if who in result.axes["who"]:
+            if who in result.indexes["who"]:
                 other = _by_length(result, who)[:, i]
                 ratio = bootstrap(lambda a, b: np.exp(_ratio(a, b)), own, other)
                 row |= {who: float(other.mean()), f"measured / {who}": ratio.value, f"{who}, low": ratio.low,
@@ -84,7 +84,7 @@ def judge_risk(results: Results, facts: Facts) -> Judgement:
         f"{said}. As the slides print it, without its 1/M, the formula is {longest[PRINTED]:.3g} at M = "
         f"{longest['M']}, {longest[PRINTED] / longest['measured']:.3g} times what is measured"
     )
-    if OWN in result.axes["who"]:
+    if OWN in result.indexes["who"]:
         exact = worst_ratio(result, MODEL, OWN)
         reason += f". From the model's own P the formula is within {100 * math.expm1(exact.value):.2g} %"
     name = "|ln(risk / Theorem 4.2)|, largest"
@@ -113,18 +113,18 @@ RANDOM = Criterion(
 def judge_random(results: Results, facts: Facts) -> Judgement:
     """Is the error that of the best layer of linear attention, which does not learn the task?"""
     result, fresh = results["lsa/risk"], results["twin/lsa/risk"]
-    assert isinstance(result, Curve)
-    assert isinstance(fresh, Curve)
+    assert isinstance(result, DataArray)
+    assert isinstance(fresh, DataArray)
     task = task_in(facts)
     n = task.n_points - 1
-    column = result.axes["M"].index(n)
+    column = result.indexes["M"].get_loc(n)
 
-    def against(curve: Curve, over: str, at: int) -> Interval:
+    def against(curve: DataArray, over: str, at: int) -> Interval:
         return bootstrap(_ratio, _by_length(curve, MODEL)[:, at], _by_length(curve, over)[:, at])
 
     test, twin = against(result, BEST, column), against(fresh, BEST, column)
     rows = []
-    for i, m in enumerate(result.axes["M"]):
+    for i, m in enumerate(result.indexes["M"]):
         zero, best = against(result, ZERO, i), against(result, BEST, i)
         rows.append({
             "M": m, "error": float(_by_length(result, MODEL)[:, i].mean()),
@@ -165,11 +165,11 @@ QUERY = Criterion(
 )  # fmt: skip
 
 
-def _relative(result: Matrix, arm: str) -> tuple[np.ndarray, np.ndarray]:
-    return result.at(arm=arm, moment="error"), result.at(arm=arm, moment="truth^2")
+def _relative(result: DataArray, arm: str) -> tuple[np.ndarray, np.ndarray]:
+    return result.sel(arm=arm, moment="error").values, result.sel(arm=arm, moment="truth^2").values
 
 
-def shifted_ratio(result: Matrix, arms: tuple[str, ...]) -> Interval:
+def shifted_ratio(result: DataArray, arms: tuple[str, ...]) -> Interval:
     """log10 of relative error shifted over in distribution, the largest over arms."""
     arrays = [array for arm in (INSIDE, *arms) for array in _relative(result, arm)]
 
@@ -186,13 +186,13 @@ def judge_query(results: Results, facts: Facts) -> Judgement:
     No twin is asked: who predicts next to nothing is off by the same share everywhere.
     """
     result = results["lsa/query shift"]
-    assert isinstance(result, Matrix)
-    arms = tuple(arm for arm in result.axes["arm"] if arm != INSIDE)
+    assert isinstance(result, DataArray)
+    arms = tuple(arm for arm in result.indexes["arm"] if arm != INSIDE)
     test = shifted_ratio(result, arms)
     rows = []
-    for arm in result.axes["arm"]:
+    for arm in result.indexes["arm"]:
         error, size = (float(part.mean()) for part in _relative(result, arm))
-        slope = float(result.at(arm=arm, moment="prediction x truth").mean()) / size
+        slope = float(result.sel(arm=arm, moment="prediction x truth").values.mean()) / size
         rows.append({"arm": arm, "error / mean square of the label": error / size, "slope of predictions": slope})
     reason = "; ".join(
         f"{row['arm']}: {row['error / mean square of the label']:.3g} of the label's mean square (slope of predictions "
@@ -215,11 +215,11 @@ COVARIATE = Criterion(
 )  # fmt: skip
 
 
-def exponent(result: Matrix) -> Interval:
+def exponent(result: DataArray) -> Interval:
     """Least-squares slope of ln(slope of predictions / that at c = 1) on ln c."""
-    factors = [float(c) for c in result.axes["c"]]
+    factors = [float(c) for c in result.indexes["c"]]
     centred = np.log(factors) - np.log(factors).mean()
-    arrays = [result.at(c=c, moment=moment) for c in factors for moment in ("prediction x truth", "truth^2")]
+    arrays = [result.sel(c=c, moment=moment).values for c in factors for moment in ("prediction x truth", "truth^2")]
 
     def statistic(*m: np.ndarray) -> np.ndarray:
         slopes = [m[i] / m[i + 1] for i in range(0, len(m), 2)]
@@ -232,14 +232,14 @@ def exponent(result: Matrix) -> Interval:
 def judge_covariate(results: Results, facts: Facts) -> Judgement:
     """Do predictions grow by c^2 too much? Those of a layer that reads nothing past attention are cubic in x."""
     result, fresh = results["lsa/covariate shift"], results["twin/lsa/covariate shift"]
-    assert isinstance(result, Matrix)
-    assert isinstance(fresh, Matrix)
+    assert isinstance(result, DataArray)
+    assert isinstance(fresh, DataArray)
     test, twin = exponent(result), exponent(fresh)
     task = task_in(facts)
     rows = []
-    for c in result.axes["c"]:
+    for c in result.indexes["c"]:
         error, size, crossed = (
-            float(result.at(c=c, moment=moment).mean()) for moment in ("error", "truth^2", "prediction x truth")
+            float(result.sel(c=c, moment=moment).values.mean()) for moment in ("error", "truth^2", "prediction x truth")
         )
         rows.append({"c": c, "slope of predictions": crossed / size, "error / mean square of the label": error / size})
     slopes = ", ".join(f"{row['slope of predictions']:.3g} at c = {row['c']:g}" for row in rows)

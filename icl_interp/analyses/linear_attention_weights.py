@@ -4,6 +4,8 @@ import math
 from typing import Any
 
 import numpy as np
+from pandas import DataFrame
+from xarray import DataArray
 
 from icl_interp.analyses.lsa_bench import (
     INF,
@@ -27,7 +29,6 @@ from icl_interp.analyses.verdicts import (
     Verdict,
     register,
 )
-from icl_interp.results import Curve, Matrix, Table
 
 NEAR, FAR = 0.05, 0.2  # relative distances that count as reached, and as not
 AT_REST = 1e-9  # excess over the least loss below which differences of losses are rounding
@@ -43,7 +44,7 @@ def exactly(name: str, value: float, unit: str = "") -> Estimate:
 
 def _numbers(results: Results, where: str = "") -> dict[str, float]:
     table = results[f"{where}lsa/numbers"]
-    assert isinstance(table, Table)
+    assert isinstance(table, DataFrame)
     return dict(zip(table["name"], table["value"], strict=True))
 
 
@@ -96,10 +97,10 @@ BALANCED = Criterion(
 def judge_balanced(results: Results, facts: Facts) -> Judgement:
     """Is u^2 = |U|^2 all along?"""
     curve, found = results["lsa/path"], _numbers(results)
-    assert isinstance(curve, Curve)
+    assert isinstance(curve, DataArray)
     if "imbalance" not in found:
         return Judgement(None, "the law is about one head: u and U of several are not defined.", "not_applicable")
-    v2, f2 = curve.at(quantity="|v|^2"), curve.at(quantity="|F|^2")
+    v2, f2 = curve.sel(quantity="|v|^2").values, curve.sel(quantity="|F|^2").values
     along = np.abs(v2 - f2) / np.maximum(np.maximum(v2, f2), 1e-300)
     end = abs(found["imbalance"])
     worst = max(end, *along.tolist()) if len(along) else end
@@ -109,7 +110,7 @@ def judge_balanced(results: Results, facts: Facts) -> Judgement:
     if len(along):
         first, last = (100 * float(along[i]) for i in (0, -1))
         reason += f" over {len(along)} snapshots: {first:.3g} % at the first, {last:.3g} % at the last"
-        drift = float(curve.at(quantity="drift of factors")[-1])
+        drift = float(curve.sel(quantity="drift of factors").values[-1])
         reason += f"; A_Q'A_Q - A_K'A_K, which gradient flow on the factors conserves, moved by {100 * drift:.2g} %"
     else:
         reason += " at the end (no snapshots were kept, so the way there is not known)"
@@ -118,7 +119,8 @@ def judge_balanced(results: Results, facts: Facts) -> Judgement:
         "them has to keep it"
     )
     rows: list[dict[str, Any]] = [
-        {"step": step, "|v|^2": float(a), "|F|^2": float(b)} for step, a, b in zip(curve.x, v2, f2, strict=True)
+        {"step": step, "|v|^2": float(a), "|F|^2": float(b)}
+        for step, a, b in zip(curve["step"].values, v2, f2, strict=True)
     ]
     twin = exactly("largest imbalance", abs(_numbers(results, "twin/").get("imbalance", math.nan)))
     return Judgement(
@@ -138,20 +140,20 @@ PL = Criterion(
 def judge_pl(results: Results, facts: Facts) -> Judgement:
     """Is the gradient as large as the lemma has it, everywhere on the way?"""
     curve = results["lsa/path"]
-    assert isinstance(curve, Curve)
+    assert isinstance(curve, DataArray)
     where = trained_landscape(task_in(facts))
     least = float(where.minimum + where.label_moment / 2)
-    excess, bound, square = (curve.at(quantity=name) for name in ("excess", "PL bound", "squared gradient"))
+    excess, bound, square = (curve.sel(quantity=name).values for name in ("excess", "PL bound", "squared gradient"))
     usable = np.isfinite(bound) & (bound > 0) & (excess > AT_REST * least)
     if usable.sum() < MIN_POINTS:
         return Judgement(
             None,
-            f"only {int(usable.sum())} of {len(curve.x)} snapshots do better than predicting 0 and have not arrived; "
-            f"{MIN_POINTS} are needed.",
+            f"only {int(usable.sum())} of {curve.sizes['step']} snapshots do better than predicting 0 and have not "
+            f"arrived; {MIN_POINTS} are needed.",
             "inconclusive",
         )
     ratio = square[usable] / bound[usable]
-    steps = curve.x[usable]
+    steps = curve["step"].values[usable]
     at = int(ratio.argmin())
     value = exactly("least |grad L|^2 / (mu x excess)", math.log10(max(float(ratio[at]), 1e-300)), "log10")
     reason = (
@@ -194,13 +196,13 @@ def _needs_maps(facts: Facts) -> str | None:
 def judge_identity(results: Results, facts: Facts) -> Judgement:
     """Are the maps of every head nearly multiples of the identity?"""
     result, fresh = results["lsa/maps"], results["twin/lsa/maps"]
-    assert isinstance(result, Matrix)
-    assert isinstance(fresh, Matrix)
+    assert isinstance(result, DataArray)
+    assert isinstance(fresh, DataArray)
     rows = [
-        {"map": name, "layer": i, "head": h, "share": float(result.at(map=name, layer=i, head=h))}
-        for name in result.axes["map"] for i in result.axes["layer"] for h in result.axes["head"]
+        {"map": name, "layer": i, "head": h, "share": float(result.sel(map=name, layer=i, head=h).values)}
+        for name in result.indexes["map"] for i in result.indexes["layer"] for h in result.indexes["head"]
     ]  # fmt: skip
-    least = {name: float(result.at(map=name).min()) for name in result.axes["map"]}
+    least = {name: float(result.sel(map=name).values.min()) for name in result.indexes["map"]}
     value = exactly("least share of the identity", min(least.values()))
     twin = exactly("least share of the identity", float(np.min(fresh.values)))
     reason = "; ".join(f"{name}: {share:.3g}" for name, share in least.items())

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_layers import depths, readable
@@ -19,7 +20,7 @@ from icl_interp.analyses.lsa_bench import bench, by_function, is_stacked, room, 
 from icl_interp.analyses.verdicts import measurement
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
@@ -118,7 +119,7 @@ def lengths(lab: Lab) -> tuple[int, ...]:
 
 
 @measurement("lsa/algorithms")
-def algorithms(lab: Lab) -> Matrix:
+def algorithms(lab: Lab) -> DataArray:
     """Squared distance of predictions and cosine of input gradients, between model and algorithms, by depth and length.
 
     "apart" is how far an algorithm is from one preconditioned step itself. "truth" is <w, x_q> and w, without noise;
@@ -151,11 +152,13 @@ def algorithms(lab: Lab) -> Matrix:
         "M": shown, "algorithm": names, "depth": tuple(range(1, len(said) + 1)),
         "statistic": ("distance", "cosine", "apart"), "function": tuple(range(lab.n_functions)),
     }  # fmt: skip
-    return Matrix(np.array(columns), axes, note=f"{N_CONTEXTS} prompts of each function; float64; logit lens by depth")
+    return make_array(
+        np.array(columns), axes, note=f"{N_CONTEXTS} prompts of each function; float64; logit lens by depth"
+    )
 
 
 @measurement("lsa/order")
-def order(lab: Lab) -> Matrix:
+def order(lab: Lab) -> DataArray:
     """Variance of predictions over orders of the examples, and over prompts, each by function."""
     made = bench(lab, task_of(lab).n_points - 1, 2, "order").prompts
     n, stream = made.n_points - 1, generator(lab.seed, "lsa/order")
@@ -172,4 +175,4 @@ def order(lab: Lab) -> Matrix:
     values = torch.stack(said)
     rows = (values.var(0), (values.mean(0) - values.mean()).square())
     axes = {"over": ("orders", "prompts"), "function": tuple(range(lab.n_functions))}
-    return Matrix([by_function(row, lab.n_functions) for row in rows], axes, note=f"{N_ORDERS} orders; float64")
+    return make_array([by_function(row, lab.n_functions) for row in rows], axes, note=f"{N_ORDERS} orders; float64")

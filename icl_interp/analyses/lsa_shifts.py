@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp.analyses import lsa_bench
 from icl_interp.analyses.lab import Lab
@@ -17,7 +18,7 @@ from icl_interp.errors import InputError
 from icl_interp.models.units import read_layer
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
-from icl_interp.results import Curve, Matrix
+from icl_interp.results import make_array, make_curve
 from icl_interp.theory import linear_attention as theory
 
 N_CONTEXTS = 128  # prompts for each context of the lab's where the risk of a single layer is compared with a formula
@@ -47,7 +48,7 @@ def risks(
 
 
 @measurement("lsa/risk")
-def risk(lab: Lab) -> Curve:
+def risk(lab: Lab) -> DataArray:
     """Mean squared error at the query of each group of prompts of M examples: measured, and exact for some layers.
 
     "optimum" is the layer that theory says training ends at; "own weights" the layer read off the model, where it is
@@ -76,7 +77,7 @@ def risk(lab: Lab) -> Curve:
         values[:, :, column] = [found[name] for name in who]
     axes = {"who": tuple(who), "function": tuple(range(lab.n_functions)), "M": shown}
     note = f"{lab.n_functions} draws of w{' and Λ' if task.random_covariance else ''}, {n_contexts} prompts of each"
-    return Curve(values, axes, note=note)
+    return make_curve(values, axes, note=note)
 
 
 def _with_query(prompts: Prompts, lab: Lab, xs: Float[Tensor, "batch dim"]) -> tuple[Prompts, Float[Tensor, " batch"]]:
@@ -88,7 +89,7 @@ def _with_query(prompts: Prompts, lab: Lab, xs: Float[Tensor, "batch dim"]) -> t
 
 
 @measurement("lsa/query shift")
-def query_shift(lab: Lab) -> Matrix:
+def query_shift(lab: Lab) -> DataArray:
     """Squared error, squared truth and their product with the prediction at the query, as the query alone shifts.
 
     Three arms with the same examples: the query as it is, three times as far, and from N(0, s^2 I) with s three times
@@ -108,11 +109,11 @@ def query_shift(lab: Lab) -> Matrix:
         rows.append([by_function(part, lab.n_functions) for part in parts])
     axes = {"arm": tuple(queries), "moment": ("error", "truth^2", "prediction x truth"),
             "function": tuple(range(lab.n_functions))}  # fmt: skip
-    return Matrix(rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function")
+    return make_array(rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function")
 
 
 @measurement("lsa/covariate shift")
-def covariate_shift(lab: Lab) -> Matrix:
+def covariate_shift(lab: Lab) -> DataArray:
     """The same moments with all inputs, the query's too, scaled by c; labels follow."""
     task, n = task_of(lab), task_of(lab).n_points - 1
     made = bench(lab, n, N_SHIFTED, "shift").prompts
@@ -126,4 +127,4 @@ def covariate_shift(lab: Lab) -> Matrix:
         rows.append([by_function(part, lab.n_functions) for part in parts])
     axes = {"c": INPUT_FACTORS, "moment": ("error", "truth^2", "prediction x truth"),
             "function": tuple(range(lab.n_functions))}  # fmt: skip
-    return Matrix(rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function")
+    return make_array(rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function")

@@ -11,14 +11,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
+from pandas import DataFrame
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.lsa_bench import task_of, trained_landscape
 from icl_interp.analyses.verdicts import measurement
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.units import LayerForm, read_layer
-from icl_interp.results import Curve, Matrix, Table
+from icl_interp.results import make_array, make_curve, make_table
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
@@ -69,16 +71,16 @@ def optimum(task: LinearRegression) -> Unit:
 
 
 @measurement("lsa/product")
-def product(lab: Lab) -> Matrix:
+def product(lab: Lab) -> DataArray:
     """P read off the weights beside that of the optimum, and of the stationary point of rank one."""
     where = trained_landscape(task_of(lab))
     found = {"P": read_layer(lab.model).product, "P*": where.product, "rank one": where.rank_one[0]}
     d = range(1, task_of(lab).dim + 1)
-    return Matrix(torch.stack(list(found.values())).numpy(), {"matrix": tuple(found), "row": d, "column": d})
+    return make_array(torch.stack(list(found.values())).numpy(), {"matrix": tuple(found), "row": d, "column": d})
 
 
 @measurement("lsa/numbers")
-def numbers(lab: Lab) -> Table:
+def numbers(lab: Lab) -> DataFrame:
     """How far the weights are from the optimum, in several ways; NaN where a layer of several heads has no such number.
 
     "excess" is the exact loss above its minimum, relative to the minimum. "aligned distance" is that of (v, F) from W*
@@ -105,7 +107,7 @@ def numbers(lab: Lab) -> Table:
             "imbalance": (v2 - f2) / torch.maximum(v2, f2).clamp_min(TINY),
         }
     columns = {name: float(value) for name, value in values.items()}
-    return Table({"name": list(columns), "value": list(columns.values())}, note="exact, from the weights")
+    return make_table({"name": list(columns), "value": list(columns.values())}, note="exact, from the weights")
 
 
 def share_of_identity(matrix: Float[Tensor, "d d"]) -> float:
@@ -157,7 +159,7 @@ def _factor_balance(model: HookedTransformer) -> Float[Tensor, "d_head d_head"]:
 
 
 @measurement("lsa/path")
-def path(lab: Lab) -> Curve:
+def path(lab: Lab) -> DataArray:
     """The layer at each snapshot, and at the end: distance from the optimum, exact loss and gradient, balance.
 
     "PL bound" is mu times the excess, which Lemma 5.4 puts below the squared gradient. "drift of factors" is how far
@@ -194,11 +196,11 @@ def path(lab: Lab) -> Curve:
         for name, value in row.items():
             values[QUANTITIES.index(name), column] = value
     axes = {"quantity": QUANTITIES, "step": tuple(models)}
-    return Curve(values, axes, note="exact, from the weights of each snapshot; losses are E(yhat - y)^2 / 2")
+    return make_curve(values, axes, note="exact, from the weights of each snapshot; losses are E(yhat - y)^2 / 2")
 
 
 @measurement("lsa/maps")
-def maps(lab: Lab) -> Matrix:
+def maps(lab: Lab) -> DataArray:
     """Share of the identity in W_K^T W_Q and W_P W_V of every head of a transformer.
 
     The query-key map is that of token coordinates in the first layer, of the residual stream in later ones (where
@@ -226,7 +228,7 @@ def maps(lab: Lab) -> Matrix:
                 values[1, i, h] = _attained(attn.W_V[h] @ attn.W_O[h], cfg.d_head)
             values[0, i, h] = _attained(qk, cfg.d_head)
     axes = {"map": ("W_K^T W_Q", "W_P W_V"), "layer": tuple(range(cfg.n_layers)), "head": tuple(range(cfg.n_heads))}
-    return Matrix(values, axes, note="tr(A)^2 / (r |A|^2), r the rank that A can have")
+    return make_array(values, axes, note="tr(A)^2 / (r |A|^2), r the rank that A can have")
 
 
 def _attained(matrix: Float[Tensor, "d d"], rank: int) -> float:

@@ -1,12 +1,13 @@
 """Which heads matter: every verdict over heads counts these only."""
 
 import numpy as np
+from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.verdicts import LEARNED_R2, Facts, Results, measurement
 from icl_interp.interventions import Intervention, SwapPattern
 from icl_interp.resampling import simultaneous
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 
 
 def labels(lab: Lab) -> tuple[str, ...]:
@@ -15,7 +16,7 @@ def labels(lab: Lab) -> tuple[str, ...]:
 
 
 @measurement("heads/relevance")
-def relevance(lab: Lab) -> Matrix:
+def relevance(lab: Lab) -> DataArray:
     """What happens in distribution when a head's pattern is made uniform, and when its output is made its mean.
 
     rise: of the squared error over scored points; movement: squared change of the prediction over its variance (for
@@ -37,7 +38,7 @@ def relevance(lab: Lab) -> Matrix:
         "head": labels(lab), "intervention": ("uniform", "mean ablation"),
         "statistic": ("rise", "movement", "intact"), "function": tuple(range(lab.n_functions)),
     }  # fmt: skip
-    return Matrix(values, axes, note=f"{len(lab.few)} prompts, all scored points")
+    return make_array(values, axes, note=f"{len(lab.few)} prompts, all scored points")
 
 
 def relevant(results: Results, facts: Facts) -> list[str]:
@@ -49,12 +50,12 @@ def relevant(results: Results, facts: Facts) -> list[str]:
     standard deviation.
     """
     result = results["heads/relevance"]
-    names = np.array(result.axes["head"])
+    names = np.array(result.indexes["head"])
     if facts["r2"] > LEARNED_R2:
-        rise, intact = (result.at(statistic=s) for s in ("rise", "intact"))  # (head, intervention, function)
+        rise, intact = (result.sel(statistic=s).values for s in ("rise", "intact"))  # (head, intervention, function)
         n_functions = rise.shape[-1]
         swapped, before = ((rise + intact).reshape(-1, n_functions).T, intact.reshape(-1, n_functions).T)
         _, low, _ = simultaneous(lambda after, before: np.log(after / before), swapped, before)
         return list(names[(low.reshape(rise.shape[:2]) > 0).any(1)])
-    moved = result.at(statistic="movement").mean(-1)
+    moved = result.sel(statistic="movement").values.mean(-1)
     return list(names[(moved > 1e-4).any(1)])

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
+from pandas import DataFrame
 from torch import Tensor
 
 from icl_interp.errors import InputError
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.results import Table
+from icl_interp.results import make_table
 from icl_interp.theory import limits as theory
 
 Context = Float[Tensor, " token"]
@@ -92,7 +93,9 @@ def far_output(model: HookedTransformer, context: Context, direction: int = 1) -
     return _read_out(model, line, direction)
 
 
-def agreement(model: HookedTransformer, contexts: Float[Tensor, "context token"], xs: Float[Tensor, " query"]) -> Table:
+def agreement(
+    model: HookedTransformer, contexts: Float[Tensor, "context token"], xs: Float[Tensor, " query"]
+) -> DataFrame:
     """The closed form beside the model's own forward pass, a row for each last token x: largest gaps over contexts.
 
     Columns: "attention" and "output", forward - decomposition, of what the layer adds to the stream and of f;
@@ -118,10 +121,10 @@ def agreement(model: HookedTransformer, contexts: Float[Tensor, "context token"]
         rows.append(torch.stack([*(gap.abs().amax(-1) for gap in gaps), variation]))
     worst = torch.stack(rows).amax(0)
     columns = {"x": xs.tolist(), **dict(zip(names, worst.tolist(), strict=True))}
-    return Table(columns, note=f"largest absolute differences over {len(contexts)} contexts; float64")
+    return make_table(columns, note=f"largest absolute differences over {len(contexts)} contexts; float64")
 
 
-def paper_sums(model: HookedTransformer, context: Context, x: float = 100.0) -> Table:
+def paper_sums(model: HookedTransformer, context: Context, x: float = 100.0) -> DataFrame:
     """S1, S2, S3 and their sum with x W at +-x: the model's own, ours and the paper's, as largest absolute differences.
 
     The last rows are of the variance over the width, whose growth exponent is 2 (Proposition 6 prints Var -> c |x|,
@@ -153,7 +156,9 @@ def paper_sums(model: HookedTransformer, context: Context, x: float = 100.0) -> 
         values.append(("exponent of Var", len(alphas), exponent, torch.tensor(2.0), torch.tensor(1.0)))
         rows += [(name, at, n, _gap(m, o), _gap(m, p), _gap(o, p)) for name, n, m, o, p in values]
     names = ("sum", "x", "heads", "ours", "printed", "apart")
-    return Table(dict(zip(names, zip(*rows, strict=True), strict=True)), note="largest absolute differences; float64")
+    return make_table(
+        dict(zip(names, zip(*rows, strict=True), strict=True)), note="largest absolute differences; float64"
+    )
 
 
 def _check(model: HookedTransformer) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp import evaluation
 from icl_interp.analyses import far
@@ -18,7 +19,7 @@ from icl_interp.checkpoints import companions, store
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode
-from icl_interp.results import Curve, Matrix
+from icl_interp.results import make_array, make_curve
 
 RELATED = ("no norm", "with norm", "wider", "narrower", "another seed")
 SIGMAS = (1.0, 2.0, 5.0, 10.0)  # of Table 1: the functions' U(-sigma, sigma)
@@ -93,7 +94,7 @@ def by_interval(lab: Lab) -> dict[float, Checkpoint | None]:
 
 
 @measurement("shift/functions")
-def functions(lab: Lab) -> Matrix:
+def functions(lab: Lab) -> DataArray:
     """Errors as functions are scaled, of the model and of companions with or without norm, wider, of another seed."""
     predictors = {"model": lab, **family(lab)}
     return evaluation.shifted(
@@ -102,7 +103,7 @@ def functions(lab: Lab) -> Matrix:
 
 
 @measurement("shift/functions, untrained")
-def functions_untrained(lab: Lab) -> Matrix:
+def functions_untrained(lab: Lab) -> DataArray:
     """Errors in distribution of untrained models of the same configs."""
     return evaluation.shifted(
         untrained(lab), lab.task, SIGMAS[:1], n_functions=lab.n_functions, n_contexts=N_FEW, seed=lab.seed
@@ -110,7 +111,7 @@ def functions_untrained(lab: Lab) -> Matrix:
 
 
 @measurement("shift/inside")
-def inside(lab: Lab) -> Curve:
+def inside(lab: Lab) -> DataArray:
     """Squared error at queries across the inputs' interval, of the model and its companions, trained and untrained.
 
     Axes: arm, predictor, function, and |x| as a share of the interval's half-width; both sides count.
@@ -132,14 +133,14 @@ def inside(lab: Lab) -> Curve:
         "arm": ("trained", "untrained"), "predictor": tuple(trained), "function": tuple(range(lab.n_functions)),
         "share": tuple(INSIDE),
     }  # fmt: skip
-    return Curve(values, axes, note="query arm, within the inputs' interval; 2 contexts a function; float64")
+    return make_curve(values, axes, note="query arm, within the inputs' interval; 2 contexts a function; float64")
 
 
 # ---- training intervals ---------------------------------------------------------------------------------------------
 
 
 @measurement("shift/intervals")
-def intervals(lab: Lab) -> Matrix:
+def intervals(lab: Lab) -> DataArray:
     """Errors of models trained on U(-a, a), tested on U(-sigma, sigma) for each of their a.
 
     Arms: both, inputs and functions from U(-sigma, sigma); functions, with inputs from the smallest interval (Table 3);
@@ -159,23 +160,23 @@ def intervals(lab: Lab) -> Matrix:
             who, smallest, [a / sizes[0] for a in sizes], arm=arm, n_functions=lab.n_functions,
             n_contexts=1 if who is blank else N_FEW, seed=lab.seed,
         )  # fmt: skip
-        values.append([errors.at(predictor=name) for name in (*who, "zero")])
-        note = note or errors.note
+        values.append([errors.sel(predictor=name).values for name in (*who, "zero")])
+        note = note or errors.attrs["note"]
     axes = {
         "arm": tuple(runs), "predictor": (*predictors, "zero"), "sigma": tuple(sizes),
         "function": tuple(range(lab.n_functions)),
     }  # fmt: skip
-    return Matrix(values, axes, note=note.partition(";")[0])
+    return make_array(values, axes, note=note.partition(";")[0])
 
 
 def _gaps(seat: Lab, f: Tensor, xs: np.ndarray) -> np.ndarray:
     """Squared distance of f from its own end in units of r: (function, x)."""
-    r = seat.measure(far.certificate).rows()[0]["r"]
+    r = seat.measure(far.certificate).to_dict("records")[0]["r"]
     return seat.by_function((gap_to_end(f, xs) / r).square())
 
 
 @measurement("shift/onsets")
-def onsets(lab: Lab) -> Curve:
+def onsets(lab: Lab) -> DataArray:
     """How models trained on different intervals run into their plateaus, each on contexts of its own interval.
 
     Values: squared distance of f from its end, at 1e6 units of this model's task, in units of each model's own r.
@@ -189,14 +190,14 @@ def onsets(lab: Lab) -> Curve:
             seat = bench(lab, other.model, task=other.task)
             values.append(_gaps(seat, seat.sweep(xs), xs))
     axes = {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
-    return Curve(values, axes, note="query arm; float64")
+    return make_curve(values, axes, note="query arm; float64")
 
 
 @measurement("shift/onsets, untrained")
-def onsets_untrained(lab: Lab) -> Curve:
+def onsets_untrained(lab: Lab) -> DataArray:
     """`shift/onsets` with fresh weights, at one point a decade, on one context a function."""
     models, xs, values = by_interval(lab), lab.x_unit * np.sort(far.DECADES), []
     for i, other in enumerate(models.values()):
         seat = bench(lab, fresh(lab, (other or lab).model, i), task=(other or lab).task)
         values.append(_gaps(seat, seat.sweep(xs, prompts=one_each(seat)), xs))
-    return Curve(values, {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(xs)})
+    return make_curve(values, {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(xs)})

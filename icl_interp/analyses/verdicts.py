@@ -11,11 +11,13 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+from pandas import DataFrame
+from xarray import DataArray
 
 from icl_interp.errors import InputError, shown, unknown
 from icl_interp.provenance import encode, finite
 from icl_interp.resampling import Interval
-from icl_interp.results import Matrix, Result, Table
+from icl_interp.results import Result
 from icl_interp.stored import Stored
 
 if TYPE_CHECKING:
@@ -217,12 +219,12 @@ class Measurement:
 
 def _checked(name: str, result: Any) -> Result:
     """A measurement's result, if it is one that a report can hold."""
-    if not isinstance(result, (Matrix, Table)):
+    if not isinstance(result, (DataArray, DataFrame)):
         raise TypeError(
-            f"the measurement {name!r} returned {type(result).__name__}: return a Matrix, Curve or Table of "
-            "icl_interp.results"
+            f"the measurement {name!r} returned {type(result).__name__}: return an xarray.DataArray or a "
+            "pandas.DataFrame (icl_interp.results.make_array, make_table)"
         )
-    for column, values in (result.axes if isinstance(result, Matrix) else result.columns).items():
+    for column, values in result.indexes.items() if isinstance(result, DataArray) else result.items():
         for value in values:
             if not isinstance(value, (str, int, float, type(None))):
                 raise TypeError(

@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from pandas import DataFrame
+
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.errors import InputError, unknown
 from icl_interp.experiments import scales
 from icl_interp.experiments.scales import at_scale
-from icl_interp.results import Result, Table
+from icl_interp.results import Result
 
 if TYPE_CHECKING:
     from icl_interp.experiments.bench import Bench
@@ -48,7 +50,7 @@ class Model:
         return self.recipe if self.seed == 0 else f"{self.recipe}__{self.seed}"
 
 
-def no_comparison(results: Results) -> Table | None:
+def no_comparison(results: Results) -> DataFrame | None:
     """There is nothing to lay out."""
     return None
 
@@ -75,7 +77,7 @@ class Experiment:
     models: tuple[Model, ...]
     run: Callable[["Bench"], dict[str, Result]]
     says: Callable[[Results], tuple[str, ...]]
-    compare: Callable[[Results], Table | None] = no_comparison
+    compare: Callable[[Results], DataFrame | None] = no_comparison
     sample: str = scales.SAMPLE
     sizes: Mapping[str, str] = field(default_factory=dict)
 

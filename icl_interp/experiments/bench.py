@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 from tqdm.auto import tqdm
+from xarray import DataArray
 
 from icl_interp import evaluation
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.experiments.scales import Scale
 from icl_interp.provenance import canonical, encode, read_json, run_id, write_json
-from icl_interp.results import Matrix, Result, from_dict
+from icl_interp.results import Result, described, from_dict, make_array, to_dict
 from icl_interp.tasks.base import Task
 
 REFERENCES = ("least squares", "zero")
@@ -100,7 +101,7 @@ class Bench:
         task: Task,
         sigmas: Sequence[float],
         arm: Literal["functions", "inputs", "both"] = "functions",
-    ) -> Matrix:
+    ) -> DataArray:
         """Squared error by predictor, sigma and function, on the same prompts for all (section 3.3).
 
         Args:
@@ -111,7 +112,7 @@ class Bench:
         shown = (*self.among(names), *REFERENCES)
         paths = {name: self._path(f"errors of {name}" if name in REFERENCES else "errors", [name], settings)
                  for name in shown}  # fmt: skip
-        rows = {name: kept for name, path in paths.items() if isinstance(kept := self._read(path), Matrix)}
+        rows = {name: kept for name, path in paths.items() if isinstance(kept := self._read(path), DataArray)}
         todo = [name for name in shown if name not in rows]
         if todo:
             started = time.perf_counter()
@@ -122,12 +123,12 @@ class Bench:
             )  # fmt: skip
             each = (time.perf_counter() - started) / len(todo)
             for name in todo:
-                axes = {**result.axes, "predictor": (name,)}
-                rows[name] = Matrix(result.at(predictor=name)[None], axes, result.unit, result.note)
+                axes = {**result.indexes, "predictor": (name,)}
+                rows[name] = make_array(result.sel(predictor=name).values[None], axes, **described(result))
                 self._write(paths[name], rows[name], each)
         whole = [rows[name] for name in shown]
-        axes = {**whole[0].axes, "predictor": shown}
-        return Matrix(np.concatenate([np.asarray(row.values) for row in whole]), axes, whole[0].unit, whole[0].note)
+        axes = {**whole[0].indexes, "predictor": shown}
+        return make_array(np.concatenate([np.asarray(row.values) for row in whole]), axes, **described(whole[0]))
 
     def _path(self, what: str, names: Sequence[str], settings: Mapping[str, Any]) -> Path | None:
         if self._cache is None:
@@ -138,7 +139,7 @@ class Bench:
 
     def _write(self, path: Path | None, result: Result, seconds: float) -> None:
         if path is not None:
-            write_json(path, {"seconds": round(seconds, 6), "result": result.to_dict()})
+            write_json(path, {"seconds": round(seconds, 6), "result": to_dict(result)})
         self.measured += 1
         self._bar.update()
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from pandas import DataFrame
+
 from icl_interp import evaluation
 from icl_interp.analyses import published, verdicts  # noqa: F401  (importing the published claims registers them)
 from icl_interp.analyses.lab import Lab, facts
@@ -11,7 +13,7 @@ from icl_interp.experiments.calibration_layers import LAYERS, Layer
 from icl_interp.models import tokens
 from icl_interp.models.constructions import CONSTRUCTIONS, Construction
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.results import Table
+from icl_interp.results import make_table
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
@@ -63,7 +65,7 @@ def runs(
                 yield construction, draw, finding
 
 
-def calibrate(n_draws: int = 3, seed: int = 0, only: Sequence[str] | None = None) -> Table:
+def calibrate(n_draws: int = 3, seed: int = 0, only: Sequence[str] | None = None) -> DataFrame:
     """A row a construction and claim: the verdict expected, and in how many draws it came.
 
     The product's own test: a cell in which not every draw gives the expected verdict is a defect.
@@ -76,7 +78,7 @@ def calibrate(n_draws: int = 3, seed: int = 0, only: Sequence[str] | None = None
         key = (construction.name, finding.id)
         rows.setdefault(key, []).append(finding.verdict)
         expected[key] = construction.expected[finding.id]
-    return Table(
+    return make_table(
         {
             "construction": [key[0] for key in rows],
             "claim": [key[1] for key in rows],

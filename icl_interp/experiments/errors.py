@@ -5,9 +5,11 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from pandas import DataFrame
+from xarray import DataArray
 
 from icl_interp import evaluation
-from icl_interp.results import Matrix, Result, Table
+from icl_interp.results import Result, described, make_array, make_table, table_of_rows
 
 SIGMAS = tuple(range(1, 11))
 AGREES, DIFFERS, OPEN = "As in the paper: ", "Not as in the paper: ", "Undecided: "
@@ -16,43 +18,43 @@ MISPRINT = "Misprint in the source: "
 WORDS = (AGREES, DIFFERS, OPEN, MISPRINT)
 
 
-def pooled(matrix: Matrix, groups: Mapping[str, Sequence[str]]) -> Matrix:
+def pooled(matrix: DataArray, groups: Mapping[str, Sequence[str]]) -> DataArray:
     """The errors with new predictors in front: means over several of them, function by function."""
-    known = {name: [m for m in members if m in matrix.axes["predictor"]] for name, members in groups.items()}
+    known = {name: [m for m in members if m in matrix.indexes["predictor"]] for name, members in groups.items()}
     known = {name: members for name, members in known.items() if members}
-    means = [np.mean([matrix.at(predictor=m) for m in members], 0) for members in known.values()]
-    axes = {**matrix.axes, "predictor": (*known, *matrix.axes["predictor"])}
-    return Matrix(np.concatenate([*(m[None] for m in means), matrix.values]), axes, matrix.unit, matrix.note)
+    means = [np.mean([matrix.sel(predictor=m).values for m in members], 0) for members in known.values()]
+    axes = {**matrix.indexes, "predictor": (*known, *matrix.indexes["predictor"])}
+    return make_array(np.concatenate([*(m[None] for m in means), matrix.values]), axes, **described(matrix))
 
 
-def table(matrix: Matrix, **key: Any) -> Table:
+def table(matrix: DataArray, **key: Any) -> DataFrame:
     """Errors with intervals by predictor and sigma; `key` becomes columns of its own in front."""
     return keyed(evaluation.error_table(matrix), **key)
 
 
-def keyed(found: Table, **key: Any) -> Table:
+def keyed(found: DataFrame, **key: Any) -> DataFrame:
     """The table with constant columns in front."""
     front = {name: [value] * len(found) for name, value in key.items()}
-    return Table({**front, **found.columns}, found.units, found.note)
+    return make_table({**front, **found}, **described(found))
 
 
-def joined(tables: Iterable[Table]) -> Table:
+def joined(tables: Iterable[DataFrame]) -> DataFrame:
     """Tables of the same columns, one below the other."""
     parts = list(tables)
     columns = {name: [value for part in parts for value in part[name]] for name in parts[0].columns} if parts else {}
-    return Table(columns, parts[0].units if parts else {}, parts[0].note if parts else "")
+    return make_table(columns, **(described(parts[0]) if parts else {}))
 
 
-def ratios(matrix: Matrix, pairs: Iterable[tuple[str, str]], **key: Any) -> Table:
+def ratios(matrix: DataArray, pairs: Iterable[tuple[str, str]], **key: Any) -> DataFrame:
     """log10 of error a / error b for each pair and sigma, paired by function, with its interval."""
     rows = []
     for a, b in pairs:
-        for sigma in matrix.axes["sigma"]:
+        for sigma in matrix.indexes["sigma"]:
             i = evaluation.paired_ratio(matrix, a, b, sigma)
             rows.append({**key, "a": a, "b": b, "sigma": sigma, "log10 ratio": i.value, "low": i.low, "high": i.high})
     names = rows[0] if rows else (*key, "a", "b", "sigma", "log10 ratio", "low", "high")
     note = "log10 of mean error a / mean error b; 95 % cluster bootstrap over functions, both on the same prompts"
-    return Table({name: [row[name] for row in rows] for name in names}, note=note)
+    return make_table({name: [row[name] for row in rows] for name in names}, note=note)
 
 
 def all_pairs(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -80,7 +82,7 @@ def beside(paper: Mapping[float, float], ours: Sequence[Mapping[str, Any]], **ke
     return rows
 
 
-def in_numbers(comparison: Table | None, what: str = "", **key: Any) -> tuple[str, ...]:
+def in_numbers(comparison: DataFrame | None, what: str = "", **key: Any) -> tuple[str, ...]:
     """How far apart the paper's numbers and ours lie, and whether they rank alike: a sentence, or none without numbers.
 
     Args:
@@ -89,7 +91,11 @@ def in_numbers(comparison: Table | None, what: str = "", **key: Any) -> tuple[st
     """
     from scipy.stats import rankdata  # only here: it loads slowly
 
-    rows = [row for row in (comparison.rows() if comparison else []) if all(row[k] == v for k, v in key.items())]
+    rows = [
+        row
+        for row in ([] if comparison is None else comparison.to_dict("records"))
+        if all(row[k] == v for k, v in key.items())
+    ]
     pairs = np.array([(row["paper"], row["ours"]) for row in rows if row["paper"] > 0])
     if len(pairs) < 3:
         return ()
@@ -111,18 +117,20 @@ def plainly(value: float, digits: int = 2) -> str:
     return f"{float(text):.0f}" if "e+" in text and abs(value) < 1e6 else text
 
 
-def as_table(rows: Sequence[Mapping[str, Any]], note: str) -> Table | None:
+def as_table(rows: Sequence[Mapping[str, Any]], note: str) -> DataFrame | None:
     """Rows as a table; None where there are none."""
-    return Table({name: [row[name] for row in rows] for name in rows[0]}, note=note) if rows else None
+    return table_of_rows(rows, note) if rows else None
 
 
 def rows_of(results: Mapping[str, Result], name: str, **key: Any) -> list[dict[str, Any]]:
     """The rows of a stored table with these values; none where it is not stored."""
     stored = results.get(name)
-    if not isinstance(stored, Table):
+    if not isinstance(stored, DataFrame):
         return []
     return [
-        row for row in stored.rows() if all(column in row and row[column] == value for column, value in key.items())
+        row
+        for row in stored.to_dict("records")
+        if all(column in row and row[column] == value for column, value in key.items())
     ]
 
 

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from pandas import DataFrame
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp.analyses import scalar_layer
 from icl_interp.checkpoints.store import Checkpoint
@@ -24,7 +26,7 @@ from icl_interp.experiments.limits_tables import PAPER
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
-from icl_interp.results import Curve, Result, Table
+from icl_interp.results import Result, make_curve, make_table
 from icl_interp.theory import limits as theory
 
 MODEL = "affine_no_ln"
@@ -137,7 +139,7 @@ def _kind(alpha: float) -> str:
     return next(name for name, sign in SUMS.items() if np.sign(alpha) == sign)
 
 
-def _readings(layer: HookedTransformer, context: Float[Tensor, " token"]) -> Table:
+def _readings(layer: HookedTransformer, context: Float[Tensor, " token"]) -> DataFrame:
     """Every head at +-AT after one context."""
     xs = torch.tensor([AT, -AT], dtype=torch.float64)
     alphas, _ = scalar_layer.heads_of(layer)
@@ -148,10 +150,10 @@ def _readings(layer: HookedTransformer, context: Float[Tensor, " token"]) -> Tab
         for i, x in enumerate(xs.tolist()):
             rows.append({"head": h, "sum": _kind(alpha), "alpha": alpha, "x": x, "paper": float(paper[i]),
                          "exact limit": float(exact[i]), "measured": float(measured[i, h])})  # fmt: skip
-    return Table({key: [row[key] for row in rows] for key in rows[0]}, note="m_h(x) after one context; float64")
+    return make_table({key: [row[key] for row in rows] for key in rows[0]}, note="m_h(x) after one context; float64")
 
 
-def _gaps(layer: HookedTransformer, contexts: Tensor, xs: Tensor) -> Curve:
+def _gaps(layer: HookedTransformer, contexts: Tensor, xs: Tensor) -> DataArray:
     """Largest |measured - formula| over contexts, heads and both directions, by sum, formula and |x|."""
     alphas, _ = scalar_layer.heads_of(layer)
     measured = readings(layer, contexts, xs)
@@ -164,10 +166,10 @@ def _gaps(layer: HookedTransformer, contexts: Tensor, xs: Tensor) -> Curve:
             values[i] = gap.view(len(FORMULAS), 2, len(XS)).amax(1).numpy()
     axes = {"sum": tuple(SUMS), "formula": FORMULAS, "x": XS}
     note = f"First layer of {MODEL} without biases and positions; largest over {len(contexts)} contexts, heads, ±x"
-    return Curve(values, axes, note=note)
+    return make_curve(values, axes, note=note)
 
 
-def _boundary(layer: HookedTransformer, context: Float[Tensor, " token"]) -> Table:
+def _boundary(layer: HookedTransformer, context: Float[Tensor, " token"]) -> DataFrame:
     """f far out with a LayerNorm behind the layer, in both directions; and what the paper's slope would make of it."""
     alphas, zetas = scalar_layer.heads_of(layer)
     read_out = layer.unembed.W_U[:, 0]
@@ -181,10 +183,10 @@ def _boundary(layer: HookedTransformer, context: Float[Tensor, " token"]) -> Tab
         rows.append({"x": direction * BOUNDARY_AT, "paper": float(limit @ read_out + layer.unembed.b_U[0]),
                      "exact limit": float(exact[0]), "measured": float(layer(tokens)[0, -1, 0])})  # fmt: skip
     note = "f with a LayerNorm behind the layer; paper: the same limit of the line that its three sums give"
-    return Table({key: [row[key] for row in rows] for key in rows[0]}, note=note)
+    return make_table({key: [row[key] for row in rows] for key in rows[0]}, note=note)
 
 
-def compare(results: Results) -> Table | None:
+def compare(results: Results) -> DataFrame | None:
     """Paper | exact limit | measured, for every head, the exponent of the variance, and the boundary values."""
     numbers = ("paper", "exact limit", "measured")
     rows = [
@@ -206,9 +208,9 @@ def compare(results: Results) -> Table | None:
 def says(results: Results) -> tuple[str, ...]:
     """Sum by sum: does what is printed give the limit? Then the variance, the boundary value, the layer as trained."""
     gaps = results.get("gaps")
-    if not isinstance(gaps, Curve):
+    if not isinstance(gaps, DataArray):
         return (f"The model {MODEL} is missing.",)
-    lines = [_says_sum(gaps, name) for name in gaps.axes["sum"]]
+    lines = [_says_sum(gaps, name) for name in gaps.indexes["sum"]]
     exponents = [_exponent(row) for row in errors.rows_of(results, "sums", sum="exponent of Var")]
     word = AGREES if all(abs(e - 1) < CLOSE for e in exponents) else MISPRINT
     lines.append(
@@ -233,9 +235,9 @@ def says(results: Results) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _says_sum(gaps: Curve, name: str) -> str:
-    last = gaps.axes["x"][-1]
-    exact, paper = (float(gaps.at(sum=name, formula=formula)[-1]) for formula in FORMULAS)
+def _says_sum(gaps: DataArray, name: str) -> str:
+    last = gaps.indexes["x"][-1]
+    exact, paper = (float(gaps.sel(sum=name, formula=formula).values[-1]) for formula in FORMULAS)
     if np.isnan(exact):
         return f"{OPEN}no head of this layer is in {name}."
     word = OPEN if exact >= CLOSE else AGREES if paper < CLOSE else MISPRINT

@@ -1,6 +1,8 @@
 """Figures 2, 3, 5 and 7 of Naim & Asher (2025): error rates against sigma, and the map over both sigmas."""
 
 import numpy as np
+from pandas import DataFrame
+from xarray import DataArray
 
 from icl_interp import evaluation
 from icl_interp.experiments import errors, printed
@@ -10,7 +12,7 @@ from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN, SIGMAS
 from icl_interp.experiments.limits_tables import BY_DEGREE, MIXED, MIXED_ATTENTION, PAPER, by_degree, table2_models
 from icl_interp.experiments.scales import polynomials
 from icl_interp.resampling import bootstrap
-from icl_interp.results import Matrix, Result, Table
+from icl_interp.results import Result, make_array
 from icl_interp.tasks.functions import Polynomial
 
 CURRICULUM = "degrees_123_curriculum"
@@ -30,7 +32,7 @@ def run_figure2(bench: Bench) -> dict[str, Result]:
     return by_degree(bench, {degree: (*table2_models(degree), CURRICULUM) for degree in range(1, 6)})
 
 
-def compare_rates(results: Results) -> Table | None:
+def compare_rates(results: Results) -> DataFrame | None:
     """Error rates of the paper's Table 2, whose numbers its curves are: errors in units of the zero predictor's."""
     rows = []
     for degree in range(1, 6):
@@ -97,7 +99,7 @@ def run_figure5(bench: Bench) -> dict[str, Result]:
     return {"errors": _own_degrees(bench, GAUSSIAN, "normal")}
 
 
-def _own_degrees(bench: Bench, models: dict[int, str], law: str) -> Table:
+def _own_degrees(bench: Bench, models: dict[int, str], law: str) -> DataFrame:
     tables = [
         errors.table(bench.errors([name], polynomials(bench.scale, degree, law), SIGMAS), degree=degree)
         for degree, name in models.items() if bench.has(name)
@@ -105,7 +107,7 @@ def _own_degrees(bench: Bench, models: dict[int, str], law: str) -> Table:
     return errors.joined(tables)
 
 
-def compare_figure5(results: Results) -> Table | None:
+def compare_figure5(results: Results) -> DataFrame | None:
     """Our error rates; the paper's curves come without numbers."""
     rows = [
         {"model": row["predictor"], "sigma": row["sigma"], "ours": row["error_rate"], "low": row["rate_low"],
@@ -171,24 +173,24 @@ def run_figure7(bench: Bench) -> dict[str, Result]:
     return maps
 
 
-def _map(bench: Bench, name: str, task: Polynomial, n_contexts: int) -> Matrix:
+def _map(bench: Bench, name: str, task: Polynomial, n_contexts: int) -> DataArray:
     """Mean squared error in each cell with its interval over functions."""
     each = evaluation.heatmap(
         bench.models[name], task, SIGMAS, n_functions=bench.scale.n_functions, n_contexts=n_contexts, seed=bench.seed
     )
-    cells = [[bootstrap(lambda m: m, each.at(inputs=i, functions=f)) for f in SIGMAS] for i in SIGMAS]
+    cells = [[bootstrap(lambda m: m, each.sel(inputs=i, functions=f).values) for f in SIGMAS] for i in SIGMAS]
     values = [[[getattr(cell, key) for cell in row] for row in cells] for key in ("value", "low", "high")]
     axes = {"statistic": ("error", "low", "high"), "inputs": SIGMAS, "functions": SIGMAS}
-    return Matrix(values, axes, note=f"{each.note}; 95 % cluster bootstrap over functions")
+    return make_array(values, axes, note=f"{each.attrs['note']}; 95 % cluster bootstrap over functions")
 
 
-def compare_figure7(results: Results) -> Table | None:
+def compare_figure7(results: Results) -> DataFrame | None:
     """The corners of each map; the paper's colours come without numbers."""
     rows = []
     for interval, result in results.items():
-        if isinstance(result, Matrix):
+        if isinstance(result, DataArray):
             for i, f in ((1, 1), (1, 10), (10, 1), (5, 5), (10, 10)):
-                ours, low, high = result.at(inputs=i, functions=f)
+                ours, low, high = result.sel(inputs=i, functions=f).values
                 rows.append({"trained on": interval, "sigma of inputs": i, "sigma of functions": f,
                              "ours": float(ours), "low": float(low), "high": float(high)})  # fmt: skip
     return errors.as_table(rows, "mean squared error; the whole map is in results.json")
@@ -196,10 +198,10 @@ def compare_figure7(results: Results) -> Table | None:
 
 def says_figure7(results: Results) -> tuple[str, ...]:
     """Which of the two sigmas costs more, and where the wider training interval wins."""
-    maps = {interval: result for interval, result in results.items() if isinstance(result, Matrix)}
+    maps = {interval: result for interval, result in results.items() if isinstance(result, DataArray)}
     lines = []
     for interval, result in maps.items():
-        values = result.at(statistic="error")
+        values = result.sel(statistic="error").values
         inputs, functions = np.log10(values[-1, 0] / values[0, 0]), np.log10(values[0, -1] / values[0, 0])
         best = [SIGMAS[i] for i in np.unravel_index(values.argmin(), values.shape)]
         lines.append(
@@ -208,7 +210,7 @@ def says_figure7(results: Results) -> tuple[str, ...]:
             f"functions {best[1]}."
         )
     if len(maps) == 2:
-        narrow, wide = (result.at(statistic="error") for result in maps.values())
+        narrow, wide = (result.sel(statistic="error").values for result in maps.values())
         share = float((wide < narrow).mean())
         near = wide[0, 0] / narrow[0, 0]
         word = AGREES if near > 1 and wide[-1, -1] < narrow[-1, -1] else DIFFERS

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from pandas import DataFrame
 from torch import Tensor
 
 from icl_interp.checkpoints.store import Checkpoint
@@ -15,7 +16,7 @@ from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
 from icl_interp.experiments.limits_tables import PAPER
 from icl_interp.provenance import generator
 from icl_interp.resampling import bootstrap
-from icl_interp.results import Result, Table
+from icl_interp.results import Result, make_table
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform
 from icl_interp.theory import limits as theory
 
@@ -98,11 +99,11 @@ def _law(law: Distribution) -> str:
             return str(law)
 
 
-def _follow_table(function: str, found: Mapping[str, Tensor], truth: Tensor, note: str) -> Table:
+def _follow_table(function: str, found: Mapping[str, Tensor], truth: Tensor, note: str) -> DataFrame:
     """Squared error over the interval with intervals over contexts, and R2 against the function's own variance."""
     variance = float(truth.var(unbiased=False))
     intervals = {name: bootstrap(lambda m: m, (f - truth).square().mean(-1).numpy()) for name, f in found.items()}
-    return Table(
+    return make_table(
         {
             "function": [function] * len(intervals), "predictor": list(intervals),
             "error": [i.value for i in intervals.values()], "low": [i.low for i in intervals.values()],
@@ -129,7 +130,7 @@ def says_followed(results: Results) -> tuple[str, ...]:
     return tuple(lines) or (f"The model {CUBIC} is missing.",)
 
 
-def compare_followed(results: Results) -> Table | None:
+def compare_followed(results: Results) -> DataFrame | None:
     """Ours beside what the same contexts allow; the paper's plots come without numbers."""
     keys = ("function", "predictor", "error", "low", "high", "r2")
     rows = [{key: row[key] for key in keys} for row in errors.rows_of(results, "errors")]
@@ -160,7 +161,7 @@ def run_figure4(bench: Bench) -> dict[str, Result]:
         results[name] = queries.summary(found, truth, FAR, note)
         rows.append({"function": name, "model": model, **boundary(bench.models[model], found, truth)})
     columns = {key: [row[key] for row in rows] for key in rows[0]} if rows else {}
-    return {"boundary": Table(columns, note="query arm; far: |x| = 1e4"), **results} if rows else {}
+    return {"boundary": make_table(columns, note="query arm; far: |x| = 1e4"), **results} if rows else {}
 
 
 def boundary(checkpoint: Checkpoint, found: Tensor, truth: Tensor) -> dict[str, float]:
@@ -231,7 +232,7 @@ def says_figure4(results: Results) -> tuple[str, ...]:
     return tuple(lines) or ("None of the models is at hand.",)
 
 
-def compare_figure4(results: Results) -> Table | None:
+def compare_figure4(results: Results) -> DataFrame | None:
     """Boundary values measured, and what the weights alone say; the paper's plots come without numbers."""
     rows = [
         {"function": row["function"], "model": row["model"], "follows up to |x|": row["zone"],
@@ -264,7 +265,7 @@ def run_figure8(bench: Bench) -> dict[str, Result]:
     return {"lens": curve, "r2": _lens_r2(model, layers, bench)}
 
 
-def _lens_r2(model: Checkpoint, layers: tuple[str, ...], bench: Bench) -> Table:
+def _lens_r2(model: Checkpoint, layers: tuple[str, ...], bench: Bench) -> DataFrame:
     """R2 of the lens by layer, and what is left when its scale and shift are set right (squared correlation)."""
     n_functions, n_contexts = bench.scale.n_functions, min(LENS_CONTEXTS, bench.scale.n_contexts)
     prompts = model.task.sample(
@@ -289,7 +290,7 @@ def _lens_r2(model: Checkpoint, layers: tuple[str, ...], bench: Bench) -> Table:
         ):
             columns[key].append(value)
     note = f"logit lens at the query, {n_functions} functions x {n_contexts} contexts in distribution; 95 % bootstrap"
-    return Table(columns, note=f"{note} over functions")
+    return make_table(columns, note=f"{note} over functions")
 
 
 def says_figure8(results: Results) -> tuple[str, ...]:
@@ -310,7 +311,7 @@ def says_figure8(results: Results) -> tuple[str, ...]:
     )
 
 
-def compare_figure8(results: Results) -> Table | None:
+def compare_figure8(results: Results) -> DataFrame | None:
     """R2 by layer; the paper's plots come without numbers."""
     rows = [
         {"after": row["layer"], "R2 of the lens": row["r2"], "low": row["low"], "high": row["high"],

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from pandas import DataFrame
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.experiments import errors
@@ -21,7 +23,7 @@ from icl_interp.experiments.scales import polynomials
 from icl_interp.models import scores
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Curve, Matrix, Result, Table
+from icl_interp.results import Result, make_array, make_curve, make_table
 
 BASELINE = "remedy_baseline"
 REMEDIES = {
@@ -87,14 +89,14 @@ def run(bench: Bench) -> dict[str, Result]:
     parts, curves = {}, []
     for name in names:
         kept = bench.keep("remedies: far and near", [name], lambda name=name: far(bench, name))
-        parts[name] = {row: kept.at(ingredient=row) for row in kept.axes["ingredient"]}
+        parts[name] = {row: kept.sel(ingredient=row).values for row in kept.indexes["ingredient"]}
         for arm, matrix in shifted.items():
-            parts[name] |= {f"error, {arm} x {s:g}": matrix.at(predictor=name, sigma=s) for s in SHIFTS}
+            parts[name] |= {f"error, {arm} x {s:g}": matrix.sel(predictor=name, sigma=s).values for s in SHIFTS}
         curve = bench.keep("remedies: dispersion", [name], lambda name=name: dispersion(bench, name))
         parts[name] |= _shares(curve)
         curves.append(curve.values.mean(-1))
-    axes = {"model": tuple(names), "statistic": curve.axes["statistic"], "n": curve.axes["n"]}
-    along = Curve(np.stack(curves), axes, note=curve.note)
+    axes = {"model": tuple(names), "statistic": curve.indexes["statistic"], "n": curve.indexes["n"]}
+    along = make_curve(np.stack(curves), axes, note=curve.note)
     results: dict[str, Result] = {"quantities": _quantities(parts), "dispersion": along}
     return results | ({"changes": _changes(parts)} if BASELINE in parts else {})
 
@@ -103,16 +105,18 @@ def _values(quantity: Quantity, parts: dict[str, np.ndarray]) -> Interval:
     return bootstrap(quantity.of, *(parts[name] for name in quantity.ingredients))
 
 
-def _quantities(parts: dict[str, dict[str, np.ndarray]]) -> Table:
+def _quantities(parts: dict[str, dict[str, np.ndarray]]) -> DataFrame:
     rows = []
     for quantity in QUANTITIES:
         for name, mine in parts.items():
             i = _values(quantity, mine)
             rows.append({"quantity": quantity.name, "model": name, "value": i.value, "low": i.low, "high": i.high})
-    return Table({key: [row[key] for row in rows] for key in rows[0]}, note="95 % cluster bootstrap over functions")
+    return make_table(
+        {key: [row[key] for row in rows] for key in rows[0]}, note="95 % cluster bootstrap over functions"
+    )
 
 
-def _changes(parts: dict[str, dict[str, np.ndarray]]) -> Table:
+def _changes(parts: dict[str, dict[str, np.ndarray]]) -> DataFrame:
     """log10 of each remedy's quantity over the baseline's, paired by function."""
     rows = []
     for quantity in QUANTITIES:
@@ -126,7 +130,7 @@ def _changes(parts: dict[str, dict[str, np.ndarray]]) -> Table:
             rows.append({**row, "low": i.low, "high": i.high})
     note = "log10 of the remedy's value / the baseline's; 95 % cluster bootstrap over functions, paired"
     names = rows[0] if rows else ("quantity", "better", "model", "log10 ratio", "low", "high")
-    return Table({key: [row[key] for row in rows] for key in names}, note=note)
+    return make_table({key: [row[key] for row in rows] for key in names}, note=note)
 
 
 # ---- measurements --------------------------------------------------------------------------------------------------
@@ -141,7 +145,7 @@ def _lab(bench: Bench, name: str) -> Lab:
     )  # fmt: skip
 
 
-def far(bench: Bench, name: str) -> Matrix:
+def far(bench: Bench, name: str) -> DataArray:
     """Ingredients of the query arm, of each function: squared error and size of f and of the truth, both directions."""
     lab = _lab(bench, name)
     rows: dict[str, np.ndarray] = {}
@@ -154,7 +158,9 @@ def far(bench: Bench, name: str) -> Matrix:
         rows[f"square at {x:g}"] = lab.by_function(lab.sweep([-x, x]).square()).mean(-1)
     rows["variance near"] = _variance(lab, lab.sweep(lab.inner))
     axes = {"ingredient": tuple(rows), "function": tuple(range(lab.n_functions))}
-    return Matrix(np.stack(list(rows.values())), axes, note=f"query arm, {lab.n_contexts} contexts a function, float64")
+    return make_array(
+        np.stack(list(rows.values())), axes, note=f"query arm, {lab.n_contexts} contexts a function, float64"
+    )
 
 
 def _variance(lab: Lab, f: Tensor) -> np.ndarray:
@@ -165,7 +171,7 @@ def _variance(lab: Lab, f: Tensor) -> np.ndarray:
 STATISTICS = ("largest share", "effective share")
 
 
-def dispersion(bench: Bench, name: str) -> Curve:
+def dispersion(bench: Bench, name: str) -> DataArray:
     """How attention at an in-distribution query spreads as keys are added: mean over heads, for each function.
 
     The largest share is max |w| / sum |w|; the effective share (sum |w|)^2 / (n sum w^2), which is 1 for a uniform
@@ -186,7 +192,9 @@ def dispersion(bench: Bench, name: str) -> Curve:
         lengths.append(factor * trained)
     axes = {"statistic": STATISTICS, "n": tuple(lengths), "function": tuple(range(lab.n_functions))}
     stacked = torch.stack([v.nanmean((-3, -2, -1)) for v in values], 1).numpy()
-    return Curve(stacked, axes, note=f"direct up to n = {trained} tokens, resampled scores beyond; mean over heads")
+    return make_curve(
+        stacked, axes, note=f"direct up to n = {trained} tokens, resampled scores beyond; mean over heads"
+    )
 
 
 def _scores(lab: Lab, names: list[str], n_points: int) -> Tensor:
@@ -215,17 +223,17 @@ def _spread(pattern: Tensor) -> Tensor:
     return torch.stack([share, effective]).masked_fill(none, torch.nan)
 
 
-def _shares(curve: Curve) -> dict[str, np.ndarray]:
-    n = curve.axes["n"]
+def _shares(curve: DataArray) -> dict[str, np.ndarray]:
+    n = curve.indexes["n"]
     trained = n[-len(BEYOND) - 1]
     at = {"trained": trained, f"{AT} x": AT * trained}
-    return {f"share, {key}": curve.at(statistic="largest share", n=length) for key, length in at.items()}
+    return {f"share, {key}": curve.sel(statistic="largest share", n=length).values for key, length in at.items()}
 
 
 # ---- what came out -------------------------------------------------------------------------------------------------
 
 
-def compare(results: Results) -> Table | None:
+def compare(results: Results) -> DataFrame | None:
     """A row a quantity, the baseline's value, and a column a remedy: its value in units of the baseline's."""
     changes = errors.rows_of(results, "changes")
     rows: dict[str, dict[str, Any]] = {}

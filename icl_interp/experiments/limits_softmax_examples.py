@@ -2,13 +2,14 @@
 
 import numpy as np
 import torch
+from pandas import DataFrame
 
 from icl_interp.experiments import errors, printed
 from icl_interp.experiments.base import Experiment, Results, register
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import AGREES, DIFFERS
 from icl_interp.experiments.limits_tables import PAPER
-from icl_interp.results import Result, Table
+from icl_interp.results import Result, make_table
 
 COLUMNS = ("a", "b", "c")
 DECIMALS = 6  # that the paper prints
@@ -35,10 +36,10 @@ def run(bench: Bench) -> dict[str, Result]:
             rows.append(
                 {"vector": name, "value": value, "softmax": weight, "gap to the next": float(top[-1] - top[-2])}
             )
-    return {"softmax": Table({key: [row[key] for row in rows] for key in rows[0]}, note="float64")}
+    return {"softmax": make_table({key: [row[key] for row in rows] for key in rows[0]}, note="float64")}
 
 
-def compare(results: Results) -> Table:
+def compare(results: Results) -> DataFrame:
     """All fifteen numbers."""
     rows = []
     for column in COLUMNS:
@@ -52,7 +53,7 @@ def compare(results: Results) -> Table:
                     "same to 6 decimals": round(row["softmax"], DECIMALS) == number,
                 }
             )  # fmt: skip
-    return Table({key: [row[key] for row in rows] for key in rows[0]}, note=printed.SOURCES["limits.table4"])
+    return make_table({key: [row[key] for row in rows] for key in rows[0]}, note=printed.SOURCES["limits.table4"])
 
 
 def says(results: Results) -> tuple[str, ...]:

@@ -1,13 +1,14 @@
 """Tables 1 to 3 of Naim & Asher (2025): squared error as the functions leave the training range."""
 
 import numpy as np
+from pandas import DataFrame
 
 from icl_interp.experiments import errors, printed
 from icl_interp.experiments.base import Experiment, Model, Results, register
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN, SIGMAS
 from icl_interp.experiments.scales import polynomials
-from icl_interp.results import Result, Table
+from icl_interp.results import Result
 
 PAPER = "Naim & Asher (2025)"
 WITH, WITHOUT = "with LN", "without LN"
@@ -37,7 +38,7 @@ def run_table1(bench: Bench) -> dict[str, Result]:
     return results
 
 
-def compare_table1(results: Results) -> Table | None:
+def compare_table1(results: Results) -> DataFrame | None:
     """The paper's two rows, and what its conclusion rests on: the ratio of the two."""
     rows = []
     published = {
@@ -122,7 +123,7 @@ def run_table2(bench: Bench) -> dict[str, Result]:
     return by_degree(bench, {degree: table2_models(degree) for degree in range(1, 6)})
 
 
-def compare_table2(results: Results) -> Table | None:
+def compare_table2(results: Results) -> DataFrame | None:
     """All sixteen rows of the paper, the zero predictor's among them."""
     rows = []
     for degree in range(1, 6):
@@ -174,7 +175,7 @@ def says_table2(results: Results) -> tuple[str, ...]:
 def _table2_numbers(results: Results) -> tuple[str, ...]:
     """The models' numbers; the zero predictor's are the sample's."""
     whole = compare_table2(results)
-    rows = [row for row in whole.rows() if row["model"] != "zero"] if whole else []
+    rows = [row for row in whole.to_dict("records") if row["model"] != "zero"] if whole is not None else []
     return errors.in_numbers(errors.as_table(rows, ""))
 
 
@@ -202,7 +203,7 @@ def run_table3(bench: Bench) -> dict[str, Result]:
     return {"errors": errors.table(matrix), "ratios": errors.ratios(matrix, errors.all_pairs(names))}
 
 
-def compare_table3(results: Results) -> Table | None:
+def compare_table3(results: Results) -> DataFrame | None:
     """The paper's four rows."""
     rows = []
     for interval, name in INTERVALS.items():

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from pandas import DataFrame
+from xarray import DataArray
 
 from icl_interp.experiments import errors
 from icl_interp.experiments import linear_attention_models as models
@@ -17,7 +19,7 @@ from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import AGREES, DIFFERS
 from icl_interp.models.units import read_layer
 from icl_interp.provenance import generator
-from icl_interp.results import Curve, Matrix, Result, Table
+from icl_interp.results import Result, make_curve, make_table
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
@@ -54,14 +56,18 @@ def run(bench: Bench) -> dict[str, Result]:
         batch=BATCH, steps=STEPS[bench.scale.name],
     )  # fmt: skip
     results: dict[str, Result] = {
-        "flow": Curve(np.stack(lines), {"start": STARTS, "line": ("flow", "bound"), "t": times.tolist()}, note=note),
-        "rates": Table({key: [row[key] for row in rows] for key in rows[0]}, note="start: sigma / sigma_max"),
+        "flow": make_curve(
+            np.stack(lines), {"start": STARTS, "line": ("flow", "bound"), "t": times.tolist()}, note=note
+        ),
+        "rates": make_table({key: [row[key] for row in rows] for key in rows[0]}, note="start: sigma / sigma_max"),
         "sgd": sgd,
         "drift": _drift(where, theta, lam, n),
     }
     trained = [_weights(bench, name) for name in bench.among([model.name for model in TRAINED])]
     if trained:
-        results["trained"] = Table({key: [row[key] for row in trained] for key in trained[0]}, note="read off exactly")
+        results["trained"] = make_table(
+            {key: [row[key] for row in trained] for key in trained[0]}, note="read off exactly"
+        )
     return results
 
 
@@ -98,7 +104,7 @@ def _gradient_square(where: theory.Landscape, matrix: torch.Tensor, scalar: torc
     return float(dm.square().sum() + du.square())
 
 
-def _sgd(bench: Bench, lam: torch.Tensor, n: int, theta: torch.Tensor) -> Matrix:
+def _sgd(bench: Bench, lam: torch.Tensor, n: int, theta: torch.Tensor) -> DataArray:
     """Exact excess of all weights along SGD on sampled prompts, time = steps * rate; and the least possible loss.
 
     All entries of W_PV and W_KQ that predictions read are free; they start as in Assumption 3.3.
@@ -120,7 +126,7 @@ def _sgd(bench: Bench, lam: torch.Tensor, n: int, theta: torch.Tensor) -> Matrix
         down_pv, down_kq = _gradients(w_pv, w_kq, prompts.xs, prompts.ys)
         w_pv[-1] -= RATE * down_pv
         w_kq[:, :d] -= RATE * down_kq
-    return Curve(np.array(excess), {"t": times}, note=f"SGD, rate {RATE:g}, batches of {BATCH}; t = steps x rate")
+    return make_curve(np.array(excess), {"t": times}, note=f"SGD, rate {RATE:g}, batches of {BATCH}; t = steps x rate")
 
 
 def _gradients(
@@ -140,7 +146,7 @@ def _gradients(
     return down_value, down_form
 
 
-def _drift(where: theory.Landscape, theta: torch.Tensor, lam: torch.Tensor, n: int) -> Table:
+def _drift(where: theory.Landscape, theta: torch.Tensor, lam: torch.Tensor, n: int) -> DataFrame:
     """Largest |u^2 - |U|^2| of plain gradient descent up to one time, by its step."""
     found = []
     for rate in DRIFT_RATES:
@@ -151,7 +157,7 @@ def _drift(where: theory.Landscape, theta: torch.Tensor, lam: torch.Tensor, n: i
             matrix, scalar = matrix + rate * dm, scalar + rate * du
             worst = max(worst, abs(float(scalar**2 - matrix.square().sum())))
         found.append(worst)
-    return Table(
+    return make_table(
         {"step": list(DRIFT_RATES), "largest imbalance": found}, note=f"gradient descent up to t = {DRIFT_TIME:g}"
     )
 
@@ -187,7 +193,7 @@ def says(results: Results) -> tuple[str, ...]:
         f"descent lets it drift like its step to the power {slope:.2f}."
     )
     sgd, flow = results.get("sgd"), results.get("flow")
-    if isinstance(sgd, Curve) and isinstance(flow, Curve):
+    if isinstance(sgd, DataArray) and isinstance(flow, DataArray):
         lines.append(_says_sgd(sgd, flow))
     lines += [_says_trained(row) for row in errors.rows_of(results, "trained")]
     return tuple(lines)
@@ -208,9 +214,9 @@ def _says_flow(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _says_sgd(sgd: Curve, flow: Curve) -> str:
+def _says_sgd(sgd: DataArray, flow: DataArray) -> str:
     """SGD against the flow while the excess is above its noise floor, a tenth of the start."""
-    there = np.interp(sgd.x, flow.x, flow.at(start=FOLLOWED, line="flow"))
+    there = np.interp(sgd["t"].values, flow["t"].values, flow.sel(start=FOLLOWED, line="flow").values)
     early = there > 0.1 * there[0]
     gap = float(np.abs(sgd.values[early] / there[early] - 1).max())
     return (
@@ -229,10 +235,10 @@ def _says_trained(row: Mapping[str, Any]) -> str:
     )
 
 
-def compare(results: Results) -> Table | None:
+def compare(results: Results) -> DataFrame | None:
     """Rates of the flow beside the constant of Lemma 5.4."""
     found = results.get("rates")
-    return found if isinstance(found, Table) else None
+    return found if isinstance(found, DataFrame) else None
 
 
 register(Experiment(

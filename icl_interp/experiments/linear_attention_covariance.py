@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pandas import DataFrame
 
 from icl_interp.experiments import errors
 from icl_interp.experiments import linear_attention_models as models
@@ -19,7 +20,7 @@ from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
 from icl_interp.experiments.linear_attention_models import LEAST_SQUARES
 from icl_interp.models.units import read_layer
 from icl_interp.resampling import bootstrap
-from icl_interp.results import Curve, Result, Table
+from icl_interp.results import Result, make_curve, make_table
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
@@ -68,8 +69,8 @@ def _errors(bench: Bench, cases: list[tuple[str, int, str]]) -> dict[str, Result
     axes = {"trained on": kinds, "N": lengths, "test": names, "predictor": PREDICTORS, "statistic": STATISTICS,
             "M": tuple(range(1, longest + 1))}  # fmt: skip
     note = "squared error of the label after M examples / E[y²]; 95 % bootstrap over blocks of prompts"
-    at_n = Table({key: [row[key] for row in rows] for key in rows[0]}, note=f"{note}; at M = N and at M = 2 N")
-    return {"errors": Curve(values, axes, note=note), "at N": at_n}
+    at_n = make_table({key: [row[key] for row in rows] for key in rows[0]}, note=f"{note}; at M = N and at M = 2 N")
+    return {"errors": make_curve(values, axes, note=note), "at N": at_n}
 
 
 def _at(n: int, mine: Any, best: Any, limit: np.ndarray, zero: float) -> dict[str, float]:
@@ -95,7 +96,7 @@ def lsa_errors(trained_on: LinearRegression, test: LinearRegression, m: int) -> 
     return np.array([float(theory.random_risk(where.product, moments, k)) for k in range(1, m + 1)])
 
 
-def _shrinkage(bench: Bench) -> Table:
+def _shrinkage(bench: Bench) -> DataFrame:
     """What a trained LSA layer multiplies by: its mean diagonal, Theorem 4.5's, and the limit of long prompts."""
     checkpoint = bench.models[LAYER]
     product, n = read_layer(checkpoint.model).product, models.trained_length(checkpoint)
@@ -108,7 +109,7 @@ def _shrinkage(bench: Bench) -> Table:
         "distance": float(torch.linalg.matrix_norm(product - exact) / torch.linalg.matrix_norm(exact)),
     }  # fmt: skip
     note = "r of E[yhat | x, w] = r <w, x>; left: share of E[y²] that the error keeps for long prompts"
-    return Table({key: [value] for key, value in row.items()}, note=note)
+    return make_table({key: [value] for key, value in row.items()}, note=note)
 
 
 # ---- what came out -------------------------------------------------------------------------------------------------
@@ -176,10 +177,10 @@ def _says_limit(row: Mapping[str, Any]) -> str:
     )
 
 
-def compare(results: Results) -> Table | None:
+def compare(results: Results) -> DataFrame | None:
     """Errors at M = N; the slides show curves and print no numbers."""
     found = results.get("at N")
-    return found if isinstance(found, Table) else None
+    return found if isinstance(found, DataFrame) else None
 
 
 register(Experiment(

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from pandas import DataFrame
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import unknown
@@ -28,7 +30,7 @@ from icl_interp.experiments.linear_attention_models import LEAST_SQUARES
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Curve, Result, Table
+from icl_interp.results import Result, make_curve, make_table
 
 N = 14  # of the recipes
 FIXED, RANDOM, WITHOUT = f"softmax_fixed_{N}", f"softmax_random_{N}", "softmax_fixed_no_positions"
@@ -141,7 +143,7 @@ def run(bench: Bench) -> dict[str, Result]:
     return results
 
 
-def _curve(curves: Mapping[tuple[str, str, str], np.ndarray], best: Mapping[str, np.ndarray]) -> Curve:
+def _curve(curves: Mapping[tuple[str, str, str], np.ndarray], best: Mapping[str, np.ndarray]) -> DataArray:
     shown = [*dict.fromkeys(how for _, how, _ in curves), LEAST_SQUARES]
     name, tests = next(iter(curves))[0], list(best)
     values = np.stack([
@@ -149,7 +151,9 @@ def _curve(curves: Mapping[tuple[str, str, str], np.ndarray], best: Mapping[str,
     ])  # fmt: skip
     axes = {"positions": shown, "test": tests, "statistic": ("mean", "low", "high"),
             "M": tuple(range(1, values.shape[-1] + 1))}  # fmt: skip
-    return Curve(values, axes, note="squared error after M examples / E[y²]; 95 % bootstrap over blocks of prompts")
+    return make_curve(
+        values, axes, note="squared error after M examples / E[y²]; 95 % bootstrap over blocks of prompts"
+    )
 
 
 def _rise(found: np.ndarray, n: int, zero: float) -> dict[str, float]:
@@ -164,9 +168,9 @@ def _rise(found: np.ndarray, n: int, zero: float) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _spikes(rows: list[dict[str, Any]]) -> Table:
+def _spikes(rows: list[dict[str, Any]]) -> DataFrame:
     note = "errors over E[y²]; ratio: mean error over M = N + 1 .. 2 N / error at N, 95 % bootstrap over blocks"
-    return Table({key: [row[key] for row in rows] for key in rows[0]}, note=note)
+    return make_table({key: [row[key] for row in rows] for key in rows[0]}, note=note)
 
 
 # ---- what came out -------------------------------------------------------------------------------------------------
@@ -245,10 +249,10 @@ def _says_variance(name: str, rows: list[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def compare(results: Results) -> Table | None:
+def compare(results: Results) -> DataFrame | None:
     """All spikes; the slides print no numbers."""
     found = results.get("spikes")
-    return found if isinstance(found, Table) else None
+    return found if isinstance(found, DataFrame) else None
 
 
 register(Experiment(

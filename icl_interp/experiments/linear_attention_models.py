@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from xarray import DataArray
 
 from icl_interp.baselines.base import Predictor
 from icl_interp.baselines.regression import LeastSquares
@@ -20,7 +21,7 @@ from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.scales import named, rescaled
 from icl_interp.provenance import encode, generator
 from icl_interp.resampling import bootstrap
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 from icl_interp.tasks.regression import Exponential, LinearRegression
 
 SLIDES = "Zhang, Frei & Bartlett (2023), in Wu's slides"
@@ -122,7 +123,7 @@ def errors_by_length(
     m: int,
     edit: str = "",
     edited: Callable[[], Predictor | None] = lambda: None,
-) -> Matrix:
+) -> DataArray:
     """Squared error after 1, .., m labelled examples, (block, M): the same prompts for every predictor.
 
     Args:
@@ -130,7 +131,7 @@ def errors_by_length(
         edit: says what was done to the model. edited: makes the model that this gives; None for the model itself.
     """
 
-    def compute() -> Matrix:
+    def compute() -> DataArray:
         predictor = edited() or (LeastSquares(task) if name == LEAST_SQUARES else bench.models[name])
         each, squares = bench.scale.n_contexts, []
         at_once = max(1, BATCH // each)  # blocks
@@ -141,15 +142,15 @@ def errors_by_length(
             squares.append((predictor.predict(prompts).double().cpu() - prompts.ys).square()[:, 1:])
         blocks = torch.cat(squares).unflatten(0, (-1, each)).mean(1).numpy()
         axes = {"block": tuple(range(len(blocks))), "M": tuple(range(1, m + 1))}
-        return Matrix(blocks, axes, note=f"blocks of {each} independent prompts")
+        return make_array(blocks, axes, note=f"blocks of {each} independent prompts")
 
     settings = {"task": encode(task), "m": m, "predictor": name if name == LEAST_SQUARES else "model", "edit": edit}
     found = bench.keep("linear_attention: error by length", [name], compute, **settings)
-    assert isinstance(found, Matrix)
+    assert isinstance(found, DataArray)
     return found
 
 
-def with_interval(errors: Matrix) -> np.ndarray:
+def with_interval(errors: DataArray) -> np.ndarray:
     """(mean, low, high) x M: 95 % bootstrap over blocks."""
     found = [bootstrap(lambda mean: mean, column) for column in np.asarray(errors.values).T]
     return np.array([[i.value for i in found], [i.low for i in found], [i.high for i in found]])

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from pandas import DataFrame
+from xarray import DataArray
 
 from icl_interp.baselines.base import Predictor
 from icl_interp.experiments import errors
@@ -18,7 +20,7 @@ from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import AGREES, DIFFERS, MISPRINT, OPEN
 from icl_interp.models.units import LinearSelfAttention, read_layer
 from icl_interp.provenance import encode, generator
-from icl_interp.results import Curve, Matrix, Result, Table
+from icl_interp.results import Result, make_array, make_curve, make_table
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
@@ -55,14 +57,14 @@ def run(bench: Bench) -> dict[str, Result]:
                 rows.append({"layer": TRAINED, "noise": tau2, "M": m, **row, "exact": own, "slides": printed})
     note = f"d = {d}, N = {n}, w ~ N(0, I); mean squared error"
     axes = {"noise": NOISES, "formula": FORMULAS, "M": LENGTHS}
-    return {"formulas": Curve(lines, axes, note=note), "measured": _table(rows, note)}
+    return {"formulas": make_curve(lines, axes, note=note), "measured": _table(rows, note)}
 
 
-def _table(rows: list[dict[str, Any]], note: str) -> Table:
+def _table(rows: list[dict[str, Any]], note: str) -> DataFrame:
     for row in rows:
         row["z, exact"] = (row["error"] - row["exact"]) / row["se"]
         row["z, slides"] = (row["error"] - row["slides"]) / row["se"]
-    return Table(
+    return make_table(
         {key: [row[key] for row in rows] for key in rows[0]},
         note=f"{note}; exact: of the layer's own product; z: (measured - formula) / standard error",
     )
@@ -73,7 +75,7 @@ def _measured(
 ) -> dict[str, float]:
     """Mean squared error at the query and its standard error over independent prompts."""
 
-    def compute() -> Matrix:
+    def compute() -> DataArray:
         squares = []
         for block in range(bench.scale.n_functions):
             stream = generator(bench.seed, "linear_attention/risk", block)
@@ -81,12 +83,12 @@ def _measured(
             squares.append((predictor.predict(prompts)[:, -1].double() - prompts.ys[:, -1]).square())
         found = torch.cat(squares)
         values = np.array([float(found.mean()), float(found.std() / len(found) ** 0.5)])
-        return Matrix(values, {"statistic": ("error", "se")})
+        return make_array(values, {"statistic": ("error", "se")})
 
     settings = {"task": encode(task), "layer": name, "product": product.tolist()}
     kept = bench.keep("linear_attention: risk", [name] if name == TRAINED else [], compute, **settings)
-    assert isinstance(kept, Matrix)
-    return {"error": float(kept.at(statistic="error")), "se": float(kept.at(statistic="se"))}
+    assert isinstance(kept, DataArray)
+    return {"error": float(kept.sel(statistic="error").values), "se": float(kept.sel(statistic="se").values)}
 
 
 # ---- what came out -------------------------------------------------------------------------------------------------
@@ -120,10 +122,10 @@ def _says_layer(layer: str, rows: list[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def compare(results: Results) -> Table | None:
+def compare(results: Results) -> DataFrame | None:
     """Measured, exact and printed, row by row."""
     found = results.get("measured")
-    return found if isinstance(found, Table) else None
+    return found if isinstance(found, DataFrame) else None
 
 
 register(Experiment(

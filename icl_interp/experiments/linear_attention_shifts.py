@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from pandas import DataFrame
+from xarray import DataArray
 
 from icl_interp.baselines.base import Predictor, Zero
 from icl_interp.baselines.regression import LeastSquares
@@ -23,7 +25,7 @@ from icl_interp.experiments.linear_attention_models import LEAST_SQUARES
 from icl_interp.models.units import LinearSelfAttention
 from icl_interp.provenance import encode, generator
 from icl_interp.resampling import bootstrap
-from icl_interp.results import Matrix, Result, Table
+from icl_interp.results import Result, make_array, make_table
 from icl_interp.tasks.distributions import Normal
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
@@ -89,15 +91,15 @@ def run(bench: Bench) -> dict[str, Result]:
     note = "squared error at the query after M = N examples / E[y²]; 95 % bootstrap over blocks of prompts"
     axes = {"N": tuple(lengths), "shift": tuple(shifts(2, 4)), "predictor": PREDICTORS, "statistic": STATISTICS}
     return {
-        "errors": Matrix(np.array(values), axes, note=note),
-        "at N": Table({key: [row[key] for row in rows] for key in rows[0]}, note=note),
+        "errors": make_array(np.array(values), axes, note=note),
+        "at N": make_table({key: [row[key] for row in rows] for key in rows[0]}, note=note),
     }
 
 
 def _query_errors(bench: Bench, name: str, task: LinearRegression, who: str, predictor: Predictor) -> np.ndarray:
     """Squared error at the query by block of independent prompts, against the function's own value."""
 
-    def compute() -> Matrix:
+    def compute() -> DataArray:
         each, squares = bench.scale.n_contexts, []
         at_once = max(1, models.BATCH // each)  # blocks
         for block in range(0, bench.scale.n_functions, at_once):
@@ -107,7 +109,7 @@ def _query_errors(bench: Bench, name: str, task: LinearRegression, who: str, pre
             truth = task.value(prompts.parameters, prompts.xs[:, -1:])[:, 0]
             squares.append((predictor.predict(prompts)[:, -1].double().cpu() - truth).square())
         blocks = torch.cat(squares).unflatten(0, (-1, each)).mean(1).numpy()
-        return Matrix(blocks, {"block": tuple(range(len(blocks)))}, note=f"blocks of {each} independent prompts")
+        return make_array(blocks, {"block": tuple(range(len(blocks)))}, note=f"blocks of {each} independent prompts")
 
     found = bench.keep("linear_attention: error at the query", [name], compute, task=encode(task), predictor=who)
     return np.asarray(found.values)
@@ -159,10 +161,10 @@ def _or_zero(error: float) -> str:
     return "0" if error < ROUNDING else plainly(error)
 
 
-def compare(results: Results) -> Table | None:
+def compare(results: Results) -> DataFrame | None:
     """Errors by shift; the slides show curves and print no numbers."""
     found = results.get("at N")
-    return found if isinstance(found, Table) else None
+    return found if isinstance(found, DataFrame) else None
 
 
 register(Experiment(

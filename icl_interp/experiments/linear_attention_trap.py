@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from pandas import DataFrame
 from scipy.optimize import minimize
+from xarray import DataArray
 
 from icl_interp.experiments import errors
 from icl_interp.experiments import linear_attention_models as models
@@ -18,7 +20,7 @@ from icl_interp.experiments.base import Experiment, Results, register
 from icl_interp.experiments.bench import Bench
 from icl_interp.models.units import read_layer
 from icl_interp.provenance import generator
-from icl_interp.results import Matrix, Result, Table
+from icl_interp.results import Result, make_array, make_table
 from icl_interp.theory import linear_attention as theory
 
 DIAGONAL = (1.0, 2.0)  # Lambda, as of the recipe lsa_trap
@@ -51,7 +53,7 @@ def run(bench: Bench) -> dict[str, Result]:
             shares[i, j] = np.asarray(found.values)
     note = f"share of {starts} starts; all entries of W_PV and W_KQ from N(0, spread²), L-BFGS on the exact loss"
     axes = {"N": lengths, "spread": spreads, "end": ENDS}
-    results: dict[str, Result] = {"ends": Matrix(shares, axes, note=note), "points": _points(lengths)}
+    results: dict[str, Result] = {"ends": make_array(shares, axes, note=note), "points": _points(lengths)}
     if bench.has(TRAPPED):
         results["trained"] = _trained(bench)
     return results
@@ -64,7 +66,7 @@ def end_of(w_pv: torch.Tensor, w_kq: torch.Tensor, where: theory.Landscape) -> s
     return next((name for name, point in points.items() if (product - point).norm() < CLOSE * size), "other")
 
 
-def _ends(bench: Bench, n: int, spread: float, starts: int) -> Matrix:
+def _ends(bench: Bench, n: int, spread: float, starts: int) -> DataArray:
     lam = torch.diag(torch.tensor(DIAGONAL, dtype=torch.float64))
     d, where = len(lam), theory.landscape(lam, n)
     found = []
@@ -74,7 +76,7 @@ def _ends(bench: Bench, n: int, spread: float, starts: int) -> Matrix:
         w_pv, w_kq = descend(first, lam, n)
         found.append(end_of(w_pv, w_kq, where))
     shares = [found.count(end) / starts for end in ENDS]
-    return Matrix(np.array(shares), {"end": ENDS})
+    return make_array(np.array(shares), {"end": ENDS})
 
 
 def descend(first: torch.Tensor, lam: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -115,7 +117,7 @@ def lowest_curvature(where: theory.Landscape, lam: torch.Tensor, n: int) -> floa
     return float(torch.linalg.eigvalsh(hessian.reshape(size, size))[0])
 
 
-def _points(lengths: tuple[int, ...]) -> Table:
+def _points(lengths: tuple[int, ...]) -> DataFrame:
     """Mean squared error at the minimum and at the rank-one point, exactly, and the curvature of the latter."""
     lam = torch.diag(torch.tensor(DIAGONAL, dtype=torch.float64))
     rows = []
@@ -124,10 +126,10 @@ def _points(lengths: tuple[int, ...]) -> Table:
         least = float(2 * where.minimum + where.label_moment)
         rows.append({"N": n, "minimum": least, "rank one": least + 2 * float(where.rank_one[1]),
                      "lowest curvature": lowest_curvature(where, lam, n)})  # fmt: skip
-    return Table({key: [row[key] for row in rows] for key in rows[0]}, note="mean squared error, exact")
+    return make_table({key: [row[key] for row in rows] for key in rows[0]}, note="mean squared error, exact")
 
 
-def _trained(bench: Bench) -> Table:
+def _trained(bench: Bench) -> DataFrame:
     checkpoint = bench.models[TRAPPED]
     layer, n = read_layer(checkpoint.model), models.trained_length(checkpoint)
     where = theory.landscape(checkpoint.task.covariance_matrix, n)
@@ -137,7 +139,7 @@ def _trained(bench: Bench) -> Table:
         "to rank one": float((layer.product - where.rank_one[0]).norm() / size),
         "w22 of W_PV": float(layer.values[0, -2]),
     }  # fmt: skip
-    return Table({key: [value] for key, value in row.items()}, note="|P - point| / |P*|")
+    return make_table({key: [value] for key, value in row.items()}, note="|P - point| / |P*|")
 
 
 # ---- what came out -------------------------------------------------------------------------------------------------
@@ -146,10 +148,10 @@ def _trained(bench: Bench) -> Table:
 def says(results: Results) -> tuple[str, ...]:
     """How often random starts end there, and what the trained model shows."""
     ends = results.get("ends")
-    if not isinstance(ends, Matrix):
+    if not isinstance(ends, DataArray):
         return ("Nothing is measured.",)
-    shares = ends.at(end="rank one")
-    spreads, lengths = ends.axes["spread"], ends.axes["N"]
+    shares = ends.sel(end="rank one").values
+    spreads, lengths = ends.indexes["spread"], ends.indexes["N"]
     parts = [f"{100 * s.min():.0f} to {100 * s.max():.0f} % at N = {n}" for n, s in zip(lengths, shares, strict=True)]
     lines = [
         f"From random weights of all entries, spread {min(spreads):g} to {max(spreads):g}, {', '.join(parts)} of the "

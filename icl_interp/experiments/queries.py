@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
@@ -14,7 +15,7 @@ from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
-from icl_interp.results import Curve
+from icl_interp.results import make_curve
 from icl_interp.tasks.distributions import Distribution
 
 CHUNK = 2048  # prompts at once
@@ -111,7 +112,7 @@ def summary(
     xs: Xs,
     note: str,
     **axes: Sequence[str],
-) -> Curve:
+) -> DataArray:
     """Mean, standard deviation, and the 5 and 95 % quantiles over contexts, along x; and the truth beside them.
 
     Args:
@@ -120,7 +121,7 @@ def summary(
     low, high = torch.quantile(values, torch.tensor([0.05, 0.95], dtype=values.dtype), dim=-2)
     mean = values.mean(-2)
     rows = torch.stack([mean, values.std(-2), low, high, truth.expand_as(mean)], -2)
-    return Curve(rows.numpy(), {**axes, "statistic": STATISTICS, "x": tuple(float(x) for x in xs)}, note=note)
+    return make_curve(rows.numpy(), {**axes, "statistic": STATISTICS, "x": tuple(float(x) for x in xs)}, note=note)
 
 
 def far_grid(low: float = 0.1, high: float = 1e4, per_decade: int = 8) -> np.ndarray:

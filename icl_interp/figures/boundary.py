@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from pandas import DataFrame
 from plotly.graph_objects import Figure
+from xarray import DataArray
 
 from icl_interp.analyses import boundary as measured
 from icl_interp.analyses.verdicts import Finding
@@ -26,7 +28,7 @@ from icl_interp.figures.style import (
     ranged,
 )  # fmt: skip
 from icl_interp.figures.text import number, tested_by
-from icl_interp.results import Curve, Result, Table
+from icl_interp.results import Result
 
 DARK = "#003A5D"
 LOOKS = {"+": ("x > 0", BLUE, "circle", "solid"), "-": ("x < 0", DARK, "circle-open", "dash")}
@@ -38,15 +40,15 @@ Rows = Mapping[tuple[str, str], Mapping[str, Any]]
 def boundary(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
     """One context in both directions with zone, peak, onset and level; distance from the end; elasticities."""
     table, curve, logs = (results.get(f"far/{name}") for name in ("boundary", "approach", "logs"))
-    if not (isinstance(table, Table) and isinstance(curve, Curve) and isinstance(logs, Curve)):
+    if not (isinstance(table, DataFrame) and isinstance(curve, DataArray) and isinstance(logs, DataArray)):
         return None
-    rows: Rows = {(row["direction"], row["quantity"]): row for row in table.rows()}
+    rows: Rows = {(row["direction"], row["quantity"]): row for row in table.to_dict("records")}
     weights = results.get("far/certificate")
-    known = weights.rows()[0] if isinstance(weights, Table) else {}
+    known = weights.to_dict("records")[0] if isinstance(weights, DataFrame) else {}
     figure = go.Figure()
     domains = (0, 0.35), (0.44, 0.68), (0.765, 1)
     place(figure, *domains)
-    sizes = np.unique(np.abs(curve.x))
+    sizes = np.unique(np.abs(curve["x"].values))
     ends = float(sizes[0]) / 1.2, float(sizes[-1]) * 1.2
     _f(figure, results, rows, known)
     _gap(figure, curve, rows, known)
@@ -92,10 +94,10 @@ def _f(figure: Figure, results: Mapping[str, Result], rows: Rows, known: Mapping
     """The first context's f and the mean over all, in both directions, with the certificate behind and marks on it."""
     contexts, intact = results.get("far/contexts"), results.get("far/intact")
     curves = []
-    if isinstance(contexts, Curve):
-        curves.append(("one context", contexts.x, contexts.at(curve="model")[0], 1.1, 0.6))
-    if isinstance(intact, Curve):
-        curves.append(("mean", intact.x, intact.at(statistic="mean").mean(0), 2.2, 1.0))
+    if isinstance(contexts, DataArray):
+        curves.append(("one context", contexts["x"].values, contexts.sel(curve="model").values[0], 1.1, 0.6))
+    if isinstance(intact, DataArray):
+        curves.append(("mean", intact["x"].values, intact.sel(statistic="mean").values.mean(0), 2.2, 1.0))
     held = [row["value"] for (_, quantity), row in rows.items() if quantity in ("level", "one decade out")]
     certified = bool(np.isfinite([known.get("c", np.nan), known.get("r", np.nan)]).all())
     if certified:
@@ -147,12 +149,12 @@ def _f(figure: Figure, results: Mapping[str, Result], rows: Rows, known: Mapping
         figure.update_layout(yaxis={"title": {"text": "f(x)"}, "range": ranged(held)})
 
 
-def _gap(figure: Figure, curve: Curve, rows: Rows, known: Mapping[str, float]) -> None:
+def _gap(figure: Figure, curve: DataArray, rows: Rows, known: Mapping[str, float]) -> None:
     """Root mean square distance of f from its own end, a guide that falls like 1/|x|, and what counts as level."""
     held = []
     for name, (label, colour, symbol, dash) in LOOKS.items():
         xs, keep = measured.direction(curve, measured.SIGNS[name])
-        y = np.sqrt(curve.at(statistic="gap").mean(0)[keep])[:-1]  # the end's own distance is 0
+        y = np.sqrt(curve.sel(statistic="gap").values.mean(0)[keep])[:-1]  # the end's own distance is 0
         figure.add_trace(go.Scatter(
             x=xs[:-1], y=y, mode="lines+markers", showlegend=False, xaxis="x2", yaxis="y2",
             line={"color": colour, "width": 1.6, "dash": dash}, marker={"symbol": symbol, "size": 5},
@@ -182,9 +184,9 @@ def _gap(figure: Figure, curve: Curve, rows: Rows, known: Mapping[str, float]) -
     figure.update_layout(yaxis2=log_axis("|f(x) − f(end)|", low, high, 6))
 
 
-def _growth(figure: Figure, logs: Curve) -> None:
+def _growth(figure: Figure, logs: DataArray) -> None:
     """E_f = E_N - E_sigma between neighbouring decades, the mean of both directions."""
-    sizes = np.unique(np.abs(logs.x))
+    sizes = np.unique(np.abs(logs["x"].values))
     mid = np.sqrt(sizes[1:] * sizes[:-1])
     for key, (label, colour, dash) in GROWS.items():
         each = np.array([

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
+from xarray import DataArray
 
 from icl_interp.analyses.limits_algorithms import ARMS, ERROR, RESEMBLES, SEED, SELF, SIZE, ratios
 from icl_interp.analyses.limits_classes import LOW, rate
@@ -25,7 +26,7 @@ from icl_interp.figures.style import (
 )
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Matrix, Result
+from icl_interp.results import Result
 
 ROW = 22  # pixels
 LOOKS = {  # of predictors: name, colour, symbol, size
@@ -46,7 +47,7 @@ def classes(results: Mapping[str, Result], findings: Sequence[Finding], facts: M
     """Error rate on every class with its interval; distance to every algorithm over the model's own, arm by arm."""
     distances = results.get("algorithms/distance")
     rows = _rates(results, facts)
-    paired = isinstance(distances, Matrix)
+    paired = isinstance(distances, DataArray)
     if not (rows or paired):
         return None
     figure = go.Figure()
@@ -56,7 +57,7 @@ def classes(results: Mapping[str, Result], findings: Sequence[Finding], facts: M
         _draw_rates(figure, rows)
         panel_title(figure, "Error in units of knowing nothing", left)
     n_rows = len({label for label, _, _ in rows})
-    if isinstance(distances, Matrix):
+    if isinstance(distances, DataArray):
         n_rows = max(n_rows, _draw_distances(figure, distances, "2" if rows else ""))
         panel_title(figure, "Distance from algorithms", right)
     finish(
@@ -72,17 +73,20 @@ def _rates(results: Mapping[str, Result], facts: Mapping[str, Any]) -> list[tupl
     if "degrees" not in facts.get("task", {}):
         return found
     errors, continuous = results.get("classes/errors"), results.get("classes/continuous")
-    if isinstance(errors, Matrix):
+    if isinstance(errors, DataArray):
         trained = {f"degree {d}" for d in facts["task"]["degrees"]}
-        for name in errors.axes["class"]:
-            for who in errors.axes["predictor"]:
-                if who == "zero" or np.isnan(errors.at(**{"predictor": who, "class": name, "points": "own"})).any():
+        for name in errors.indexes["class"]:
+            for who in errors.indexes["predictor"]:
+                if (
+                    who == "zero"
+                    or np.isnan(errors.sel({"predictor": who, "class": name, "points": "own"}).values).any()
+                ):
                     continue
                 seen = "seen" if name in trained else "unseen"
                 look = {"model": seen, "least squares": who}.get(who, "companion")
                 found.append((name, look, rate(errors, who, name)))
-    if isinstance(continuous, Matrix):
-        for who in continuous.axes["predictor"]:
+    if isinstance(continuous, DataArray):
+        for who in continuous.indexes["predictor"]:
             names, values, _ = shares(facts, continuous, who)
             look = "unseen" if who == "model" else who
             for i, name in enumerate(names):
@@ -126,11 +130,11 @@ def _draw_rates(figure: Figure, rows: list[tuple[str, str, Interval]]) -> None:
     )
 
 
-def _draw_distances(figure: Figure, result: Matrix, axis: str) -> int:
+def _draw_distances(figure: Figure, result: DataArray, axis: str) -> int:
     """Returns how many rows were drawn."""
     over = 10 ** ratios(result, result.values.mean(-1)[None])[0]
-    names = [name for name in result.axes["to"] if name not in (SIZE, ERROR, SELF, SEED)]
-    for arm, values in zip(result.axes["arm"], over, strict=True):
+    names = [name for name in result.indexes["to"] if name not in (SIZE, ERROR, SELF, SEED)]
+    for arm, values in zip(result.indexes["arm"], over, strict=True):
         symbol, colour = SIGNS[arm]
         figure.add_trace(go.Scatter(
             x=np.maximum(values, 1e-3), y=list(range(len(names))), mode="markers", name=arm, xaxis=f"x{axis}",

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
+from xarray import DataArray
 
 from icl_interp.analyses import far
 from icl_interp.analyses.limits_context import ERASED_AT, ROUNDING, r_squared, spread
@@ -24,23 +25,23 @@ from icl_interp.figures.style import (
     tick,
 )  # fmt: skip
 from icl_interp.figures.text import number, plain, tested_by
-from icl_interp.results import Curve, Matrix, Result
+from icl_interp.results import Result
 
 
 def context(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
     """Spread of f over contexts against |x| in both directions; R2 of far f on the function's coefficients."""
     curve = results.get("far/intact")
-    if not isinstance(curve, Curve):
+    if not isinstance(curve, DataArray):
         return None
     info, near = results.get("context/information"), results.get("far/in distribution")
     figure = go.Figure()
-    left, right = (0, 0.6 if isinstance(info, Matrix) else 1), (0.735, 1)
-    place(figure, left, *([right] if isinstance(info, Matrix) else []))
+    left, right = (0, 0.6 if isinstance(info, DataArray) else 1), (0.735, 1)
+    place(figure, left, *([right] if isinstance(info, DataArray) else []))
     out = ERASED_AT * far.x_unit(facts)
     held = _spread(figure, curve)
-    if isinstance(near, Curve):
+    if isinstance(near, DataArray):
         held += _thresholds(figure, near, out, findings)
-    sizes = np.abs(curve.x)
+    sizes = np.abs(curve["x"].values)
     if not held:
         figure.add_annotation(
             text="f is the same for every context", xref="x domain", x=0.5, yref="y domain", y=0.5, showarrow=False,
@@ -52,7 +53,7 @@ def context(results: Mapping[str, Result], findings: Sequence[Finding], facts: M
         yaxis=log_axis("spread of f (standard deviation)", low, high, 8),
     )  # fmt: skip
     panel_title(figure, "How much f differs between contexts and functions", left)
-    if isinstance(info, Matrix):
+    if isinstance(info, DataArray):
         _information(figure, info)
         panel_title(figure, f"What f at |x| = {tick(out)} tells", right)
     title = "Does the prediction at a far query still depend on the context?"
@@ -60,24 +61,24 @@ def context(results: Mapping[str, Result], findings: Sequence[Finding], facts: M
     return figure.update_layout(hovermode="closest")
 
 
-def _spread(figure: Figure, curve: Curve) -> list[float]:
+def _spread(figure: Figure, curve: DataArray) -> list[float]:
     """Both directions and the 1/x guide. Returns what the axis has to hold."""
     sd, size = spread(curve), np.abs(curve.values[0]).mean(0)
     held: list[float] = []
     looks = {1: ("x > 0", BLUE, "circle", "solid"), -1: ("x < 0", "#003A5D", "circle-open", "dash")}
     for sign, (name, colour, symbol, dash) in looks.items():
-        keep = np.sign(curve.x) == sign
-        order = np.argsort(np.abs(curve.x[keep]))
-        x, y = np.abs(curve.x[keep])[order], sd[keep][order]
+        keep = np.sign(curve["x"].values) == sign
+        order = np.argsort(np.abs(curve["x"].values[keep]))
+        x, y = np.abs(curve["x"].values[keep])[order], sd[keep][order]
         figure.add_trace(go.Scatter(
             x=x, y=y, mode="lines+markers", name=name, line={"color": colour, "width": 1.8, "dash": dash},
             marker={"symbol": symbol, "size": 6}, xaxis="x", yaxis="y",
             hovertemplate=f"{name}<br>|x| = %{{x:.4g}}<br>spread = %{{y:.4g}}<extra></extra>",
         ))  # fmt: skip
         held += [float(v) for v in y if v > 0]
-    x = np.unique(np.abs(curve.x))
+    x = np.unique(np.abs(curve["x"].values))
     at = float(x[np.argmin(np.abs(np.log(x / (x[-1] / 1e4))))])
-    anchor = float(sd[np.isclose(np.abs(curve.x), at)].mean())
+    anchor = float(sd[np.isclose(np.abs(curve["x"].values), at)].mean())
     if anchor > 0:
         guide = x[x >= at]
         figure.add_trace(go.Scatter(
@@ -86,15 +87,23 @@ def _spread(figure: Figure, curve: Curve) -> list[float]:
         ))  # fmt: skip
         held.append(float(anchor * at / guide[-1]))
     if (sd < ROUNDING * size).any():
-        order = np.argsort(np.abs(curve.x))
-        figure.add_trace(go.Scatter(
-            x=np.abs(curve.x)[order], y=ROUNDING * size[order], mode="lines", name="rounding of float64", xaxis="x",
-            yaxis="y", line={"color": ORANGE, "width": 1}, hoverinfo="skip",
-        ))  # fmt: skip
+        order = np.argsort(np.abs(curve["x"].values))
+        figure.add_trace(
+            go.Scatter(
+                x=np.abs(curve["x"].values)[order],
+                y=ROUNDING * size[order],
+                mode="lines",
+                name="rounding of float64",
+                xaxis="x",
+                yaxis="y",
+                line={"color": ORANGE, "width": 1},
+                hoverinfo="skip",
+            )
+        )
     return held
 
 
-def _thresholds(figure: Figure, near: Curve, out: float, findings: Sequence[Finding]) -> list[float]:
+def _thresholds(figure: Figure, near: DataArray, out: float, findings: Sequence[Finding]) -> list[float]:
     """The spread in distribution, and the criterion's zones at the |x| where it is judged."""
     inside = float(np.sqrt(np.square(spread(near)).mean()))
     if not inside > 0:
@@ -128,9 +137,9 @@ def _thresholds(figure: Figure, near: Curve, out: float, findings: Sequence[Find
     return held
 
 
-def _information(figure: Figure, info: Matrix) -> None:
+def _information(figure: Figure, info: DataArray) -> None:
     """Cross-validated R2 of far f on the function's coefficients, and on permuted ones, where it should be 0."""
-    inputs = list(info.axes["inputs"])
+    inputs = list(info.indexes["inputs"])
     low = 0.0
     for row, name in enumerate(inputs):
         r2 = r_squared(info, name)

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
+from xarray import DataArray
 
 from icl_interp.analyses.limits_softmax import BEYOND, UNIFORM
 from icl_interp.analyses.relevance import relevant
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, finish, joined, log_axis, panel_title, place
 from icl_interp.figures.text import plain, tested_by
-from icl_interp.results import Curve, Result
+from icl_interp.results import Result
 
 FIRST, LAST = (86, 180, 233), (0, 44, 84)  # the first layer's colour and the last one's
 
@@ -20,29 +21,33 @@ FIRST, LAST = (86, 180, 233), (0, 44, 84)  # the first layer's colour and the la
 def dispersion(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
     """Entropy deficit and largest weight of every head against the number of tokens; measured, then resampled."""
     curve = results.get("heads/dispersion")
-    if not isinstance(curve, Curve):
+    if not isinstance(curve, DataArray):
         return None
-    names = list(curve.axes["head"])
+    names = list(curve.indexes["head"])
     counted = set(relevant(results, facts)) if "heads/relevance" in results else set(names)
-    trained = len(curve.x) - len(BEYOND)  # lengths measured directly; the rest comes from resampled scores
+    trained = len(curve["n"].values) - len(BEYOND)  # lengths measured directly; the rest comes from resampled scores
     figure = go.Figure()
     domains = (0, 0.46), (0.56, 1)
     place(figure, *domains)
     for axis, statistic, title in (("", "deficit", "log n − H (nats)"), ("2", "max weight", "largest weight")):
-        values = curve.at(statistic=statistic)
-        _curves(figure, curve.x, values, names, counted, trained, axis, statistic)
+        values = curve.sel(statistic=statistic).values
+        _curves(figure, curve["n"].values, values, names, counted, trained, axis, statistic)
         positive = values[values > 0]
         low, high = (float(positive.min()) / 1.5, float(positive.max()) * 1.5) if positive.size else (0.01, 1.0)
         if axis == "":
             low, high = min(low, UNIFORM / 2), max(high, UNIFORM * 2)
         else:
-            low = min(low, 0.8 / float(curve.x.max()))
-        figure.update_layout({
-            f"xaxis{axis}": log_axis("tokens n", float(curve.x.min()) / 1.15, float(curve.x.max()) * 1.15),
-            f"yaxis{axis}": log_axis(title, low, high, 8),
-        })  # fmt: skip
+            low = min(low, 0.8 / float(curve["n"].values.max()))
+        figure.update_layout(
+            {
+                f"xaxis{axis}": log_axis(
+                    "tokens n", float(curve["n"].values.min()) / 1.15, float(curve["n"].values.max()) * 1.15
+                ),
+                f"yaxis{axis}": log_axis(title, low, high, 8),
+            }
+        )
         if trained > 0:
-            edge = float(curve.x[trained - 1])
+            edge = float(curve["n"].values[trained - 1])
             figure.add_shape(
                 type="line", xref=f"x{axis}", x0=edge, x1=edge, yref=f"y{axis} domain", y0=0, y1=1, layer="below",
                 line={"color": PALE, "width": 1},
@@ -52,13 +57,22 @@ def dispersion(results: Mapping[str, Result], findings: Sequence[Finding], facts
                 yref=f"y{axis} domain", y=1, yanchor="top", showarrow=False, font={"size": 11, "color": GREY},
             )  # fmt: skip
     _threshold(figure)
-    figure.add_trace(go.Scatter(
-        x=curve.x, y=1 / curve.x, mode="lines", name="uniform: 1/n", hoverinfo="skip", legendrank=3000,
-        xaxis="x2", yaxis="y2", line={"color": INK, "width": 1.2, "dash": "dot"},
-    ))  # fmt: skip
+    figure.add_trace(
+        go.Scatter(
+            x=curve["n"].values,
+            y=1 / curve["n"].values,
+            mode="lines",
+            name="uniform: 1/n",
+            hoverinfo="skip",
+            legendrank=3000,
+            xaxis="x2",
+            yaxis="y2",
+            line={"color": INK, "width": 1.2, "dash": "dot"},
+        )
+    )
     panel_title(figure, "Uniformity: entropy deficit", domains[0])
     panel_title(figure, "Dispersion: weight of the largest key", domains[1])
-    below = tested_by("dispersion", findings) + f"<br>A line a head; {plain(curve.note)}."
+    below = tested_by("dispersion", findings) + f"<br>A line a head; {plain(curve.attrs['note'])}."
     finish(figure, "Does attention become a uniform average over many tokens?", below, 320, l=72, r=24)
     return figure.update_layout(hovermode="closest")
 

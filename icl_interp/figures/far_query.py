@@ -5,13 +5,15 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from pandas import DataFrame
 from plotly.graph_objects import Figure
+from xarray import DataArray
 
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import BLUE, FAINT, GREEN, GREY, INK, ORANGE, Symlog, finish, joined, ranged
 from icl_interp.figures.text import number, tested_by
 from icl_interp.provenance import decode
-from icl_interp.results import Curve, Result, Table
+from icl_interp.results import Result
 from icl_interp.tasks.distributions import Normal, Uniform
 
 BOUNDED = 100.0  # without a certificate: f counts as bounded below so many times its size in distribution
@@ -21,14 +23,14 @@ LABELS = 8  # of an axis, in each direction
 def far_query(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
     """Single contexts, their mean, the truth, plateaus in closed form, the output certificate and the onset."""
     contexts = results.get("far/contexts")
-    if not isinstance(contexts, Curve):
+    if not isinstance(contexts, DataArray):
         return None
-    order = np.argsort(contexts.x)
-    xs = contexts.x[order]
-    model, truth = (contexts.at(curve=name)[:, order] for name in ("model", "truth"))
+    order = np.argsort(contexts["x"].values)
+    xs = contexts["x"].values[order]
+    model, truth = (contexts.sel(curve=name).values[:, order] for name in ("model", "truth"))
     band = trained_range(facts)
     weights = results.get("far/certificate")
-    known = weights.rows()[0] if isinstance(weights, Table) else {}
+    known = weights.to_dict("records")[0] if isinstance(weights, DataFrame) else {}
     known = {name: value for name, value in known.items() if np.isfinite(value)}
 
     x_axis = Symlog(float(np.abs(xs[xs != 0]).min()))
@@ -43,10 +45,12 @@ def far_query(results: Mapping[str, Result], findings: Sequence[Finding], facts:
     n = len(model)
     figure.add_trace(_lines(f"model, {n} contexts", model, xs, x_axis, y_axis, {"color": BLUE, "width": 1.1}, 0.45))
     intact = results.get("far/intact")
-    if isinstance(intact, Curve):
-        mean = intact.at(statistic="mean").mean(0)[np.argsort(intact.x)]
+    if isinstance(intact, DataArray):
+        mean = intact.sel(statistic="mean").values.mean(0)[np.argsort(intact["x"].values)]
         line = {"color": "#003A5D", "width": 2.4}
-        figure.add_trace(_lines("mean over all contexts", mean[None], np.sort(intact.x), x_axis, y_axis, line, 1.0))
+        figure.add_trace(
+            _lines("mean over all contexts", mean[None], np.sort(intact["x"].values), x_axis, y_axis, line, 1.0)
+        )
     _predictions(figure, known, findings, xs, x_axis, y_axis)
 
     if not bounded:

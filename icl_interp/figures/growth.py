@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
+from xarray import DataArray
 
 from icl_interp.analyses import far
 from icl_interp.analyses.limits_layernorm import FAR_X, growth_exponent
@@ -26,7 +27,7 @@ from icl_interp.figures.style import (
 )  # fmt: skip
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Curve, Result
+from icl_interp.results import Result
 
 ARMS = {  # stored name: (label, colour, symbol, dash)
     "intact": ("intact", BLUE, "circle", "solid"),
@@ -40,34 +41,42 @@ ALONE = ("", GREY, "circle", "solid")
 def growth(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
     """|f| against |x|, the growth exponent and the far error of every arm: intact, frozen, sham, each norm alone."""
     curve = results.get("far/norm arms")
-    if not isinstance(curve, Curve):
+    if not isinstance(curve, DataArray):
         return None
-    arms = {arm: curve.at(arm=arm) for arm in curve.axes["arm"] if arm != "zero predictor"}
-    zero = curve.at(arm="zero predictor", statistic="squared error") if "zero predictor" in curve.axes["arm"] else None
+    arms = {arm: curve.sel(arm=arm).values for arm in curve.indexes["arm"] if arm != "zero predictor"}
+    zero = (
+        curve.sel(arm="zero predictor", statistic="squared error").values
+        if "zero predictor" in curve.indexes["arm"]
+        else None
+    )
     other = results.get("far/counterpart")
-    if isinstance(other, Curve) and len(other.axes["function"]):
+    if isinstance(other, DataArray) and len(other.indexes["function"]):
         arms["trained without"] = other.values
     first = [name for name in ARMS if name in arms]
     arms = {name: arms[name] for name in [*first, *(name for name in arms if name not in ARMS)]}
     labels = [ARMS[name][0] if name in ARMS else f"only {name}" for name in arms]
-    squares = list(curve.axes["statistic"]).index("mean square")
-    errors = list(curve.axes["statistic"]).index("squared error")
+    squares = list(curve.indexes["statistic"]).index("mean square")
+    errors = list(curve.indexes["statistic"]).index("squared error")
 
     figure, far_x = go.Figure(), FAR_X * far.x_unit(facts)
     domains = (0, 0.335), (0.525, 0.75), (0.775, 1)
     place(figure, *domains)
-    _sizes(figure, {name: values[squares] for name, values in arms.items()}, curve.x)
+    _sizes(figure, {name: values[squares] for name, values in arms.items()}, curve["x"].values)
     twin = results.get("twin/far/norm arms")
-    of_twin = {n: twin.at(arm=n, statistic="mean square") for n in twin.axes["arm"]} if isinstance(twin, Curve) else {}
+    of_twin = (
+        {n: twin.sel(arm=n, statistic="mean square").values for n in twin.indexes["arm"]}
+        if isinstance(twin, DataArray)
+        else {}
+    )
     exponent, error = [], []
     for row, (name, values) in enumerate(arms.items()):
-        exponent.append(bootstrap(lambda mean: growth_exponent(mean, curve.x), values[squares]))
+        exponent.append(bootstrap(lambda mean: growth_exponent(mean, curve["x"].values), values[squares]))
         figure.add_trace(_point(name, labels[row], row, exponent[-1], "growth exponent", "2"))
         if name in of_twin:
-            value = float(growth_exponent(of_twin[name].mean(0), curve.x))
+            value = float(growth_exponent(of_twin[name].mean(0), curve["x"].values))
             figure.add_trace(_twin(labels[row], row, value))
         if zero is not None:
-            judged = np.isclose(np.abs(curve.x), far_x)
+            judged = np.isclose(np.abs(curve["x"].values), far_x)
             a, b = values[errors][:, judged].mean(-1), zero[:, judged].mean(-1)
             error.append(bootstrap(lambda top, bottom: top / np.maximum(bottom, np.finfo(float).tiny), a, b))
             figure.add_trace(_point(name, labels[row], row, error[-1], "far error / zero predictor", "3"))

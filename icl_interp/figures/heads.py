@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
+from xarray import DataArray
 
 from icl_interp.analyses.far import x_unit
 from icl_interp.analyses.limits_softmax import CONCENTRATED, TARGETS
@@ -26,7 +27,7 @@ from icl_interp.figures.style import (
     rows_axis,
 )
 from icl_interp.figures.text import number, plain, tested_by
-from icl_interp.results import Curve, Matrix, Result
+from icl_interp.results import Result
 
 FAR = (1e4, 1e5)  # |x| at which a hardmax is judged, in units of x
 MAPS = (
@@ -38,14 +39,14 @@ MAPS = (
 def heads(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
     """Delta of every head near and far, its effect and target; overlap of heads beside random rotations."""
     delta, overlap = results.get("heads/delta"), results.get("heads/overlap")
-    scored, paired = isinstance(delta, Curve), isinstance(overlap, Matrix)
+    scored, paired = isinstance(delta, DataArray), isinstance(overlap, DataArray)
     if not (scored or paired):
         return None
     left = (0.0, 0.5 if paired else 0.8)
     right = (0.76 if scored else 0.0, 1.0)
     figure = go.Figure()
     place(figure, *([left] if scored else []), *([right] if paired else []))
-    n_rows = len(delta.axes["head"]) if isinstance(delta, Curve) else 4
+    n_rows = len(delta.indexes["head"]) if isinstance(delta, DataArray) else 4
     plot = max(280 if scored else 240, (22 if n_rows <= 24 else 15) * n_rows + 20)
     below = tested_by("heads", findings)
     if scored:
@@ -73,10 +74,10 @@ def _counted(results: Mapping[str, Result], facts: Mapping[str, Any], names: Seq
 def effects(results: Mapping[str, Result], facts: Mapping[str, Any]) -> dict[str, float]:
     """Rise of the in-distribution error when a head's pattern is made uniform, in units of that error."""
     result, error = results.get("heads/relevance"), facts.get("in_distribution", {}).get("error")
-    if not isinstance(result, Matrix) or not error:
+    if not isinstance(result, DataArray) or not error:
         return {}
-    rise = result.at(intervention="uniform", statistic="rise").mean(-1) / error
-    return dict(zip(result.axes["head"], map(float, rise), strict=True))
+    rise = result.sel(intervention="uniform", statistic="rise").values.mean(-1) / error
+    return dict(zip(result.indexes["head"], map(float, rise), strict=True))
 
 
 def _size(effect: float) -> float:
@@ -84,15 +85,15 @@ def _size(effect: float) -> float:
     return 7.0 + 5.0 * float(np.log10(1 + max(effect, 0.0)))
 
 
-def _dumbbells(figure: Figure, delta: Curve, results: Mapping[str, Result], facts: Mapping[str, Any]) -> None:
-    names = list(delta.axes["head"])
+def _dumbbells(figure: Figure, delta: DataArray, results: Mapping[str, Result], facts: Mapping[str, Any]) -> None:
+    names = list(delta.indexes["head"])
     counted, effect = _counted(results, facts, names), effects(results, facts)
     inside = trained_range(facts) or (0.0, 0.0)
-    near = (delta.x >= inside[0]) & (delta.x <= inside[1])
+    near = (delta["x"].values >= inside[0]) & (delta["x"].values <= inside[1])
     if not near.any():
-        near = np.abs(delta.x) == np.abs(delta.x).min()
-    far = np.isclose(np.abs(delta.x)[:, None] / x_unit(facts), FAR).any(1)
-    values = delta.at(statistic="delta")
+        near = np.abs(delta["x"].values) == np.abs(delta["x"].values).min()
+    far = np.isclose(np.abs(delta["x"].values)[:, None] / x_unit(facts), FAR).any(1)
+    values = delta.sel(statistic="delta").values
     start, end = values[:, near].mean(-1), values[:, far].mean(-1)
     rows = np.arange(len(names))
     path = np.stack([start, end, np.full(len(names), np.nan)], -1).ravel()[:-1]
@@ -144,30 +145,32 @@ def _dumbbells(figure: Figure, delta: Curve, results: Mapping[str, Result], fact
     )  # fmt: skip
 
 
-def _target(delta: Curve, head: str) -> str:
+def _target(delta: DataArray, head: str) -> str:
     """What a head attends to most at both ends of the far range."""
-    share = {t: delta.at(statistic=t, head=head)[[0, -1]].mean() for t in TARGETS if t in delta.axes["statistic"]}
+    share = {
+        t: delta.sel(statistic=t, head=head).values[[0, -1]].mean() for t in TARGETS if t in delta.indexes["statistic"]
+    }
     return max(share, key=share.__getitem__) if share else ""
 
 
 def _hover(name: str, start: float, end: float, effect: float | None, target: str, share: Result | None) -> str:
     lines = [f"<b>head {plain(name)}</b>", f"δ in distribution {number(start)}, far {number(end)}"]
-    if isinstance(share, Matrix):
-        near, *far = share.at(head=name).mean(-1)
+    if isinstance(share, DataArray):
+        near, *far = share.sel(head=name).values.mean(-1)
         lines.append(f"a hardmax in {number(100 * near)} % of contexts in distribution, {number(100 * min(far))} % far")
     lines += [f"looks at {plain(target)}"] if target else []
     lines += [f"made uniform, the error rises {number(effect)}-fold"] if effect is not None else []
     return "<br>".join(lines)
 
 
-def _overlaps(figure: Figure, overlap: Matrix, axis: str, domain: tuple[float, float]) -> None:
+def _overlaps(figure: Figure, overlap: DataArray, axis: str, domain: tuple[float, float]) -> None:
     """Every pair of heads, their mean, and the median of random rotations, for what heads write, read and say."""
-    maps = list(overlap.axes["map"])
+    maps = list(overlap.indexes["map"])
     summary = ("mean", "null median", "position")
-    pairs = [name for name in overlap.axes["pair"] if name not in summary]
+    pairs = [name for name in overlap.indexes["pair"] if name not in summary]
     where = {"xaxis": f"x{axis}", "yaxis": f"y{axis}", "cliponaxis": False}
-    mean, chance = (np.array([overlap.at(map=m, pair=p) for m in maps]) for p in summary[:2])
-    each = np.array([[overlap.at(map=m, pair=p) for p in pairs] for m in maps])
+    mean, chance = (np.array([overlap.sel(map=m, pair=p).values for m in maps]) for p in summary[:2])
+    each = np.array([[overlap.sel(map=m, pair=p).values for p in pairs] for m in maps])
     rows = np.arange(len(maps))
     figure.add_trace(go.Scatter(
         x=each.ravel(), y=np.repeat(rows, len(pairs)), mode="markers", name="pair of heads",
@@ -182,7 +185,7 @@ def _overlaps(figure: Figure, overlap: Matrix, axis: str, domain: tuple[float, f
     ))  # fmt: skip
     figure.add_trace(go.Scatter(
         x=mean, y=rows, mode="markers", name="mean of pairs", marker={"color": ORANGE, "size": 11},
-        text=[f"above {number(100 * float(overlap.at(map=m, pair='position')))} % of rotations" for m in maps],
+        text=[f"above {number(100 * float(overlap.sel(map=m, pair='position').values))} % of rotations" for m in maps],
         hovertemplate="mean %{x:.3g}, %{text}<extra></extra>", **where,
     ))  # fmt: skip
     figure.update_layout({

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
+from xarray import DataArray
 
 from icl_interp.analyses.ablation import ALL, BLIND, NOTHING, QUERY
 from icl_interp.analyses.limits_attention import ratio
@@ -28,7 +29,7 @@ from icl_interp.figures.style import (
     rows_axis,
 )
 from icl_interp.figures.text import number, plain, tested_by
-from icl_interp.results import Curve, Matrix, Result
+from icl_interp.results import Result
 
 ROW, LINE = 24, 24  # pixels: of an arm, and of the legend
 A_ROW = 5  # names that a line of the legend holds
@@ -61,16 +62,16 @@ def layers(results: Mapping[str, Result], findings: Sequence[Finding], facts: Ma
         for name in ("layers/curves", "layers/lens", "layers/without attention", "layers/ablated", "patterns/degrees")
     )
     panels: list[tuple[str, float, float, Any]] = []  # title, share of the width, room on its left, what draws it
-    if isinstance(curves, Curve):
+    if isinstance(curves, DataArray):
         panels.append(("One prompt, depth by depth", 0.3, 0.0, lambda f, axis: _curves(f, curves, axis)))
-    if isinstance(lens, Matrix):
+    if isinstance(lens, DataArray):
         panels.append(("Prediction there already", 0.2, 0.08, lambda f, axis: _lens(f, lens, axis)))
     n_rows = 8
-    if isinstance(whole, Matrix):
-        rows = _arms(whole, parts if isinstance(parts, Matrix) else None)
+    if isinstance(whole, DataArray):
+        rows = _arms(whole, parts if isinstance(parts, DataArray) else None)
         n_rows = max(n_rows, len(rows))
         panels.append(("Errors without a part", 0.2, 0.15, lambda f, axis: _errors(f, rows, axis)))
-    if isinstance(patterns, Matrix):
+    if isinstance(patterns, DataArray):
         panels.append(("Patterns", 0.15, 0.08, lambda f, axis: _patterns(f, patterns, axis)))
     if not panels:
         return None
@@ -98,33 +99,48 @@ def _domains(sizes: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return domains
 
 
-def _curves(figure: Figure, curves: Curve, axis: str) -> None:
+def _curves(figure: Figure, curves: DataArray, axis: str) -> None:
     """What the logit lens reads over x after each block, for the first context, and the function."""
-    names = [name for name in curves.axes["what"] if name != "f"]
-    truth = curves.at(context=0, what="f")
+    names = [name for name in curves.indexes["what"] if name != "f"]
+    truth = curves.sel(context=0, what="f").values
     held = [*truth]
     for depth, name in enumerate(names):
-        line = curves.at(context=0, what=name)
+        line = curves.sel(context=0, what=name).values
         last = depth == len(names) - 1
         held += [*line] if last else []
-        figure.add_trace(go.Scatter(
-            x=curves.x, y=line, mode="lines", name=_after(depth, len(names) - 1), xaxis=f"x{axis}", yaxis=f"y{axis}",
-            showlegend=len(names) <= FEW or depth in (0, len(names) - 1),
-            line={"color": BLUE if last else _shade(depth / max(1, len(names) - 1)), "width": 2.6 if last else 1.8,
-                  "dash": "solid" if last else ("dot", "dash", "dashdot")[depth % 3]},
-            hovertemplate=f"{_after(depth, len(names) - 1)}<br>x = %{{x:.3g}}: %{{y:.4g}}<extra></extra>",
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=curves["x"].values,
+                y=line,
+                mode="lines",
+                name=_after(depth, len(names) - 1),
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+                showlegend=len(names) <= FEW or depth in (0, len(names) - 1),
+                line={
+                    "color": BLUE if last else _shade(depth / max(1, len(names) - 1)),
+                    "width": 2.6 if last else 1.8,
+                    "dash": "solid" if last else ("dot", "dash", "dashdot")[depth % 3],
+                },
+                hovertemplate=f"{_after(depth, len(names) - 1)}<br>x = %{{x:.3g}}: %{{y:.4g}}<extra></extra>",
+            )
+        )
     figure.add_trace(go.Scatter(
-        x=curves.x, y=truth, mode="lines", name="the function", xaxis=f"x{axis}", yaxis=f"y{axis}",
+        x=curves["x"].values, y=truth, mode="lines", name="the function", xaxis=f"x{axis}", yaxis=f"y{axis}",
         line={"color": INK, "width": 1.2}, hovertemplate="the function<br>x = %{x:.3g}: %{y:.4g}<extra></extra>",
     ))  # fmt: skip
     low, high = ranged([float(v) for v in held])
     half = 0.5 * (high - low)
     # Early depths may lie anywhere: the axis holds what is predicted in the end, and as much again around it.
-    figure.update_layout({
-        f"xaxis{axis}": {"title": {"text": "x of the query"}, "range": ranged([float(x) for x in curves.x], 0.02)},
-        f"yaxis{axis}": {"title": {"text": "prediction"}, "range": [low - half, high + half]},
-    })  # fmt: skip
+    figure.update_layout(
+        {
+            f"xaxis{axis}": {
+                "title": {"text": "x of the query"},
+                "range": ranged([float(x) for x in curves["x"].values], 0.02),
+            },
+            f"yaxis{axis}": {"title": {"text": "prediction"}, "range": [low - half, high + half]},
+        }
+    )
 
 
 def _after(depth: int, n_layers: int) -> str:
@@ -139,9 +155,9 @@ def _shade(share: float) -> str:
     return "#" + "".join(f"{round(a + share * (b - a)):02X}" for a, b in zip(*ends, strict=True))
 
 
-def _lens(figure: Figure, lens: Matrix, axis: str) -> None:
+def _lens(figure: Figure, lens: DataArray, axis: str) -> None:
     """R2 of both lenses at each depth; the zone is what the claim reads, before the last layer."""
-    n_depths = len(lens.axes["depth"])
+    n_depths = len(lens.indexes["depth"])
     for name in LENSES:
         word, colour, symbol, dash = LENS_LOOKS[name]
         found = [r_squared(lens, name, depth) for depth in range(n_depths)]
@@ -171,10 +187,10 @@ def _lens(figure: Figure, lens: Matrix, axis: str) -> None:
 Row = tuple[str, str, dict[str, Any]]  # label, meaning, interval by points
 
 
-def _arms(whole: Matrix, parts: Matrix | None) -> list[Row]:
+def _arms(whole: DataArray, parts: DataArray | None) -> list[Row]:
     """Error rates of the model, of the model without a part, and of those beside it, in this order."""
-    sources = {arm: whole for arm in whole.axes["arm"]}
-    sources |= dict.fromkeys(parts.axes["arm"], parts) if parts else {}
+    sources = {arm: whole for arm in whole.indexes["arm"]}
+    sources |= dict.fromkeys(parts.indexes["arm"], parts) if parts is not None else {}
     blocks = [arm for arm in sources if arm.startswith("block ")]
     order = ["intact", "no attention", "no MLP", *blocks, "reordered", "MLP only", "attention only", "with MLP", BLIND]
     rows: list[Row] = []
@@ -185,7 +201,7 @@ def _arms(whole: Matrix, parts: Matrix | None) -> list[Row]:
         found = {
             points: ratio(sources[arm], arm, NOTHING, points, beside=whole)
             for points in (ALL, QUERY)
-            if (points == ALL or edited) and np.isfinite(sources[arm].at(arm=arm, points=points)).all()
+            if (points == ALL or edited) and np.isfinite(sources[arm].sel(arm=arm, points=points).values).all()
         }
         number_of = int(arm.split()[1]) + 1 if arm in blocks else 0
         label = f"no layer {number_of}" if number_of else ROWS[arm]
@@ -219,11 +235,11 @@ def _errors(figure: Figure, rows: list[Row], axis: str) -> None:
     })  # fmt: skip
 
 
-def _patterns(figure: Figure, patterns: Matrix, axis: str) -> None:
+def _patterns(figure: Figure, patterns: DataArray, axis: str) -> None:
     """The largest distance of mean patterns over pairs of degrees, layer by layer, with degrees shuffled beside it."""
-    depths = [i for i in patterns.axes["layer"] if i != LARGEST]
+    depths = [i for i in patterns.indexes["layer"] if i != LARGEST]
     cells = {
-        s: np.array([float(patterns.at(pair=LARGEST, layer=i, statistic=s)) for i in depths])
+        s: np.array([float(patterns.sel(pair=LARGEST, layer=i, statistic=s).values) for i in depths])
         for s in ("ratio", "low", "high", "shuffled")
     }
     x = [int(i) + 1 for i in depths]

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
+from xarray import DataArray
 
 from icl_interp.analyses.lsa_algorithms import SIZE, TRUTH
 from icl_interp.analyses.lsa_shifts import BEST, MODEL, PRINTED, ZERO
@@ -25,7 +26,7 @@ from icl_interp.figures.style import (
 )
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import bootstrap
-from icl_interp.results import Curve, Matrix, Result
+from icl_interp.results import Result, coordinates
 
 LOWEST = 1e-12  # of logarithmic axes
 FLOOR = -0.5  # of the axis of similarities: a prediction can be off by any amount
@@ -48,16 +49,16 @@ def linear_attention(
     """As many panels as were measured: error by prompt length, loss and gradient over steps, nearness to algorithms."""
     risk, path, algorithms = (results.get(f"lsa/{name}") for name in ("risk", "path", "algorithms"))
     panels: list[Panel] = []
-    if isinstance(risk, Curve):
+    if isinstance(risk, DataArray):
         panels.append(("Error by prompt length", 1.0, lambda f, axis: _risk(f, risk, facts, axis)))
-    if isinstance(path, Curve) and _drawable(path):
+    if isinstance(path, DataArray) and _drawable(path):
         panels.append(("On the way", 1.0, lambda f, axis: _path(f, path, axis)))
-    if isinstance(algorithms, Matrix):
+    if isinstance(algorithms, DataArray):
         panels.append(("Which algorithm", 0.8, lambda f, axis: _algorithms(f, algorithms, facts, axis)))
     if not panels:
         return None
     figure = go.Figure()
-    domains = _domains([share for _, share, _ in panels], isinstance(algorithms, Matrix))
+    domains = _domains([share for _, share, _ in panels], isinstance(algorithms, DataArray))
     place(figure, *domains)
     for i, ((title, _, draw), domain) in enumerate(zip(panels, domains, strict=True)):
         draw(figure, "" if i == 0 else str(i + 1))
@@ -89,7 +90,7 @@ def _positive(values: np.ndarray) -> list[float]:
     return [float(v) for v in np.ravel(values) if np.isfinite(v) and v > 0]
 
 
-def _risk(figure: Figure, risk: Curve, facts: Mapping[str, Any], axis: str) -> None:
+def _risk(figure: Figure, risk: DataArray, facts: Mapping[str, Any], axis: str) -> None:
     """Measured errors and the formulas' lines; the intervals are those of the ratio to the optimum's, by function."""
     held: list[float] = []
     random = isinstance(facts["task"]["covariance"], Mapping)
@@ -98,48 +99,52 @@ def _risk(figure: Figure, risk: Curve, facts: Mapping[str, Any], axis: str) -> N
         if who == PRINTED and random:
             continue  # the slides print nothing of the kind
         name = f"{name}, Theorem {theorem}" if who == BEST else name
-        y = risk.at(who=who).mean(0)
+        y = risk.sel(who=who).values.mean(0)
         held += _positive(y)
         figure.add_trace(go.Scatter(
-            x=risk.x, y=np.maximum(y, LOWEST), mode="lines", name=name, xaxis=f"x{axis}", yaxis=f"y{axis}",
+            x=risk["M"].values, y=np.maximum(y, LOWEST), mode="lines", name=name, xaxis=f"x{axis}", yaxis=f"y{axis}",
             line={"color": colour, "width": 1.6, "dash": dash},
             hovertemplate=f"{plain(name)}<br>M = %{{x}}: %{{y:.4g}}<extra></extra>",
         ))  # fmt: skip
-    best = risk.at(who=BEST)
-    found = [bootstrap(_over, own, other) for own, other in zip(risk.at(who=MODEL).T, best.T, strict=True)]
+    best = risk.sel(who=BEST).values
+    found = [bootstrap(_over, own, other) for own, other in zip(risk.sel(who=MODEL).values.T, best.T, strict=True)]
     y, low, high = (
         np.maximum(np.array([getattr(i, key) for i in found]) * best.mean(0), LOWEST)
         for key in ("value", "low", "high")
     )
     held += _positive(np.array([y, low, high]))
     figure.add_trace(go.Scatter(
-        x=risk.x, y=y, mode="markers", name="measured", xaxis=f"x{axis}", yaxis=f"y{axis}",
+        x=risk["M"].values, y=y, mode="markers", name="measured", xaxis=f"x{axis}", yaxis=f"y{axis}",
         marker={"color": INK, "symbol": "circle", "size": 8},
         error_y={"array": high - y, "arrayminus": y - low, "thickness": 1, "width": 3},
         hovertemplate="measured<br>M = %{x}: %{y:.4g}<extra></extra>",
     ))  # fmt: skip
-    figure.update_layout({
-        f"xaxis{axis}": log_axis("M, labelled examples", float(risk.x[0]) / 1.3, float(risk.x[-1]) * 1.3, 5),
-        f"yaxis{axis}": log_axis("squared error", min(held, default=0.1) / 1.5, max(held, default=1.0) * 1.5, 6),
-    })  # fmt: skip
+    figure.update_layout(
+        {
+            f"xaxis{axis}": log_axis(
+                "M, labelled examples", float(risk["M"].values[0]) / 1.3, float(risk["M"].values[-1]) * 1.3, 5
+            ),
+            f"yaxis{axis}": log_axis("squared error", min(held, default=0.1) / 1.5, max(held, default=1.0) * 1.5, 6),
+        }
+    )
 
 
-def _drawable(path: Curve) -> bool:
+def _drawable(path: DataArray) -> bool:
     """Whether there are at least two steps with a loss above the minimum."""
-    excess = path.at(quantity="excess")
-    return len(path.x) > 1 and int((np.isfinite(excess) & (excess > 0)).sum()) > 1
+    excess = path.sel(quantity="excess").values
+    return len(path["step"].values) > 1 and int((np.isfinite(excess) & (excess > 0)).sum()) > 1
 
 
-def _path(figure: Figure, path: Curve, axis: str) -> None:
+def _path(figure: Figure, path: DataArray, axis: str) -> None:
     """Excess, squared gradient and its bound by step; the step before the first is drawn half a step in."""
-    steps, held = np.maximum(path.x, 0.5 * min(_positive(path.x), default=1.0)), []
+    steps, held = np.maximum(path["step"].values, 0.5 * min(_positive(path["step"].values), default=1.0)), []
     for quantity, (name, colour, dash) in ALONG.items():
-        y = path.at(quantity=quantity)
+        y = path.sel(quantity=quantity).values
         shown = np.where(y > 0, y, np.nan)
         held += _positive(shown)
         figure.add_trace(go.Scatter(
             x=steps, y=shown, mode="lines+markers", name=name, xaxis=f"x{axis}", yaxis=f"y{axis}",
-            customdata=path.x, line={"color": colour, "width": 1.6, "dash": dash}, marker={"size": 4},
+            customdata=path["step"].values, line={"color": colour, "width": 1.6, "dash": dash}, marker={"size": 4},
             hovertemplate=f"{plain(name)}<br>step %{{customdata}}: %{{y:.4g}}<extra></extra>",
         ))  # fmt: skip
     figure.update_layout({
@@ -148,22 +153,24 @@ def _path(figure: Figure, path: Curve, axis: str) -> None:
     })  # fmt: skip
 
 
-def _algorithms(figure: Figure, result: Matrix, facts: Mapping[str, Any], axis: str) -> None:
+def _algorithms(figure: Figure, result: DataArray, facts: Mapping[str, Any], axis: str) -> None:
     """Similarity of predictions, and cosine of input gradients, at M = N and the last depth."""
     trained = facts["n_points"] - 1
-    m = trained if trained in result.axes["M"] else result.axes["M"][-1]
-    depth = result.axes["depth"][-1]
-    names = [name for name in result.axes["algorithm"] if name != SIZE]
-    size = result.at(M=m, algorithm=SIZE, depth=depth, statistic="distance")
+    m = trained if trained in result.indexes["M"] else coordinates(result, "M")[-1]
+    depth = coordinates(result, "depth")[-1]
+    names = [name for name in result.indexes["algorithm"] if name != SIZE]
+    size = result.sel(M=m, algorithm=SIZE, depth=depth, statistic="distance").values
     looks = {"similarity of predictions": (BLUE, "circle"), "cosine of input gradients": (ORANGE, "diamond-open")}
     for what, (colour, symbol) in looks.items():
         found = []
         for name in names:
             cell = {"M": m, "algorithm": name, "depth": depth}
             if what.startswith("sim"):
-                found.append(bootstrap(lambda a, b: 1 - _over(a, b), result.at(**cell, statistic="distance"), size))
+                found.append(
+                    bootstrap(lambda a, b: 1 - _over(a, b), result.sel(**cell, statistic="distance").values, size)
+                )
             else:
-                found.append(bootstrap(lambda a: a, result.at(**cell, statistic="cosine")))
+                found.append(bootstrap(lambda a: a, result.sel(**cell, statistic="cosine").values))
         value, low, high = (np.array([getattr(i, key) for i in found]) for key in ("value", "low", "high"))
         x = np.maximum(value, FLOOR)
         figure.add_trace(go.Scatter(

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from pandas import DataFrame
 from plotly.graph_objects import Figure
+from xarray import DataArray
 
 from icl_interp.figures.style import (
     BLUE,
@@ -23,7 +25,7 @@ from icl_interp.figures.style import (
     place,
 )
 from icl_interp.figures.text import number, plain
-from icl_interp.results import Matrix, Result, Table
+from icl_interp.results import Result
 
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY)
 ZERO, BEST = "zero", "least squares"
@@ -57,7 +59,7 @@ class Line:
         return [(row["sigma"], row[self.column], row[low], row[high]) for row in self.rows]
 
 
-def table1(results: Mapping[str, Result], comparison: Table | None) -> dict[str, Figure]:
+def table1(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
     """With and without LayerNorm: means over seeds, single seeds thin; and the ratio of the two."""
     rows = _rows(results, "errors")
     groups = (("with LN", ORANGE), ("without LN", BLUE))
@@ -74,9 +76,9 @@ def table1(results: Mapping[str, Result], comparison: Table | None) -> dict[str,
     return figures
 
 
-def _ratio(comparison: Table) -> Figure:
+def _ratio(comparison: DataFrame) -> Figure:
     """The ratio without / with by sigma; below 1 no LayerNorm is better."""
-    rows = [row for row in comparison.rows() if row["quantity"] == "without / with"]
+    rows = [row for row in comparison.to_dict("records") if row["quantity"] == "without / with"]
     line = Line("ours, means over seeds", [{**row, "error": row["ours"]} for row in rows], BLUE,
                 {row["sigma"]: row["paper"] for row in rows})  # fmt: skip
     title = "Error without LayerNorm in units of the error with it"
@@ -87,20 +89,20 @@ def _ratio(comparison: Table) -> Figure:
     return figure.add_hline(y=1, line={"color": GREY, "width": 1, "dash": "dash"})
 
 
-def by_degree(results: Mapping[str, Result], comparison: Table | None) -> dict[str, Figure]:
+def by_degree(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
     """A panel a degree, squared error."""
     figure = _degrees(results, comparison, "error", "mean squared error", "Squared error by degree")
     return {"errors": figure} if figure else {}
 
 
-def rates_by_degree(results: Mapping[str, Result], comparison: Table | None) -> dict[str, Figure]:
+def rates_by_degree(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
     """A panel a degree, error rate."""
     figure = _degrees(results, comparison, "error_rate", "error rate", "Error rate by degree")
     return {"rates": figure} if figure else {}
 
 
 def _degrees(
-    results: Mapping[str, Result], comparison: Table | None, column: str, axis: str, title: str
+    results: Mapping[str, Result], comparison: DataFrame | None, column: str, axis: str, title: str
 ) -> Figure | None:
     rows = _rows(results, "errors")
     panels = []
@@ -126,7 +128,7 @@ def _degrees(
     return sigma_panels(panels, title, below, axis) if panels else None
 
 
-def table3(results: Mapping[str, Result], comparison: Table | None) -> dict[str, Figure]:
+def table3(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
     """By training interval."""
     rows = _rows(results, "errors")
     labels = {"affine": "U(-1,1)", "affine_u5": "U(-5,5)", "affine_u10": "U(-10,10)", "affine_u100": "U(-100,100)"}
@@ -139,7 +141,7 @@ def table3(results: Mapping[str, Result], comparison: Table | None) -> dict[str,
     return {"errors": sigma_panels([("", lines)], "Squared error by training interval", below, "mean squared error")}
 
 
-def rates(results: Mapping[str, Result], comparison: Table | None) -> dict[str, Figure]:
+def rates(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
     """Error rates, a model for each degree on that degree."""
     rows = [row for row in _rows(results, "errors") if row["predictor"] not in (BEST, ZERO)]
     if not rows:
@@ -156,19 +158,19 @@ def rates(results: Mapping[str, Result], comparison: Table | None) -> dict[str, 
     return {"rates": figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})}
 
 
-def maps(results: Mapping[str, Result], comparison: Table | None) -> dict[str, Figure]:
+def maps(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
     """log10 of the error over both sigmas, a panel a training interval, one colour scale."""
-    shown = {name: r for name, r in results.items() if isinstance(r, Matrix)}
+    shown = {name: r for name, r in results.items() if isinstance(r, DataArray)}
     if not shown:
         return {}
-    logs = {name: np.log10(result.at(statistic="error")) for name, result in shown.items()}
+    logs = {name: np.log10(result.sel(statistic="error").values) for name, result in shown.items()}
     low, high = min(v.min() for v in logs.values()), max(v.max() for v in logs.values())
     width = 1 / len(logs)
     domains = [(i * width + 0.02 * (i > 0), (i + 1) * width - 0.04) for i in range(len(logs))]
     figure = go.Figure()
     for i, (name, values) in enumerate(logs.items()):
         axis = "" if i == 0 else str(i + 1)
-        sigmas = list(shown[name].axes["inputs"])
+        sigmas = list(shown[name].indexes["inputs"])
         figure.add_trace(go.Heatmap(
             z=values, x=sigmas, y=sigmas, zmin=low, zmax=high, colorscale="Viridis", xaxis=f"x{axis}", yaxis=f"y{axis}",
             showscale=i == len(logs) - 1, colorbar={"title": {"text": "log<sub>10</sub> error"}, "thickness": 14},
@@ -239,7 +241,7 @@ def _draw(figure: Figure, line: Line, x: str, y: str, legend: bool) -> None:
 
 def _rows(results: Mapping[str, Result], name: str) -> list[dict]:
     table = results.get(name)
-    return table.rows() if isinstance(table, Table) else []
+    return table.to_dict("records") if isinstance(table, DataFrame) else []
 
 
 def _names(rows: Rows) -> list[str]:
@@ -250,6 +252,6 @@ def _of(rows: Rows, name: str) -> list:
     return [row for row in rows if row["predictor"] == name]
 
 
-def _paper(comparison: Table | None, **key: object) -> dict[float, float]:
-    rows = comparison.rows() if comparison is not None and "paper" in comparison.columns else []
+def _paper(comparison: DataFrame | None, **key: object) -> dict[float, float]:
+    rows = comparison.to_dict("records") if comparison is not None and "paper" in comparison.columns else []
     return {row["sigma"]: row["paper"] for row in rows if all(row[k] == value for k, value in key.items())}

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Mapping
 
+from pandas import DataFrame
+
 from icl_interp.figures import reproduced_errors as by_sigma
 from icl_interp.figures import reproduced_functions as functions
 from icl_interp.figures import reproduced_linear_attention as linear
 from icl_interp.figures import reproduced_remedies as remedies
 from icl_interp.figures.style import Figure, safe
-from icl_interp.results import Result, Table
+from icl_interp.results import Result
 
-Drawing = Callable[[Mapping[str, Result], Table | None], dict[str, Figure]]
+Drawing = Callable[[Mapping[str, Result], DataFrame | None], dict[str, Figure]]
 
 DRAWINGS: dict[str, Drawing] = {
     "limits.table1": by_sigma.table1,
@@ -35,7 +37,7 @@ DRAWINGS: dict[str, Drawing] = {
 }
 
 
-def draw(name: str, results: Mapping[str, Result], comparison: Table | None = None) -> dict[str, Figure]:
+def draw(name: str, results: Mapping[str, Result], comparison: DataFrame | None = None) -> dict[str, Figure]:
     """The figures of an experiment; none where it has no drawing or no results."""
     drawing = DRAWINGS.get(name)
     figures = drawing(results, comparison) if drawing and results else {}

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
+from xarray import DataArray
 
 from icl_interp.analyses.limits_shift import EDGE, INNER
 from icl_interp.analyses.verdicts import Finding
@@ -26,7 +27,7 @@ from icl_interp.figures.style import (
 )  # fmt: skip
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import bootstrap
-from icl_interp.results import Curve, Matrix, Result
+from icl_interp.results import Result
 
 LOOKS = {  # predictor: (colour, dash, symbol); other seeds share their colour
     "model": (BLUE, "solid", "circle"), "another seed": (BLUE, "dot", "circle-open"),
@@ -42,11 +43,11 @@ def shift(results: Mapping[str, Result], findings: Sequence[Finding], facts: Map
     """As many panels as companions allow: errors over sigma, over |x| within the domain, and over test intervals."""
     functions, inside, intervals = (results.get(f"shift/{name}") for name in ("functions", "inside", "intervals"))
     panels: list[tuple[str, Any]] = []
-    if isinstance(functions, Matrix):
+    if isinstance(functions, DataArray):
         panels.append(("Functions scaled", lambda f, axis: _functions(f, functions, axis)))
-    if isinstance(inside, Curve):
+    if isinstance(inside, DataArray):
         panels.append(("Within the domain", lambda f, axis: _inside(f, inside, axis)))
-    if isinstance(intervals, Matrix):
+    if isinstance(intervals, DataArray):
         panels.append(("By training interval U(−a, a)", lambda f, axis: _intervals(f, intervals, axis)))
     if not panels:
         return None
@@ -85,26 +86,32 @@ def _axes(figure: Figure, axis: str, x: dict[str, Any], y: str, held: list[float
     figure.update_layout({f"xaxis{axis}": x, f"yaxis{axis}": log_axis(y, low, high, 7)})
 
 
-def _shown(axes: Mapping[str, Sequence[Any]]) -> list[str]:
-    return [p for p in axes["predictor"] if p in LOOKS]
+def _shown(errors: DataArray) -> list[str]:
+    return [p for p in errors.indexes["predictor"] if p in LOOKS]
 
 
-def _functions(figure: Figure, errors: Matrix, axis: str) -> None:
+def _functions(figure: Figure, errors: DataArray, axis: str) -> None:
     """Error against sigma, of coefficients from sigma times their law."""
-    sigmas, held = errors.axis("sigma"), []
-    for name in _shown(errors.axes):
-        held += _line(figure, sigmas, errors.at(predictor=name), name, LOOKS[name], axis, legend=True)
+    sigmas, held = errors["sigma"].values, []
+    for name in _shown(errors):
+        held += _line(figure, sigmas, errors.sel(predictor=name).values, name, LOOKS[name], axis, legend=True)
     x = log_axis("sigma: functions times", float(sigmas[0]) / 1.15, float(sigmas[-1]) * 1.15)
     _axes(figure, axis, x, "squared error", held)
 
 
-def _inside(figure: Figure, curve: Curve, axis: str) -> None:
+def _inside(figure: Figure, curve: DataArray, axis: str) -> None:
     """Error against |x| as a share of the half-width, and what counts as inside and as near the boundary."""
     held = []
-    for name in _shown(curve.axes):
+    for name in _shown(curve):
         held += _line(
-            figure, curve.x, curve.at(arm="trained", predictor=name).T, name, LOOKS[name], axis, legend=axis == ""
-        )  # fmt: skip
+            figure,
+            curve["share"].values,
+            curve.sel(arm="trained", predictor=name).values.T,
+            name,
+            LOOKS[name],
+            axis,
+            legend=axis == "",
+        )
     for low, high in ((0.0, INNER), (EDGE, 1.0)):
         figure.add_shape(
             type="rect", xref=f"x{axis}", yref=f"y{axis} domain", x0=low, x1=high, y0=0, y1=1, fillcolor=FAINT,
@@ -114,13 +121,13 @@ def _inside(figure: Figure, curve: Curve, axis: str) -> None:
     _axes(figure, axis, x, "squared error", held)
 
 
-def _intervals(figure: Figure, errors: Matrix, axis: str) -> None:
+def _intervals(figure: Figure, errors: DataArray, axis: str) -> None:
     """Error in units of the zero predictor's against sigma, inputs and functions from U(-sigma, sigma)."""
-    sigmas, held = errors.axis("sigma"), [1.0]
-    zero = errors.at(arm="both", predictor="zero").mean(-1)
-    names = [p for p in errors.axes["predictor"] if p != "zero"]
+    sigmas, held = errors["sigma"].values, [1.0]
+    zero = errors.sel(arm="both", predictor="zero").values.mean(-1)
+    names = [p for p in errors.indexes["predictor"] if p != "zero"]
     for name, colour in zip(names, INTERVALS, strict=False):
-        relative = errors.at(arm="both", predictor=name) / np.maximum(zero, 1e-300)[:, None]
+        relative = errors.sel(arm="both", predictor=name).values / np.maximum(zero, 1e-300)[:, None]
         held += _line(figure, sigmas, relative, f"a = {number(float(name))}", (colour, "solid", "circle"), axis, True)
     figure.add_shape(
         type="line", xref=f"x{axis} domain", yref=f"y{axis}", x0=0, x1=1, y0=1, y1=1, layer="below",

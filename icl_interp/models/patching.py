@@ -15,11 +15,12 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp.errors import InputError, unknown
 from icl_interp.models.hooks import check_names, patching
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 
 Metric = Callable[[Float[Tensor, "batch token d_out"]], Float[Tensor, ""] | float]
 Where = Literal["token", "head"]
@@ -39,7 +40,7 @@ def patch(
     metric: Metric,
     activation: str = "resid_pre",
     by: tuple[Where, ...] | None = None,
-) -> Matrix:
+) -> DataArray:
     """The metric of a corrupted run with one activation at a time taken from the clean run.
 
     Args:
@@ -57,8 +58,8 @@ def patch(
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, init_std=1.0))
     >>> clean, corrupted = torch.zeros(1, 5, 1), torch.ones(1, 5, 1)
     >>> result = patch(model, clean, corrupted, lambda out: out[0, -1, 0], "z")
-    >>> list(result.axes), result.values.shape
-    (['layer', 'token', 'head'], (2, 5, 2))
+    >>> dict(result.sizes)
+    {'layer': 2, 'token': 5, 'head': 2}
     """
     if activation not in AXES:
         raise unknown("activation", activation, AXES)
@@ -89,7 +90,7 @@ def patch(
             model, corrupted, cache, measure, partial(_put, activation, by), activation,
             index_df=patching.make_df_from_ranges(shape, list(axes)),
         )  # fmt: skip
-    return Matrix(np.reshape(values, shape), axes, note=f"metric with {activation} patched in from the clean run")
+    return make_array(np.reshape(values, shape), axes, note=f"metric with {activation} patched in from the clean run")
 
 
 def _put(activation: str, by: tuple[Where, ...], corrupted: Tensor, index: list[int], clean: Tensor) -> Tensor:

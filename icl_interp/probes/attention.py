@@ -10,7 +10,7 @@ from torch import Tensor
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.base import Hook, Positions, Probe
 from icl_interp.reductions import Moments
-from icl_interp.results import Matrix, Result
+from icl_interp.results import Result, make_array
 
 # Weights this close to the largest (relatively) tie with it.
 TIE = 1e-6
@@ -122,6 +122,6 @@ class AttentionEntropy(Probe):
         }
         note = "over prompts and the queries of each kind that see more than one key"
         return {
-            quantity: Matrix(values[..., i, :].transpose(1, 2).numpy(), axes, _UNITS.get(quantity, ""), note)
+            quantity: make_array(values[..., i, :].transpose(1, 2).numpy(), axes, _UNITS.get(quantity, ""), note)
             for i, quantity in enumerate(PatternStatistics._fields)
         }

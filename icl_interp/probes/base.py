@@ -39,7 +39,7 @@ class Probe(ABC):
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.probes.runner import probe
     >>> from icl_interp.reductions import Extremes
-    >>> from icl_interp.results import Matrix
+    >>> from icl_interp.results import make_array
     >>> class LargestActivation(Probe):
     ...     name = "largest_activation"
     ...
@@ -51,7 +51,7 @@ class Probe(ABC):
     ...         self.seen.update(t.flatten())
     ...
     ...     def results(self):
-    ...         return {"value": Matrix(self.seen.maximum.cpu().numpy(), {})}
+    ...         return {"value": make_array(self.seen.maximum.cpu().numpy(), {})}
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, act_fn="relu"))
     >>> list(probe(model, torch.zeros(3, 5, 1), [LargestActivation()]))
     ['largest_activation.value']
@@ -93,7 +93,7 @@ def observe(model: HookedTransformer, *probes: Probe, positions: Positions) -> I
     >>> memory, entropy = model.remember(torch.randn(4, 6, 1)), AttentionEntropy()
     >>> with observe(model, entropy, positions={"query": range(3)}):
     ...     out = model.after(memory, torch.randn(4, 3, 1), position=6)
-    >>> entropy.results()["visible_keys"].at(layer=0, position="query", statistic="mean")
+    >>> entropy.results()["visible_keys"].sel(layer=0, position="query", statistic="mean").values
     array([7., 7.])
     """
     with model.hooks(fwd_hooks=started(model, probes, positions)):

@@ -6,12 +6,13 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp.errors import InputError
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.base import Hook, Positions, Probe
 from icl_interp.reductions import Gram
-from icl_interp.results import Matrix, Result
+from icl_interp.results import Result, make_array
 
 SHARE = 0.99
 Bases = list[Tensor]  # one orthonormal basis a head, (d_model, k)
@@ -53,7 +54,7 @@ def principal_angles(a: Float[Tensor, "d_model k"], b: Float[Tensor, "d_model m"
     return torch.atan2(sines, cosines)
 
 
-def map_orthogonality(model: HookedTransformer, share: float = SHARE) -> dict[str, Matrix]:
+def map_orthogonality(model: HookedTransformer, share: float = SHARE) -> dict[str, DataArray]:
     """How alike heads of a layer are as maps: cosines and principal angles, from the weights alone.
 
     The OV map W_V W_O takes what a head reads to what it writes; the QK map W_Q W_K^T is the bilinear form of query
@@ -84,8 +85,8 @@ def map_orthogonality(model: HookedTransformer, share: float = SHARE) -> dict[st
     axes, note = _axes(model), _note(share)
     wide = {**axes, "angle": _numbers(model.cfg.d_head)}
     return {
-        **{name: Matrix(torch.stack(v).cpu().numpy(), axes) for name, v in cosines.items()},
-        **{name: Matrix(torch.stack(v).cpu().numpy(), wide, "rad", note) for name, v in angles.items()},
+        **{name: make_array(torch.stack(v).cpu().numpy(), axes) for name, v in cosines.items()},
+        **{name: make_array(torch.stack(v).cpu().numpy(), wide, "rad", note) for name, v in angles.items()},
     }
 
 
@@ -145,8 +146,8 @@ class HeadOrthogonality(Probe):
         shape = tuple(map(len, axes.values()))
         note = "centred outputs over prompts and the positions of each kind"
         return {
-            "output_cosine": Matrix(torch.stack(cosines).view(shape).cpu().numpy(), axes, note=note),
-            "output_angles": Matrix(
+            "output_cosine": make_array(torch.stack(cosines).view(shape).cpu().numpy(), axes, note=note),
+            "output_angles": make_array(
                 torch.stack(angles).view(*shape, -1).cpu().numpy(),
                 {**axes, "angle": _numbers(cfg.d_head)},
                 "rad",

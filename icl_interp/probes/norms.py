@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from xarray import DataArray
 
 from icl_interp.errors import InputError
 from icl_interp.models import tokens as encodings
@@ -17,7 +18,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.base import Hook, ModelWithEncoding, Positions, Probe, Source, prompts_of, resolve
 from icl_interp.prompts import Prompts
 from icl_interp.reductions import Extremes, Moments
-from icl_interp.results import Curve, Matrix, Result
+from icl_interp.results import Result, make_array, make_curve
 
 SIGNS = (-1, 1)
 # Of log |x|: small enough that a central difference is exact to 1e-7, large enough for float64 not to round it away.
@@ -62,7 +63,7 @@ class LayerNormScale(Probe):
         ]
         axes = {"norm": norms, "position": tuple(self._positions), "statistic": ("mean", "std", "min", "max")}
         shape = tuple(len(coordinates) for coordinates in axes.values())
-        return {"scale": Matrix(torch.stack(values).view(shape).cpu().numpy(), axes, "stream")}
+        return {"scale": make_array(torch.stack(values).view(shape).cpu().numpy(), axes, "stream")}
 
 
 def layernorm_scale_by_magnitude(
@@ -71,7 +72,7 @@ def layernorm_scale_by_magnitude(
     magnitudes: Sequence[float],
     encoding: Encoding | None = None,
     batch_size: int = 64,
-) -> dict[str, Curve]:
+) -> dict[str, DataArray]:
     """Every norm's scale at the last query as that query's input goes far, its context staying as it is.
 
     The query is s m u: sign s, magnitude m, and u the direction of the prompt's own query (1 for scalar inputs). Its
@@ -118,7 +119,7 @@ def layernorm_scale_by_magnitude(
     axes = {"norm": tuple(model.norms), "sign": SIGNS, "statistic": ("mean", "std"), "magnitude": tuple(sizes.tolist())}
     note = f"at the last query, over {int(levels.count.max())} prompts; the context stays as it is"
     return {
-        name: Curve(moments.result.movedim(-1, 2).cpu().numpy(), axes, unit, note)
+        name: make_curve(moments.result.movedim(-1, 2).cpu().numpy(), axes, unit, note)
         for name, moments, unit in (("scale", levels, "stream"), ("elasticity", elasticities, ""))
     }
 

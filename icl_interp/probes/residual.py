@@ -12,7 +12,7 @@ from torch import Tensor
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.base import Hook, Positions, Probe
 from icl_interp.reductions import Gram, Moments
-from icl_interp.results import Curve, Matrix, Result
+from icl_interp.results import Result, make_array, make_curve
 
 
 class ResidualStream(Probe):
@@ -54,18 +54,18 @@ class ResidualStream(Probe):
         mean = _over(grams, lambda gram: gram.mean)
         note = "depth counts the blocks passed; the positions of a kind are pooled"
         return {
-            "norm": Matrix(
+            "norm": make_array(
                 _over(self._norms, lambda m: m.result), {**axes, "statistic": ("mean", "std")}, "stream", note
             ),
-            "mean": Matrix(mean, {**axes, "d_model": tuple(range(mean.shape[-1]))}, "stream", note),
-            "mean_norm": Matrix(np.linalg.norm(mean, axis=-1), axes, "stream", note),
-            "spectrum": Curve(
+            "mean": make_array(mean, {**axes, "d_model": tuple(range(mean.shape[-1]))}, "stream", note),
+            "mean_norm": make_array(np.linalg.norm(mean, axis=-1), axes, "stream", note),
+            "spectrum": make_curve(
                 _over(grams, lambda gram: gram.spectrum),
                 {**axes, "component": tuple(range(1, mean.shape[-1] + 1))},
                 "stream squared",
                 note,
             ),
-            "participation_ratio": Matrix(
+            "participation_ratio": make_array(
                 _over(grams, lambda gram: gram.participation_ratio), axes, "directions", note
             ),
         }

@@ -48,8 +48,8 @@ def probe(
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, n_ctx=12))
     >>> stream = (task.sample(32, generator(0, "doc", i)) for i in range(4))
     >>> results = probe(model, stream, [ResidualStream(), AttentionEntropy()])
-    >>> results["attention_entropy.max_weight"].axes
-    {'layer': (0, 1), 'head': (0, 1), 'position': ('x', 'y', 'query'), 'statistic': ('mean', 'std')}
+    >>> results["attention_entropy.max_weight"].dims
+    ('layer', 'head', 'position', 'statistic')
     """
     model, encoding = resolve(model, encoding)
     if probes is None:

@@ -3,29 +3,32 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pandas import DataFrame
+
 from icl_interp.figures.text import number
-from icl_interp.results import Table
+from icl_interp.results import make_table
 
 ROWS = ("paper", "ours", "95 %", "ours / paper")  # of each quantity
 
 
-def readable(table: Table, intervals: bool = True) -> Table:
+def readable(table: DataFrame, intervals: bool = True) -> DataFrame:
     """The table in words: by sigma as papers print it where it is by sigma, row by row otherwise.
 
     Args:
         intervals: show those of our numbers, where the table is by sigma.
 
-    >>> t = Table({"model": ["a", "a"], "sigma": [1, 2], "paper": [0.0, 2.0], "ours": [1.0, 3.0], "low": [0.5, 2.0],
-    ...     "high": [1.5, 4.0], "ours / paper": [float("nan"), 1.5]})
-    >>> print(readable(t, intervals=False))
-    model  sigma:        1  2
-    a      paper         0  2
-    a      ours          1  3
-    a      ours / paper  –  1.5
+    >>> from icl_interp.results import text
+    >>> t = make_table({"model": ["a", "a"], "sigma": [1, 2], "paper": [0.0, 2.0], "ours": [1.0, 3.0],
+    ...     "low": [0.5, 2.0], "high": [1.5, 4.0], "ours / paper": [float("nan"), 1.5]})
+    >>> print(text(readable(t, intervals=False)))
+    model       sigma: 1   2
+        a        paper 0   2
+        a         ours 1   3
+        a ours / paper – 1.5
     """
-    rows = table.rows()
+    rows = table.to_dict("records")
     if not {"sigma", "ours"} <= set(table.columns):
-        return Table({name: [cell(row[name]) for row in rows] for name in table.columns}, note=table.note)
+        return make_table({name: [cell(row[name]) for row in rows] for name in table.columns}, note=table.attrs["note"])
     keys = list(table.columns)[: list(table.columns).index("sigma")]
     sigmas = sorted({row["sigma"] for row in rows})
     shown = [name for name in ROWS if name in table.columns or (name == "95 %" and intervals)]
@@ -38,13 +41,13 @@ def readable(table: Table, intervals: bool = True) -> Table:
             columns["sigma:"].append(name)
             for sigma in sigmas:
                 columns[f"{sigma:g}"].append(_value(here.get(sigma), name))
-    return Table(columns, note=table.note)
+    return make_table(columns, note=table.attrs["note"])
 
 
-def markdown(table: Table, intervals: bool = True) -> str:
+def markdown(table: DataFrame, intervals: bool = True) -> str:
     """`readable` as a table in Markdown."""
     shown = readable(table, intervals)
-    rows = [list(shown.columns), ["---"] * len(shown.columns), *([*row.values()] for row in shown.rows())]
+    rows = [list(shown.columns), ["---"] * len(shown.columns), *([*row.values()] for row in shown.to_dict("records"))]
     return "\n".join(f"| {' | '.join(_escaped(row))} |" for row in rows)
 
 

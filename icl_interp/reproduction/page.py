@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
+from pandas import DataFrame
 
 from icl_interp.experiments.errors import MISPRINT
 from icl_interp.figures import files
@@ -12,13 +13,13 @@ from icl_interp.figures.style import VERDICTS, Figure
 from icl_interp.figures.text import joined, markup, number
 from icl_interp.page import document
 from icl_interp.reproduction import layout
-from icl_interp.results import Table, from_dict
+from icl_interp.results import from_dict
 
 MARKS = {"As in the paper": "supported", "Not as in the paper": "contradicted", "Undecided": "inconclusive"}
 Record = Mapping[str, Any]
 
 
-def page(record: Record, figures: Mapping[str, Figure], comparison: Table | None) -> str:
+def page(record: Record, figures: Mapping[str, Figure], comparison: DataFrame | None) -> str:
     """One self-contained page about one experiment."""
     divs = [files.to_div(figure, f"figure-{name}") for name, figure in figures.items()]
     parts = [
@@ -37,16 +38,16 @@ def says(lines: Iterable[str]) -> Markup:
     return markup("<ul>{}</ul>", joined(markup("<li>{}</li>", _marked(line)) for line in lines))
 
 
-def table(shown: Table) -> Markup:
+def table(shown: DataFrame) -> Markup:
     """A table with numbers rounded for reading."""
     words = layout.readable(shown)
     return markup(
         '{note}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>',
-        note=markup('<p class="quiet small">{}</p>', shown.note) if shown.note else "",
+        note=markup('<p class="quiet small">{}</p>', shown.attrs["note"]) if shown.attrs["note"] else "",
         head=joined(markup("<th>{}</th>", name) for name in words.columns),
         body=joined(
             markup("<tr>{}</tr>", joined(markup('<td class="number">{}</td>', value) for value in row.values()))
-            for row in words.rows()
+            for row in words.to_dict("records")
         ),
     )
 
@@ -86,10 +87,14 @@ def index_markdown(records: Sequence[Record]) -> str:
 def _numbers(record: Record) -> str:
     """The comparison in Markdown, without intervals: results.json has them."""
     stored = from_dict(record["comparison"]) if record["comparison"] else None
-    return f"\n{stored.note}:\n\n{layout.markdown(stored, intervals=False)}\n" if isinstance(stored, Table) else ""
+    return (
+        f"\n{stored.attrs['note']}:\n\n{layout.markdown(stored, intervals=False)}\n"
+        if isinstance(stored, DataFrame)
+        else ""
+    )
 
 
-def _heading(comparison: Table) -> str:
+def _heading(comparison: DataFrame) -> str:
     return "The paper's numbers and ours" if "paper" in comparison.columns else "Our numbers; the paper prints none"
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pandas import DataFrame
+
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
 from icl_interp.errors import whole
@@ -18,7 +20,7 @@ from icl_interp.figures.style import Figure
 from icl_interp.provenance import environment, read_json, run_id, write_atomically, write_json
 from icl_interp.reproduction.layout import markdown
 from icl_interp.reproduction.page import index, index_markdown, page
-from icl_interp.results import Result, Table, from_dict
+from icl_interp.results import Result, from_dict, to_dict
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ class Reproduction:
         return {name: from_dict(data) for name, data in self.record["results"].items()}
 
     @property
-    def comparison(self) -> Table | None:
+    def comparison(self) -> DataFrame | None:
         """The published numbers beside ours, where there are any."""
         return self.experiment.compare(self.results)
 
@@ -112,7 +114,7 @@ def save(result: Reproduction, out: Path, formats: Sequence[str] = ()) -> str | 
     folder, figures, comparison = out / result.experiment.id, result.figures, result.comparison
     write_json(folder / "results.json", result.record)
     if comparison is not None:
-        write_json(folder / "comparison.json", comparison.to_dict())
+        write_json(folder / "comparison.json", to_dict(comparison))
         write_atomically(folder / "comparison.md", _markdown(result, comparison))
     write_atomically(folder / "figure.html", page(result.record, figures, comparison))
     return files.export(figures, folder, formats) if figures and formats else None
@@ -129,8 +131,8 @@ def _record(experiment: Experiment, bench: Bench, results: Mapping[str, Result],
         "models": {name: _model(checkpoint) for name, checkpoint in bench.models.items()},
         "missing": list(bench.missing),
         "says": list(_hedged(experiment, results, bench.scale.name)),
-        "comparison": comparison.to_dict() if comparison is not None else None,
-        "results": {name: result.to_dict() for name, result in results.items()},
+        "comparison": to_dict(comparison) if comparison is not None else None,
+        "results": {name: to_dict(result) for name, result in results.items()},
         "provenance": {
             "command": f"icl-interp reproduce {experiment.id} --scale {bench.scale.name}"
             + (f" --seed {bench.seed}" if bench.seed else ""),
@@ -158,12 +160,13 @@ def _model(checkpoint: Checkpoint) -> dict[str, Any]:
     return facts
 
 
-def _markdown(result: Reproduction, comparison: Table) -> str:
+def _markdown(result: Reproduction, comparison: DataFrame) -> str:
     record = result.record
     says = "\n".join(f"* {line}" for line in record["says"])
     return (
         f"# {record['id']}: {record['title']}\n\n{record['source']}\n\nOurs: {record['scale']['words']}.  \n"
-        f"The source's: {record['scale']['published']}.\n\n{says}\n\n{comparison.note}\n\n{markdown(comparison)}\n"
+        f"The source's: {record['scale']['published']}.\n\n{says}\n\n"
+        f"{comparison.attrs['note']}\n\n{markdown(comparison)}\n"
     )
 
 

@@ -154,7 +154,7 @@ def test_squared_errors_by_brute_force(kind):
 def check_rows(measure):
     lab = bench()
     result = measure(lab)
-    assert result.axes["arm"] == ("intact", "no attention", "MLP only", "attention only", BLIND, NOTHING)
+    assert tuple(result.indexes["arm"]) == ("intact", "no attention", "MLP only", "attention only", BLIND, NOTHING)
     prompts = ablation.sample(lab)
     with torch.no_grad():
         outs = {"intact": lab.single(lab.tokens(prompts).float())[:, ::2, 0].double()}
@@ -167,34 +167,32 @@ def check_rows(measure):
     for name, out in outs.items():
         missed = (out - prompts.ys).square()
         for points, values in ((ALL, missed[:, 2:].mean(1)), (QUERY, missed[:, -1])):
-            assert np.allclose(result.at(arm=name, points=points), values.view(4, 2).mean(1), rtol=1e-4), name
+            assert np.allclose(result.sel(arm=name, points=points).values, values.view(4, 2).mean(1), rtol=1e-4), name
 
 
 def test_those_beside_the_model_are_scored_on_the_same_points():
     check_rows(ablation.without_attention)
-    must_fail(
-        check_rows, lambda lab: replace(r := ablation.without_attention(lab), values=r.values[[1, 0, 2, 3, 4, 5]])
-    )
-    must_fail(check_rows, lambda lab: replace(r := ablation.without_attention(lab), values=r.values[:, ::-1].copy()))
+    must_fail(check_rows, lambda lab: (r := ablation.without_attention(lab)).copy(data=r.values[[1, 0, 2, 3, 4, 5]]))
+    must_fail(check_rows, lambda lab: (r := ablation.without_attention(lab)).copy(data=r.values[:, ::-1].copy()))
 
 
 def test_arms_of_the_parts():
     lab = bench()
     result = lab.measure(ablation.ablated)
-    assert result.axes["arm"] == ("no MLP", "block 0", "block 1", "reordered")
+    assert tuple(result.indexes["arm"]) == ("no MLP", "block 0", "block 1", "reordered")
     for i in range(2):
         mine = ablation.squares(lab, {"b": ablation.means(lab).only(*sublayers(lab.model, layer=i))})["b"]
-        assert np.allclose(result.at(arm=f"block {i}"), mine, rtol=1e-6)
+        assert np.allclose(result.sel(arm=f"block {i}").values, mine, rtol=1e-6)
     mine = ablation.squares(lab, {"m": ablation.means(lab, "mlp")})["m"]
-    assert np.allclose(result.at(arm="no MLP"), mine, rtol=1e-6)
-    assert bench("bidirectional").measure(ablation.ablated).axes["arm"][0] == "no MLP"
+    assert np.allclose(result.sel(arm="no MLP").values, mine, rtol=1e-6)
+    assert bench("bidirectional").measure(ablation.ablated).indexes["arm"][0] == "no MLP"
     alone = bench_of(run(model={"attn_only": True}))
-    assert alone.measure(ablation.ablated).axes["arm"] == ("block 0", "block 1", "reordered")
+    assert tuple(alone.measure(ablation.ablated).indexes["arm"]) == ("block 0", "block 1", "reordered")
 
 
 def test_without_attention_a_model_that_has_none():
     lab = bench_of(run(model={"mlp_only": True}))
-    assert lab.measure(ablation.without_attention).axes["arm"] == ("intact", BLIND, NOTHING)
+    assert tuple(lab.measure(ablation.without_attention).indexes["arm"]) == ("intact", BLIND, NOTHING)
     assert np.isnan(lab.measure(ablation.edit_size).values).all()
 
 

@@ -22,17 +22,17 @@ def analyze(name: str, *claims: str, n_prompts: int = 256) -> Report:
 
 def check_certificate(report: Report):
     """Every output that was measured lies within c - r and c + r, which the weights alone give."""
-    row = report.results["far/certificate"].rows()[0]
-    outputs = [report.results["far/contexts"].at(curve="model"), report.results["far/ends"].values]
+    row = report.results["far/certificate"].to_dict("records")[0]
+    outputs = [report.results["far/contexts"].sel(curve="model").values, report.results["far/ends"].values]
     for values in outputs:
         assert np.abs(values - row["c"]).max() < row["r"]
 
 
 def check_plateau(report: Report):
     """The plateau at 1e6 equals the closed form in both directions, and is approached like 1/|x|."""
-    row, ends = report.results["far/certificate"].rows()[0], report.results["far/ends"]
+    row, ends = report.results["far/certificate"].to_dict("records")[0], report.results["far/ends"]
     for direction in "+-":
-        at = ends.at(direction=direction)  # (x, function, context)
+        at = ends.sel(direction=direction).values  # (x, function, context)
         gaps = np.abs(at - row[f"plateau {direction}"]).max((1, 2)) / row["r"]
         assert gaps[2] < 1e-3
         assert np.allclose(gaps[:2] / gaps[1:], 10, rtol=0.2)
@@ -41,7 +41,7 @@ def check_plateau(report: Report):
 def moved(report: Report, name: str, change) -> Report:
     """The report with one result changed."""
     result = report.results[name]
-    changed = replace(result, values=change(result.values))
+    changed = result.copy(data=change(result.values))
     return replace(report, results={**report.results, name: changed})
 
 
@@ -53,7 +53,7 @@ def test_affine_saturates_where_its_weights_say():
     assert finding.twin.value < 0.01  # an architecture claim: the untrained twin levels off too
     check_certificate(report)
     check_plateau(report)
-    row = report.results["far/certificate"].rows()[0]
+    row = report.results["far/certificate"].to_dict("records")[0]
     must_fail(check_certificate, moved(report, "far/ends", lambda f: f + 2 * row["r"]))
     must_fail(check_plateau, moved(report, "far/ends", lambda f: f + 0.01 * row["r"]))
     must_fail(check_plateau, moved(report, "far/ends", lambda f: f[:, :, ::-1].copy() * [[[[1.0]], [[1.5]], [[1.0]]]]))
@@ -114,7 +114,7 @@ def test_what_is_found_in_the_bundled_models(name):
     for finding in report.findings:
         if finding.verdict != "not_applicable" and finding.kind == "architecture" and finding.id != FAILURE:
             assert np.isfinite(finding.twin.value), finding.id
-    if report.results["far/certificate"].rows()[0]["r"] > 0:
+    if report.results["far/certificate"].to_dict("records")[0]["r"] > 0:
         check_certificate(report)
     if name not in ("affine_no_ln", "affine_post_ln"):
         check_plateau(report)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from helpers import must_fail
+from pandas import DataFrame
 
 from icl_interp import tasks
 from icl_interp.analyses import limits_softmax, relevance
@@ -35,14 +36,13 @@ from icl_interp.models.constructions import (
 )
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
-from icl_interp.results import Table
 
 NAMES = [construction.name for construction in CONSTRUCTIONS]
 
 
-def check_cells(table: Table):
+def check_cells(table: DataFrame):
     """Every draw of every cell gives the expected verdict."""
-    wrong = [row for row in table.rows() if row["as expected"] < row["draws"]]
+    wrong = [row for row in table.to_dict("records") if row["as expected"] < row["draws"]]
     assert not wrong
 
 
@@ -154,11 +154,11 @@ CONSTANTS = tasks.Polynomial(
 
 
 @pytest.fixture
-def table(monkeypatch) -> Callable[..., Table]:
+def table(monkeypatch) -> Callable[..., DataFrame]:
     """The calibration table of constructions by name, also of those built here."""
     monkeypatch.setattr(calibration, "CONSTRUCTIONS", (*CONSTRUCTIONS, *MORE.values()))
 
-    def tabulate(*names: str, draws: int = 1) -> Table:
+    def tabulate(*names: str, draws: int = 1) -> DataFrame:
         if any("shown many times" in name for name in names):
             monkeypatch.setattr(calibration, "TASK", CONSTANTS)
         return calibration.calibrate(draws, only=names)
@@ -205,7 +205,7 @@ def context_frozen_only(monkeypatch):
 
 def every_head_counts(monkeypatch):
     """No relevance filter."""
-    monkeypatch.setattr(relevance, "relevant", lambda results, facts: list(results["heads/relevance"].axes["head"]))
+    monkeypatch.setattr(relevance, "relevant", lambda results, facts: list(results["heads/relevance"].indexes["head"]))
 
 
 def near_is_far(monkeypatch):

@@ -7,7 +7,7 @@ from small_reports import report
 
 from icl_interp.analyses.limits_algorithms import ARMS, ERROR, SELF, SIZE
 from icl_interp.figures import catalogue
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +26,15 @@ def check_rates(r, figure):
     for trace in figure.data:
         if trace.xaxis == "x" and trace.name in ("trained on", "not trained on"):
             marks |= dict(zip(np.array(figure.layout.yaxis.ticktext)[list(trace.y)], trace.x, strict=True))
-    for name in errors.axes["class"]:
-        mine, zero = (errors.at(**{"predictor": p, "class": name, "points": "own"}) for p in ("model", "zero"))
+    for name in errors.indexes["class"]:
+        mine, zero = (errors.sel({"predictor": p, "class": name, "points": "own"}).values for p in ("model", "zero"))
         assert marks[name] == pytest.approx(mine.mean() / zero.mean(), rel=1e-12)
 
 
 def check_distances(r, figure):
     """Distance to each algorithm, over the largest of the model's distances from itself and its error."""
     result = r.results["algorithms/distance"]
-    mean = {to: result.at(to=to).mean(-1) for to in result.axes["to"]}
+    mean = {to: result.sel(to=to).values.mean(-1) for to in result.indexes["to"]}
     error = mean[ERROR][0] / mean[SIZE][0]
     for a, arm in enumerate(ARMS):
         trace = next(t for t in figure.data if t.name == arm)
@@ -52,7 +52,7 @@ def test_marks_are_the_stored_numbers(small):
         values = stored.values.copy()
         values[0] *= 1.5
         values[1, -1] *= 2
-        must_fail(check, small, drawn(small, {**small.results, name: Matrix(values, stored.axes)}))
+        must_fail(check, small, drawn(small, {**small.results, name: make_array(values, stored.indexes)}))
 
 
 @pytest.mark.parametrize("removed", ["classes/errors", "classes/continuous", "algorithms/distance"])

@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers import must_fail
 from small_models import make
+from xarray import DataArray
 
 from icl_interp.analyses import limits_layernorm, verdicts
 from icl_interp.analyses.limits_softmax import TARGETS
@@ -30,7 +31,7 @@ from icl_interp.models.constructions import (
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode, finite, generator
 from icl_interp.report import Report
-from icl_interp.results import Curve, Table, from_dict
+from icl_interp.results import from_dict, make_curve, make_table, to_dict
 
 FAILURE, IMMEDIATE = "limits.layernorm_causes_failure", "limits.boundary_immediate"
 LAYERNORM = (SATURATES, CAUSE, FAILURE)
@@ -68,13 +69,13 @@ def as_data(findings) -> str:
 
 def check_purity(judge, bench):
     """Judging twice gives the same findings and leaves results and facts as they were."""
-    stored = {name: copy.deepcopy(result.to_dict()) for name, result in bench.results.items()}
+    stored = {name: copy.deepcopy(to_dict(result)) for name, result in bench.results.items()}
     known = copy.deepcopy(bench.facts)
     for claim in verdicts.select(None):
         first, second = (as_data([judge(claim, bench.results, bench.facts)]) for _ in range(2))
         assert first == second, claim.id
     for name, result in bench.results.items():
-        assert as_text(result.to_dict()) == as_text(stored[name]), name
+        assert as_text(to_dict(result)) == as_text(stored[name]), name
     assert known == bench.facts
 
 
@@ -87,7 +88,7 @@ def test_judging_is_pure(two_models):
 
     def mutates(claim, results, facts):
         for result in results.values():
-            if isinstance(result, Curve):
+            if isinstance(result, DataArray):
                 result.values[...] *= 1.001
         return claim.judge_results(results, facts)
 
@@ -105,7 +106,7 @@ def test_judging_is_pure(two_models):
 def test_stored_results_judged_again_give_the_same_findings(two_models, tmp_path):
     for bench in two_models:
         findings = [bench.judge(claim.id) for claim in verdicts.select(None)]
-        stored = {name: json.dumps(finite(r.to_dict()), allow_nan=False) for name, r in bench.results.items()}
+        stored = {name: json.dumps(finite(to_dict(r)), allow_nan=False) for name, r in bench.results.items()}
         loaded = {name: from_dict(json.loads(text)) for name, text in stored.items()}
         known = json.loads(json.dumps(bench.facts))
         again = [claim.judge_results(loaded, known) for claim in verdicts.select(None)]
@@ -122,7 +123,7 @@ def test_other_results_are_judged_otherwise(two_models):
     """Judging again reads the results: double f far out, and it no longer levels off."""
     bench = two_models[0]
     ends = bench.results["far/ends"]
-    grown = replace(ends, values=ends.values * np.array([1.0, 10.0, 100.0])[:, None, None])
+    grown = ends.copy(data=ends.values * np.array([1.0, 10.0, 100.0])[:, None, None])
     finding = verdicts.REGISTRY[SATURATES].judge_results({**bench.results, "far/ends": grown}, bench.facts)
     assert finding.verdict == "contradicted"
     assert bench.judge(SATURATES).verdict == "supported"
@@ -234,10 +235,10 @@ def test_post_norm_has_no_closed_form(judged):
 def test_a_plateau_elsewhere_than_the_closed_form_is_not_supported(measured):
     bench = measured(long("pre"), SATURATES)
     table = bench.results["far/certificate"]
-    row = table.rows()[0]
+    row = table.to_dict("records")[0]
     for shift, expected in ((0.0, "supported"), (0.02, "inconclusive")):
-        moved = {**table.columns, "plateau +": [row["plateau +"] + shift * row["r"]]}
-        results = {**bench.results, "far/certificate": Table(moved)}
+        moved = {**table, "plateau +": [row["plateau +"] + shift * row["r"]]}
+        results = {**bench.results, "far/certificate": make_table(moved)}
         assert verdicts.REGISTRY[SATURATES].judge_results(results, bench.facts).verdict == expected
 
 
@@ -292,15 +293,15 @@ def test_a_decay_to_zero_is_a_plateau_too(measured):
     # Were frozen f to rest at another constant, that would be no growth either.
     arms = bench.results["far/norm arms"]
     values = arms.values.copy()
-    values[list(arms.axes["arm"]).index("frozen")] = 1.0
-    results = {**bench.results, "far/norm arms": replace(arms, values=values)}
+    values[list(arms.indexes["arm"]).index("frozen")] = 1.0
+    results = {**bench.results, "far/norm arms": arms.copy(data=values)}
     assert verdicts.REGISTRY[CAUSE].judge_results(results, bench.facts).verdict == "contradicted"
 
 
 # ---- causes failure -------------------------------------------------------------------------------------------------
 
 
-def arms(**error: float) -> Curve:
+def arms(**error: float) -> DataArray:
     """Far errors as stored, twenty functions of slightly different size, constant over x."""
     names = ("intact", "frozen", "sham", "zero predictor")
     size = 1 + 0.1 * np.random.default_rng(0).normal(size=(20, 1)) ** 2
@@ -309,15 +310,15 @@ def arms(**error: float) -> Curve:
         "arm": names, "statistic": ("mean", "mean square", "squared error"), "function": tuple(range(20)),
         "x": (-1e4, -1e3, 1e3, 1e4),
     }  # fmt: skip
-    return Curve(values, axes)
+    return make_curve(values, axes)
 
 
-def other(error: float | None) -> Curve:
+def other(error: float | None) -> DataArray:
     """The model trained without normalisation, if there is one."""
-    size = arms(intact=error or 1.0).at(arm="intact")
+    size = arms(intact=error or 1.0).sel(arm="intact").values
     n = 0 if error is None else 20
-    axes = {**arms().axes, "function": tuple(range(n))}
-    return Curve(size[:, :n], {name: axes[name] for name in ("statistic", "function", "x")})
+    axes = {**arms().indexes, "function": tuple(range(n))}
+    return make_curve(size[:, :n], {name: axes[name] for name in ("statistic", "function", "x")})
 
 
 def check_signs(judge):
@@ -344,8 +345,8 @@ def test_the_signs_of_the_failure():
 
     def exchanged(results):
         curve = results["far/norm arms"]
-        names = tuple(swapped.get(name, name) for name in curve.axes["arm"])
-        renamed = replace(curve, axes={**curve.axes, "arm": names})
+        names = tuple(swapped.get(name, name) for name in curve.indexes["arm"])
+        renamed = curve.assign_coords(arm=list(names))
         return claim.judge_results({**results, "far/norm arms": renamed}, known)
 
     must_fail(check_signs, exchanged)
@@ -460,7 +461,7 @@ def test_a_falling_deficit_is_not_held_against_a_head(measured):
     for at_ten, limit, expected in ((0.3, 0.3, "contradicted"), (0.3, 0.05, "inconclusive"), (0.05, 0.05, "supported")):
         values = result.values.copy()
         values[1], values[2] = at_ten, limit
-        results = {**bench.results, "heads/deficit": replace(result, values=values)}
+        results = {**bench.results, "heads/deficit": result.copy(data=values)}
         assert verdicts.REGISTRY[UNIFORM].judge_results(results, bench.facts).verdict == expected
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
+from pandas import DataFrame
 from small_models import OTHERS, TASK, make
 
 from icl_interp.analyses import heads
@@ -14,7 +15,7 @@ from icl_interp.errors import InputError
 from icl_interp.interventions import At, SwapPattern, Temperature, intervene
 from icl_interp.models.tokens import Interleaved, Stacked
 from icl_interp.provenance import generator
-from icl_interp.results import Table
+from icl_interp.results import make_table
 
 XS = (-1e4, 0.8, 30.0)
 LABS = {
@@ -369,7 +370,7 @@ def check_length(lab_class: type[Lab], *claims: str):
         results[poison] = {name: lab.measure(m) for name, m in wanted.items()}
     clean, poisoned = results.values()
     for name, result in clean.items():
-        if isinstance(result, Table):
+        if isinstance(result, DataFrame):
             assert str(result.columns) == str(poisoned[name].columns), name
         else:
             assert np.array_equal(result.values, poisoned[name].values, equal_nan=True), name
@@ -393,12 +394,12 @@ def test_a_measurement_is_taken_once():
 
     def count(lab):
         calls.append(lab)
-        return Table({"n": [len(calls)]})
+        return make_table({"n": [len(calls)]})
 
     lab, counted = bench(), Measurement("test/count", count)
-    assert lab.measure(counted)["n"] == lab.measure(counted)["n"] == [1]
+    assert [lab.measure(counted)["n"].tolist() for _ in range(2)] == [[1], [1]]
     assert list(lab.results) == ["test/count"]
-    assert lab.twin.measure(counted)["n"] == [2]
+    assert lab.twin.measure(counted)["n"].tolist() == [2]
     assert set(lab.results) == {"test/count", "twin/test/count"}
     assert calls == [lab, lab.twin]
 

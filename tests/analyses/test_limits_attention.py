@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers import must_fail
 from tiny_runs import checkpoint
+from xarray import DataArray
 
 from icl_interp.analyses import verdicts
 from icl_interp.analyses.ablation import ALL, BLIND, NOTHING, QUERY
@@ -14,19 +15,19 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_attention import best_blind, ratio
 from icl_interp.models.constructions import gradient_step
 from icl_interp.provenance import encode, generator
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 
 NECESSARY, SUFFICIENT = "limits.attention_necessary", "limits.attention_sufficient"
 N = 40
 
 
-def matrix(noise=0.2, seed=0, **arms: float) -> Matrix:
+def matrix(noise=0.2, seed=0, **arms: float) -> DataArray:
     """Errors by arm at a level, noisy by group of functions; "_" in a name is a space."""
     g = np.random.default_rng(seed)
     base = np.exp(noise * g.standard_normal(N))
     own = {name.replace("_", " "): level * base * np.exp(0.05 * g.standard_normal(N)) for name, level in arms.items()}
     values = [[row, row] for row in own.values()]
-    return Matrix(values, {"arm": tuple(own), "points": (ALL, QUERY), "group": tuple(range(N))})
+    return make_array(values, {"arm": tuple(own), "points": (ALL, QUERY), "group": tuple(range(N))})
 
 
 def results(twin_level=1.1, blind=0.9, **arms):
@@ -37,7 +38,7 @@ def results(twin_level=1.1, blind=0.9, **arms):
         "layers/without attention": matrix(**arms, **context),
         "twin/layers/without attention": matrix(**{k.replace(" ", "_"): v for k, v in twin.items()}, **context),
         "layers/ablated": parts,
-        "layers/edit size": Matrix([0.6, 0.1], {"edit": ("mean", "reordered")}),
+        "layers/edit size": make_array([0.6, 0.1], {"edit": ("mean", "reordered")}),
     }
 
 
@@ -111,7 +112,7 @@ def test_ratios_are_paired_by_function():
     check_paired(ratio)
 
     def unpaired(result, arm, over):
-        other = Matrix(np.random.default_rng(1).permuted(result.values, axis=-1), result.axes)
+        other = make_array(np.random.default_rng(1).permuted(result.values, axis=-1), result.indexes)
         return ratio(result, arm, over, beside=other)
 
     must_fail(check_paired, unpaired)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers import must_fail
 from small_models import TASK, make
+from xarray import DataArray
 
 from icl_interp import tasks
 from icl_interp.analyses import boundary, far, verdicts
@@ -17,7 +18,7 @@ from icl_interp.experiments.calibration import TASK as LONG
 from icl_interp.models.constructions import random_pre_norm, scalar_layer
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import encode, generator
-from icl_interp.results import Curve, Table
+from icl_interp.results import make_curve, make_table, row_of
 from icl_interp.theory import limits as theory
 
 IMMEDIATE, HIGH_NORM = "limits.boundary_immediate", "limits.no_icl_at_high_norm"
@@ -76,12 +77,12 @@ def test_leaves_finds_where_a_power_law_first_exceeds():
     assert boundary.leaves(MAGNITUDES, 1 + 0 * MAGNITUDES, 0.1) == 0.1
 
 
-def made_up(gap, error=None, zero=None, line=None, n=20) -> Curve:
+def made_up(gap, error=None, zero=None, line=None, n=20) -> DataArray:
     """A stored curve whose functions differ by a factor only; arguments are sizes over GRID."""
     one = np.ones(len(GRID))
     factor = np.exp(0.05 * np.random.default_rng(0).standard_normal((n, 1)))
     values = [factor * np.square(one if v is None else v * one) for v in (gap, error, zero, line)]
-    return Curve(values, {"statistic": STATISTICS, "function": tuple(range(n)), "x": tuple(GRID)})
+    return make_curve(values, {"statistic": STATISTICS, "function": tuple(range(n)), "x": tuple(GRID)})
 
 
 def test_the_approach_rate_is_the_power():
@@ -129,7 +130,7 @@ def check_approach(measure):
     at = {x: output(lab, lab.prompts, x).view(4, 3) for x in (-1e6, -10.0, 1.0, 1e6)}
     for x in (-10.0, 1.0):
         f, truth = at[x], lab.truth([x])[:, 0].view(4, 3)
-        k = list(curve.x).index(x)
+        k = list(curve["x"].values).index(x)
         expected = np.empty((4, 4))
         for i in range(4):
             others = f[[j for j in range(4) if j != i]].mean()
@@ -146,12 +147,12 @@ def test_approach_is_what_forward_passes_give():
         line = lab.intact.mean(0)
         values = curve.values.copy()
         values[3] = lab.by_function((line - lab.truth(GRID)).square())
-        return replace(curve, values=values)
+        return curve.copy(data=values)
 
     must_fail(check_approach, own_context_included)
     lab = bench()
     few, whole = boundary.approach_decades(lab), boundary.approach(Lab(lab.model, TASK, lab.encoding, n_functions=4))
-    assert set(few.x) <= set(whole.x)
+    assert set(few["x"].values) <= set(whole["x"].values)
     assert few.values.shape == (4, 4, 16)
 
 
@@ -194,7 +195,7 @@ def check_arms(measure):
         for inner in lab.inner:
             x = inner * (1.0 if arm == "functions" else scale)
             f = output(lab, replace(one, xs=xs, ys=ys), x)
-            got = curve.at(arm=arm, scale=scale, query=inner)
+            got = curve.sel(arm=arm, scale=scale, query=inner).values
             assert np.allclose(got[0], f, rtol=1e-8, atol=1e-12), (arm, scale)
             assert np.allclose(got[1], (constant + slope * x) * functions, rtol=1e-12), (arm, scale)
 
@@ -206,10 +207,10 @@ def test_arms_scale_what_they_say():
         curve = boundary.arms(lab)
         values = curve.values.copy()
         values[1] = values[0]
-        return replace(curve, values=values)
+        return curve.copy(data=values)
 
     must_fail(check_arms, labels_left_alone)
-    must_fail(check_arms, lambda lab: replace(c := boundary.arms(lab), values=c.values[:, :, :, ::-1]))
+    must_fail(check_arms, lambda lab: (c := boundary.arms(lab)).copy(data=c.values[:, :, :, ::-1]))
 
 
 def test_noise_stays_as_it_was_when_inputs_are_scaled():
@@ -242,7 +243,7 @@ def test_the_onset_of_a_scalar_layer_is_where_its_formula_says():
     fine = np.logspace(-1, 5, 6001)
     for seed in range(3):
         lab = of_scalar(scalar_layer(generator(seed, "test/boundary"), 0.0, norm="LN", position="post"))
-        level = 0.05 * lab.measure(far.certificate).rows()[0]["r"]
+        level = 0.05 * lab.measure(far.certificate).to_dict("records")[0]["r"]
         found = boundary.onset(lab.measure(boundary.approach), 1, level).value
         expected = fine[np.flatnonzero(np.sqrt(exact_gap(lab, fine)) > level)[-1] + 1]
         assert found == pytest.approx(expected, rel=0.06)
@@ -267,7 +268,7 @@ def test_the_table_of_a_pre_norm_model():
     lab = of_scalar(random_pre_norm(generator(0, "test/table")))
     table = lab.measure(boundary.boundary)
     for sign in "+-":
-        rows = {row["quantity"]: row for row in table.rows() if row["direction"] == sign}
+        rows = {row["quantity"]: row for row in table.to_dict("records") if row["direction"] == sign}
         assert rows["trained range"]["value"] == 1.0
         assert rows["level"]["value"] == pytest.approx(rows["level, closed form"]["value"], abs=1e-3)
         assert rows["approach rate"]["value"] == pytest.approx(-1, abs=0.05)
@@ -279,8 +280,8 @@ def test_the_table_of_a_pre_norm_model():
         assert rows["one decade out, spread"]["value"] == pytest.approx(float(f.std(correction=0)))
     bare = of_scalar(scalar_layer(generator(0, "test/table"), 4.0)).measure(boundary.boundary)
     for quantity in ("onset", "level", "peak", "approach rate"):
-        assert np.isnan(bare.row(direction="+", quantity=quantity)["value"])
-    assert bare.row(direction="+", quantity="E_f")["value"] == pytest.approx(1, abs=1e-3)
+        assert np.isnan(row_of(bare, direction="+", quantity=quantity)["value"])
+    assert row_of(bare, direction="+", quantity="E_f")["value"] == pytest.approx(1, abs=1e-3)
 
 
 # ---- judges ---------------------------------------------------------------------------------------------------------
@@ -294,12 +295,12 @@ def known(**more):
 def stored_for_onset(x0: float, onset=1.0, r=2.0) -> dict:
     quantities = ["trained range", "one decade out", "one decade out, spread", "level", "level, spread", "zone", "peak",
                   "peak at", "onset", "approach rate", "E_f", "E_N", "E_sigma"]  # fmt: skip
-    table = Table({
+    table = make_table({
         "direction": ["+"] * len(quantities) + ["-"] * len(quantities), "quantity": quantities * 2,
         "value": [1.0] * 2 * len(quantities),
     })  # fmt: skip
     curve = made_up(r * x0 / np.abs(GRID))
-    certificate = Table({"c": [0.0], "r": [r], "onset": [onset], "plateau +": [1.0], "plateau -": [1.0]})
+    certificate = make_table({"c": [0.0], "r": [r], "onset": [onset], "plateau +": [1.0], "plateau -": [1.0]})
     results = {"far/approach": curve, "far/boundary": table, "far/certificate": certificate}
     return {**results, "twin/far/approach, decades": curve, "twin/far/certificate": certificate}
 
@@ -342,10 +343,10 @@ def stored_for_error(share: float) -> dict:
     f = (1 - share) * truth + share * line
     others = (f.sum(0) - f) / 39
     values = [0 * error, error, np.square(truth), np.square(others - truth)]
-    curve = Curve(values, {"statistic": STATISTICS, "function": tuple(range(40)), "x": tuple(GRID)})
+    curve = make_curve(values, {"statistic": STATISTICS, "function": tuple(range(40)), "x": tuple(GRID)})
     axes = {"arm": ARMS, "curve": ("model", "truth"), "function": tuple(range(40)), "query": (-0.5, 0.5),
             "scale": SCALES}  # fmt: skip
-    flat = Curve(np.ones((3, 2, 40, 2, len(SCALES))), axes)
+    flat = make_curve(np.ones((3, 2, 40, 2, len(SCALES))), axes)
     return {"far/approach": curve, "far/arms": flat, "twin/far/approach, decades": curve}
 
 
@@ -367,15 +368,15 @@ def test_relative_error_is_against_the_better_reference():
     def against_zero(curve):
         values = curve.values.copy()
         values[3] = 1e30
-        return relative_error(replace(curve, values=values))
+        return relative_error(curve.copy(data=values))
 
     def against_its_own_line(curve):
         values = curve.values.copy()
         values[2] = 1e30
-        return relative_error(replace(curve, values=values))
+        return relative_error(curve.copy(data=values))
 
     must_fail(check_learning_far_out, against_its_own_line)
-    shifted = replace(stored_for_error(1.0)["far/approach"])
+    shifted = stored_for_error(1.0)["far/approach"]
     assert relative_error(shifted).value > 0.9 * against_zero(shifted).value
 
 
@@ -397,7 +398,7 @@ def test_arm_rows_tell_bounded_from_growing():
     assert rows["query"]["spread at 1e+06"] < 1e-3 * rows["query"]["spread at 1e+00"]
     assert rows["functions"]["spread at 1e+06"] > 1e-2 * rows["functions"]["spread at 1e+00"]
     curve = boundary.arms(bench())
-    f, truth = (curve.at(arm="functions", curve=c, scale=1e4) for c in ("model", "truth"))
+    f, truth = (curve.sel(arm="functions", curve=c, scale=1e4).values for c in ("model", "truth"))
     assert rows["functions"]["spread at 1e+04"] == pytest.approx(np.sqrt(((f - f.mean(0)) ** 2).mean()))
     assert rows["functions"]["error at 1e+04"] == pytest.approx(((f - truth) ** 2).mean() / (truth**2).mean())
 

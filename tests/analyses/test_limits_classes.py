@@ -9,6 +9,7 @@ import torch
 from helpers import must_fail
 from small_models import make
 from tiny_runs import checkpoint
+from xarray import DataArray
 
 from icl_interp import tasks
 from icl_interp.analyses import classes, limits_classes, verdicts
@@ -17,7 +18,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.baselines import LeastSquares
 from icl_interp.models.tokens import Interleaved, Stacked
 from icl_interp.provenance import encode
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 
 ALIKE, UNSEEN = "limits.degrees_alike", "limits.unseen_classes"
 U = tasks.Uniform(-1, 1)
@@ -73,10 +74,10 @@ def replace_seed(lab, seed):
 def test_companions_do_not_change_the_model_s_own_prompts():
     alone, beside = bench(), bench(companions={"degrees 6": trained_on(6)})
     a, b = errors(alone), errors(beside)
-    shared = a.axes["class"]
-    assert set(b.axes["class"]) - set(shared) == {"degree 6"}
+    shared = a.indexes["class"]
+    assert set(b.indexes["class"]) - set(shared) == {"degree 6"}
     for name in shared:
-        mine = [m.at(**{"predictor": "model", "class": name}) for m in (a, b)]
+        mine = [m.sel({"predictor": "model", "class": name}).values for m in (a, b)]
         assert np.array_equal(mine[0][0], mine[1][0])
 
 
@@ -110,8 +111,8 @@ def check_errors(measure):
     """Every cell by explicit loops over prompts and points."""
     lab = bench(companions={"degrees 2": trained_on(2)})
     result = measure(lab)
-    assert result.axes["predictor"] == ("model", "degrees 2", "least squares", "zero")
-    assert result.axes["class"] == ("degree 1", "degree 2", "degree 3", "degree 4", OUTSIDE)
+    assert tuple(result.indexes["predictor"]) == ("model", "degrees 2", "least squares", "zero")
+    assert tuple(result.indexes["class"]) == ("degree 1", "degree 2", "degree 3", "degree 4", OUTSIDE)
     for name, first in (("degree 1", 2), ("degree 2", 3), ("degree 4", 5), (OUTSIDE, 4)):
         prompts = sinusoids(lab) if name == OUTSIDE else polynomials(lab, int(name[-1]))
         out = {"model": lab.predict(prompts), "zero": torch.zeros_like(prompts.ys)}
@@ -124,9 +125,9 @@ def check_errors(measure):
                         (float(said[b, k]) - float(prompts.ys[b, k])) ** 2
                         for b in range(32) if prompts.function[b] == function for k in range(start, 8)
                     ]  # fmt: skip
-                    cell = result.at(**{"predictor": who, "class": name, "points": points})
+                    cell = result.sel({"predictor": who, "class": name, "points": points}).values
                     assert cell[function] == pytest.approx(np.mean(terms), rel=1e-9)
-    assert np.isnan(result.at(**{"predictor": "degrees 2", "class": "degree 1"})).all()
+    assert np.isnan(result.sel({"predictor": "degrees 2", "class": "degree 1"}).values).all()
     # Least squares on cubics, on quartics it cannot follow: each prefix by numpy.
     prompts = polynomials(lab, 4)
     xs, ys = prompts.xs[..., 0].numpy(), prompts.ys.numpy()
@@ -134,7 +135,7 @@ def check_errors(measure):
         rows = (2 * function, 2 * function + 1)
         fits = [[np.polyval(np.polyfit(xs[b, :k], ys[b, :k], 3), xs[b, k]) for k in range(5, 8)] for b in rows]
         expected = np.mean((np.array(fits) - ys[2 * function : 2 * function + 2, 5:]) ** 2)
-        cell = result.at(**{"predictor": "least squares", "class": "degree 4", "points": "own"})
+        cell = result.sel({"predictor": "least squares", "class": "degree 4", "points": "own"}).values
         assert cell[function] == pytest.approx(expected, rel=1e-6)
 
 
@@ -154,8 +155,8 @@ def test_a_model_that_looks_both_ways_is_scored_at_the_query():
     prompts = polynomials(lab, 3)
     error = (lab.predict(prompts)[:, -1].double() - prompts.ys[:, -1]).square()
     at = {"class": "degree 3", "points": "own"}
-    assert np.allclose(result.at(predictor="model", **at), error)
-    assert np.allclose(result.at(predictor="zero", **at), prompts.ys[:, -1].square())
+    assert np.allclose(result.sel(predictor="model", **at).values, error)
+    assert np.allclose(result.sel(predictor="zero", **at).values, prompts.ys[:, -1].square())
 
 
 def test_roles_of_companions():
@@ -167,7 +168,7 @@ def test_roles_of_companions():
 # ---- judges on made-up results --------------------------------------------------------------------------------------
 
 
-def made_up(rates) -> Matrix:
+def made_up(rates) -> DataArray:
     """Results with these error rates, the same for all points; noise paired over classes."""
     names = [f"degree {d}" for d in sorted(rates)] + [OUTSIDE]
     values = np.full((3, len(names), 2, 64), np.nan)
@@ -175,17 +176,17 @@ def made_up(rates) -> Matrix:
     values[0] = np.array([*(rates[d] for d in sorted(rates)), 0.9])[:, None, None] * noise
     values[1], values[2] = 0.5 * noise, zero
     axes = {"predictor": ("model", "least squares", "zero"), "class": names, "points": ("own", "late")}
-    return Matrix(values, {**axes, "function": range(64)})
+    return make_array(values, {**axes, "function": range(64)})
 
 
-def with_singles(result: Matrix, rates) -> Matrix:
+def with_singles(result: DataArray, rates) -> DataArray:
     """The same with companions trained on one degree each."""
     values = np.full((len(rates), *result.values.shape[1:]), np.nan)
     for row, (d, rate) in enumerate(rates.items()):
-        values[row, result.axes["class"].index(f"degree {d}")] = rate
-    predictors = ["model", *(f"degrees {d}" for d in rates), *result.axes["predictor"][1:]]
+        values[row, result.indexes["class"].get_loc(f"degree {d}")] = rate
+    predictors = ["model", *(f"degrees {d}" for d in rates), *result.indexes["predictor"][1:]]
     joined = np.concatenate([result.values[:1], values, result.values[1:]])
-    return Matrix(joined, {**result.axes, "predictor": predictors})
+    return make_array(joined, {**result.indexes, "predictor": predictors})
 
 
 def results(rates, twin=None, singles=None):

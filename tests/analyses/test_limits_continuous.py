@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers import must_fail
 from small_models import make
+from xarray import DataArray
 
 from icl_interp import tasks
 from icl_interp.analyses import limits_continuous, verdicts
@@ -15,7 +16,7 @@ from icl_interp.analyses.limits_continuous import DOMAINS, continuous, variance_
 from icl_interp.baselines import LeastSquares
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import encode, generator
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 
 CLAIM = "limits.continuous_functions"
 U = tasks.Uniform(-1, 1)
@@ -72,7 +73,7 @@ def check_measured(measure):
     """By explicit loops: points n + 2 .. on prompts of one fixed function."""
     lab = Lab(make("pre", n_ctx=20), CUBICS, Interleaved(), n_functions=6, n_contexts=16)
     result = measure(lab)
-    assert result.axes["function"] == ("exp", "sin", "log1p", "abs")
+    assert tuple(result.indexes["function"]) == ("exp", "sin", "log1p", "abs")
     for name in ("exp", "abs"):
         law = tasks.Continuous(function=name, inputs=tasks.Uniform(*DOMAINS[name]), n_points=9)
         prompts = law.sample(6, generator(0, f"classes/{name}"), n_contexts=2, dtype=torch.float64)
@@ -83,12 +84,12 @@ def check_measured(measure):
         for group in (0, 5):
             rows = [2 * group, 2 * group + 1]
             terms = [(out[b, k] - FUNCTIONS[name](xs[b, k])) ** 2 for b in rows for k in range(4, 9)]
-            assert result.at(predictor="model", function=name)[group] == pytest.approx(np.mean(terms), rel=1e-6)
+            assert result.sel(predictor="model", function=name).values[group] == pytest.approx(np.mean(terms), rel=1e-6)
             terms = [
                 (np.polyval(np.polyfit(xs[b, :k], FUNCTIONS[name](xs[b, :k]), 3), xs[b, k]) - FUNCTIONS[name](xs[b, k]))
                 ** 2 for b in rows for k in range(4, 9)
             ]  # fmt: skip
-            best = result.at(predictor="least squares", function=name)[group]
+            best = result.sel(predictor="least squares", function=name).values[group]
             assert best == pytest.approx(np.mean(terms), rel=1e-4)
 
 
@@ -103,13 +104,13 @@ def test_measured_by_hand(monkeypatch):
 # ---- the judge ------------------------------------------------------------------------------------------------------
 
 
-def made_up(shares, names=("exp", "sin", "log1p", "abs")) -> Matrix:
+def made_up(shares, names=("exp", "sin", "log1p", "abs")) -> DataArray:
     """A model that leaves these shares of the variances, with a little noise; least squares leaves a hundredth."""
     noise = 1 + 0.05 * np.random.default_rng(1).standard_normal(64)
     variance = np.array([variance_and_floor(name, 3)[0] for name in names])
     model = (np.array(shares) * variance)[:, None] * noise
     axes = {"predictor": ("model", "least squares"), "function": names, "group": range(64)}
-    return Matrix([model, 0.01 * model], axes)
+    return make_array([model, 0.01 * model], axes)
 
 
 UNTRAINED = {"twin/classes/continuous": made_up([5.0, 5, 5, 5])}

@@ -6,6 +6,7 @@ import torch
 from helpers import must_fail
 from small_models import MODELS, OTHERS, TASK, encoding_of, make, tokens_for
 from torch.testing import assert_close
+from xarray import DataArray
 
 from icl_interp.analyses import limits_layers, verdicts
 from icl_interp.analyses.ablation import ALL, QUERY
@@ -14,7 +15,7 @@ from icl_interp.analyses.limits_layers import LENSES, cross_validated, depths, r
 from icl_interp.models.constructions import HIDDEN, LABEL, MARK, TOKEN, WRITTEN, hand_set
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 
 LAST_ID = "limits.last_layer"
 N = 40
@@ -181,9 +182,11 @@ def check_lens(measure):
     for depth, hook in enumerate(("blocks.0.hook_resid_pre", "blocks.0.hook_resid_post", "blocks.1.hook_resid_post")):
         read = lab.single.unembed(lab.single.ln_final(cache[hook]))[:, -1, 0].double()
         expected = (read - final).square().view(4, 8).mean(1)
-        assert np.allclose(result.at(lens="logit", depth=depth, statistic="residual"), expected, rtol=1e-4, atol=1e-9)
+        assert np.allclose(
+            result.sel(lens="logit", depth=depth, statistic="residual").values, expected, rtol=1e-4, atol=1e-9
+        )
     total = (final - final.mean()).square().view(4, 8).mean(1)
-    assert np.allclose(result.at(lens="affine", depth=0, statistic="total"), total, rtol=1e-5)
+    assert np.allclose(result.sel(lens="affine", depth=0, statistic="total").values, total, rtol=1e-5)
 
 
 def test_lenses_by_brute_force():
@@ -191,7 +194,7 @@ def test_lenses_by_brute_force():
 
     def shifted(lab):
         result = limits_layers.lens(lab)
-        return Matrix(np.roll(result.values, 1, axis=1), result.axes)
+        return make_array(np.roll(result.values, 1, axis=1), result.indexes)
 
     must_fail(check_lens, shifted)
 
@@ -200,24 +203,24 @@ def test_curves_are_the_stream_read_at_each_query():
     model = make("pre")
     lab = Lab(model, TASK, encoding_of(model), n_functions=4, n_contexts=2)
     curve = lab.measure(limits_layers.curves)
-    assert curve.axes["what"] == ("depth 0", "depth 1", "depth 2", "f")
+    assert tuple(curve.indexes["what"]) == ("depth 0", "depth 1", "depth 2", "f")
     for k in (0, 20):
         for c in range(3):
             one = lab.prompts[2 * c : 2 * c + 1]
             tokens = lab.tokens(one)
-            tokens[0, -1, 0] = curve.x[k]
+            tokens[0, -1, 0] = curve["x"].values[k]
             out, cache = lab.model.run_with_cache(tokens)
             read = lab.model.unembed(lab.model.ln_final(cache["blocks.0.hook_resid_post"]))[:, -1]
-            assert curve.at(context=c, what="depth 1")[k] == pytest.approx(read.item(), abs=1e-9)
-            assert curve.at(context=c, what="depth 2")[k] == pytest.approx(out[0, -1, 0].item(), abs=1e-9)
-            line = one.parameters[0, 0] + one.parameters[0, 1] * curve.x[k]
-            assert curve.at(context=c, what="f")[k] == pytest.approx(float(line), abs=1e-9)
+            assert curve.sel(context=c, what="depth 1").values[k] == pytest.approx(read.item(), abs=1e-9)
+            assert curve.sel(context=c, what="depth 2").values[k] == pytest.approx(out[0, -1, 0].item(), abs=1e-9)
+            line = one.parameters[0, 0] + one.parameters[0, 1] * curve["x"].values[k]
+            assert curve.sel(context=c, what="f").values[k] == pytest.approx(float(line), abs=1e-9)
 
 
 # ---- the judge ------------------------------------------------------------------------------------------------------
 
 
-def lensed(affine, logit=None, noise=0.05) -> Matrix:
+def lensed(affine, logit=None, noise=0.05) -> DataArray:
     """Made-up results with an R2 at each depth before the last, where it is 1."""
     g = np.random.default_rng(0)
     total = np.exp(0.3 * g.standard_normal(N))
@@ -225,7 +228,7 @@ def lensed(affine, logit=None, noise=0.05) -> Matrix:
     values = [[[(1 - r) * total * np.exp(noise * g.standard_normal(N)), total] for r in row] for row in shares]
     axes = {"lens": LENSES, "depth": tuple(range(len(affine) + 1)), "statistic": ("residual", "total"),
             "group": tuple(range(N))}  # fmt: skip
-    return Matrix(values, axes)
+    return make_array(values, axes)
 
 
 def results(affine, logit=None, twin=0.99):
@@ -236,8 +239,8 @@ def results(affine, logit=None, twin=0.99):
     return {
         "layers/lens": lensed(affine, logit),
         "twin/layers/lens": lensed([twin] * n),
-        "layers/ablated": Matrix(list(parts.values()), {"arm": tuple(parts), **axes}),
-        "layers/without attention": Matrix(list(whole.values()), {"arm": tuple(whole), **axes}),
+        "layers/ablated": make_array(list(parts.values()), {"arm": tuple(parts), **axes}),
+        "layers/without attention": make_array(list(whole.values()), {"arm": tuple(whole), **axes}),
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers import must_fail
 from tiny_runs import STACKED, checkpoint
+from xarray import DataArray
 
 from icl_interp.analyses import limits_patterns, verdicts
 from icl_interp.analyses.classes import polynomials
@@ -16,7 +17,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_patterns import LARGEST, by_nearness, last_patterns, others, some, variation
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 
 ALIKE_ID = "limits.patterns_alike"
 STATISTICS = ("between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")
@@ -132,8 +133,8 @@ def aligned(lab, degree, order=None) -> np.ndarray:
 def check_distances(measure):
     lab = bench()
     result = measure(lab)
-    assert result.axes["statistic"] == STATISTICS
-    assert result.axes["pair"] == ("1 ~ 2", "1 ~ 3", "2 ~ 3", LARGEST)
+    assert tuple(result.indexes["statistic"]) == STATISTICS
+    assert tuple(result.indexes["pair"]) == ("1 ~ 2", "1 ~ 3", "2 ~ 3", LARGEST)
     rows = {d: aligned(lab, d) for d in (1, 2, 3)}
     for a, b in combinations((1, 2, 3), 2):
         for layer in range(2):
@@ -144,13 +145,13 @@ def check_distances(measure):
                 0.5 * np.abs(rows[d][k, layer] - rows[d][(k + 2 * s) % 12, layer]).sum(-1).mean()
                 for d in (a, b) for k in range(12) for s in (1, 2, 3, 4)
             ])  # fmt: skip
-            assert result.at(statistic="between", **at) == pytest.approx(between, rel=1e-4)
-            assert result.at(statistic="within", **at) == pytest.approx(within, rel=1e-4)
+            assert result.sel(statistic="between", **at).values == pytest.approx(between, rel=1e-4)
+            assert result.sel(statistic="within", **at).values == pytest.approx(within, rel=1e-4)
             ratio = between / max(within, limits_patterns.RESPONDS)
-            assert result.at(statistic="ratio", **at) == pytest.approx(ratio, rel=1e-4)
-    table = result.at(statistic="ratio")[:-1, :-1]
-    assert float(result.at(pair=LARGEST, layer=LARGEST, statistic="ratio")) == table.max()
-    low, value, high = (result.at(pair=LARGEST, layer=LARGEST, statistic=s) for s in ("low", "ratio", "high"))
+            assert result.sel(statistic="ratio", **at).values == pytest.approx(ratio, rel=1e-4)
+    table = result.sel(statistic="ratio").values[:-1, :-1]
+    assert float(result.sel(pair=LARGEST, layer=LARGEST, statistic="ratio").values) == table.max()
+    low, value, high = (result.sel(pair=LARGEST, layer=LARGEST, statistic=s).values for s in ("low", "ratio", "high"))
     assert low <= value <= high
 
 
@@ -169,14 +170,14 @@ def test_patterns_that_read_inputs_alone_are_the_same_for_every_degree(measured)
     lab = inputs_only(n_functions=16)
     result = lab.measure(limits_patterns.distances)
     for statistic in ("between", "ratio", "high", "by position", "excess"):
-        assert np.abs(result.at(statistic=statistic)).max() < 1e-5, statistic
-    assert result.at(statistic="within").min() > 0.05
+        assert np.abs(result.sel(statistic=statistic).values).max() < 1e-5, statistic
+    assert result.sel(statistic="within").values.min() > 0.05
     patched = lab.measure(limits_patterns.swapped)
     for target in ("degree 1", "degree 3"):
-        own = patched.at(target=target, source="own")
+        own = patched.sel(target=target, source="own").values
         for source in ("degree 1", "degree 3"):
-            assert np.allclose(patched.at(target=target, source=source), own, rtol=1e-4, atol=1e-7)
-        assert not np.allclose(patched.at(target=target, source="uniform"), own, rtol=1e-2)
+            assert np.allclose(patched.sel(target=target, source=source).values, own, rtol=1e-4, atol=1e-7)
+        assert not np.allclose(patched.sel(target=target, source="uniform").values, own, rtol=1e-2)
 
 
 def differing(lab, prompts):
@@ -195,7 +196,7 @@ def test_patterns_that_differ_by_degree_are_told(monkeypatch):
     monkeypatch.setattr(limits_patterns, "last_patterns", differing)
     lab = lab_of(run(), n_functions=16)
     result = lab.measure(limits_patterns.distances)
-    at = {s: float(result.at(pair="1 ~ 3", layer=0, statistic=s)) for s in STATISTICS}
+    at = {s: float(result.sel(pair="1 ~ 3", layer=0, statistic=s).values) for s in STATISTICS}
     assert at["low"] > limits_patterns.UNLIKE
     assert at["between"] > 0.5 > at["within"]
     assert at["excess"] > 1
@@ -210,7 +211,7 @@ def check_swapped(measure):
     """The pattern of another function put in by hand, at every position of every layer."""
     lab = bench()
     result = measure(lab)
-    assert result.axes["source"] == ("own", "degree 1", "degree 3", "uniform", "zero")
+    assert tuple(result.indexes["source"]) == ("own", "degree 1", "degree 3", "uniform", "zero")
     for t in (1, 3):
         prompts = some(lab, polynomials(lab, t), 1)
         tokens = lab.tokens(prompts).float()
@@ -221,12 +222,12 @@ def check_swapped(measure):
             hooks = [(name, lambda p, hook: cache[hook.name]) for name in names]  # noqa: B023
             out = lab.single.run_with_hooks(tokens, fwd_hooks=hooks)[:, -1, 0].double()
             expected = (out - prompts.ys[:, -1]).square().detach()
-            got = result.at(target=f"degree {t}", source=f"degree {s}")
+            got = result.sel(target=f"degree {t}", source=f"degree {s}").values
             assert np.allclose(got, expected, rtol=1e-3, atol=1e-7)
         out = lab.single(tokens)[:, -1, 0].double().detach()
-        own = result.at(target=f"degree {t}", source="own")
+        own = result.sel(target=f"degree {t}", source="own").values
         assert np.allclose(own, (out - prompts.ys[:, -1]).square(), rtol=1e-4)
-        assert np.allclose(result.at(target=f"degree {t}", source="zero"), prompts.ys[:, -1].square())
+        assert np.allclose(result.sel(target=f"degree {t}", source="zero").values, prompts.ys[:, -1].square())
 
 
 def test_swapped_patterns_by_brute_force():
@@ -234,7 +235,7 @@ def test_swapped_patterns_by_brute_force():
 
     def mixed_up(lab):
         result = limits_patterns.swapped(lab)
-        return Matrix(result.values[:, [0, 2, 1, 3, 4]], result.axes)
+        return make_array(result.values[:, [0, 2, 1, 3, 4]], result.indexes)
 
     must_fail(check_swapped, mixed_up)
 
@@ -251,22 +252,22 @@ def test_the_model_is_as_it_was():
 # ---- the judge ------------------------------------------------------------------------------------------------------
 
 
-def distances_of(ratio, spread=0.02, within=0.5) -> Matrix:
+def distances_of(ratio, spread=0.02, within=0.5) -> DataArray:
     """Made-up results of one pair of degrees in two layers, the second with a smaller ratio."""
     cells = []
     for r in (ratio, ratio / 2, ratio):
         cells.append([r * within, within, r, r - spread, r + spread, r, 0.01, 0.02])
     axes = {"pair": ("1 ~ 3", LARGEST), "layer": (0, 1, LARGEST), "statistic": STATISTICS}
-    return Matrix([cells, cells], axes)
+    return make_array([cells, cells], axes)
 
 
-def swaps(other=0.01) -> Matrix:
+def swaps(other=0.01) -> DataArray:
     own = np.full(N, 0.005)
     rows = [[own, own, np.full(N, other), np.full(N, 0.4), np.ones(N)],
             [own, np.full(N, other), own, np.full(N, 0.4), np.ones(N)]]  # fmt: skip
     axes = {"target": ("degree 1", "degree 3"), "source": ("own", "degree 1", "degree 3", "uniform", "zero"),
             "function": tuple(range(N))}  # fmt: skip
-    return Matrix(rows, axes)
+    return make_array(rows, axes)
 
 
 def results(ratio, twin_within=0.01, **settings):

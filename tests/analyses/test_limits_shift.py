@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers import must_fail
 from tiny_runs import checkpoint
+from xarray import DataArray
 
 import icl_interp
 from icl_interp import evaluation, tasks
@@ -18,7 +19,7 @@ from icl_interp.analyses.limits_shift import BETTER, MARGIN, gain
 from icl_interp.analyses.shift import COARSE, INSIDE, SIGMAS
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode
-from icl_interp.results import Curve, Matrix
+from icl_interp.results import make_array, make_curve
 
 BETTER_ID, NEAR_ID, SIZE_ID = (f"limits.{n}" for n in ("no_norm_better", "error_near_boundary", "size_does_not_help"))
 DENSITY_ID, LARGER_ID = "limits.training_density", "limits.larger_intervals"
@@ -78,21 +79,21 @@ def test_other_seeds_of_a_companion_are_found():
 def test_functions_are_shared_by_all():
     lab = bench()
     errors = shift.functions(lab)
-    assert errors.axes["predictor"] == ("model", "no norm", "wider", "least squares", "zero")
-    assert errors.axes["sigma"] == SIGMAS
+    assert tuple(errors.indexes["predictor"]) == ("model", "no norm", "wider", "least squares", "zero")
+    assert tuple(errors.indexes["sigma"]) == SIGMAS
     alone = evaluation.function_errors(
         {"wider": lab.companions["wider"]}, lab.task.scaled(5.0), n_functions=4, n_contexts=shift.N_CONTEXTS, seed=0
     )["wider"]
-    assert np.allclose(errors.at(predictor="wider", sigma=5.0), alone, rtol=1e-6)
-    zero = errors.at(predictor="zero")
+    assert np.allclose(errors.sel(predictor="wider", sigma=5.0).values, alone, rtol=1e-6)
+    zero = errors.sel(predictor="zero").values
     assert np.allclose(zero / zero[0], np.square(SIGMAS)[:, None])
-    assert errors.at(predictor="least squares").max() < 1e-18
+    assert errors.sel(predictor="least squares").values.max() < 1e-18
 
 
 def check_inside(measure):
     lab = bench()
     curve = measure(lab)
-    assert curve.axes["predictor"] == ("model", "no norm", "wider")
+    assert tuple(curve.indexes["predictor"]) == ("model", "no norm", "wider")
     models = {"model": lab.model, "no norm": lab.companions["no norm"].model}
     for name, model in models.items():
         for k in (0, 5, 7):
@@ -105,9 +106,9 @@ def check_inside(measure):
                 truth = lab.few.parameters[:, 0] + lab.few.parameters[:, 1] * side * INSIDE[k]
                 squares.append((f - truth).square().view(4, 2).mean(1))
             expected = torch.stack(squares).mean(0)
-            assert np.allclose(curve.at(arm="trained", predictor=name)[:, k], expected, rtol=1e-6)
-    fresh = curve.at(arm="untrained", predictor="model")
-    assert not np.allclose(fresh, curve.at(arm="trained", predictor="model"))
+            assert np.allclose(curve.sel(arm="trained", predictor=name).values[:, k], expected, rtol=1e-6)
+    fresh = curve.sel(arm="untrained", predictor="model").values
+    assert not np.allclose(fresh, curve.sel(arm="trained", predictor="model").values)
 
 
 def test_inside_is_what_forward_passes_give():
@@ -115,7 +116,7 @@ def test_inside_is_what_forward_passes_give():
 
     def one_side_only(lab):
         curve = shift.inside(lab)
-        return replace(curve, values=np.roll(curve.values, 1, axis=-1))
+        return curve.copy(data=np.roll(curve.values, 1, axis=-1))
 
     must_fail(check_inside, one_side_only)
 
@@ -123,7 +124,7 @@ def test_inside_is_what_forward_passes_give():
 def check_intervals(measure):
     lab = bench()
     result = measure(lab)
-    assert result.axes["predictor"] == ("1.0", "4.0", "zero")
+    assert tuple(result.indexes["predictor"]) == ("1.0", "4.0", "zero")
     for a, model in ((1.0, lab), (4.0, lab.companions["interval 4"])):
         for sigma in (1.0, 4.0):
             law, unit = tasks.Uniform(-sigma, sigma), tasks.Uniform(-1, 1)
@@ -131,31 +132,31 @@ def check_intervals(measure):
                 task = tasks.Polynomial(degrees=(1,), inputs=inputs, coefficients=law, n_points=5)
                 settings = {"n_functions": 4, "n_contexts": 2, "seed": 0}
                 expected = evaluation.function_errors({"m": model}, task, **settings)["m"]
-                got = result.at(arm=arm, predictor=str(a), sigma=sigma)
+                got = result.sel(arm=arm, predictor=str(a), sigma=sigma).values
                 assert np.allclose(got, expected, rtol=1e-5), (a, sigma, arm)
 
 
 def test_intervals_test_each_model_on_each_interval():
     check_intervals(shift.intervals)
-    must_fail(check_intervals, lambda lab: replace(r := shift.intervals(lab), values=r.values[[1, 0, 2]]))
-    must_fail(check_intervals, lambda lab: replace(r := shift.intervals(lab), values=r.values[:, [1, 0, 2]]))
+    must_fail(check_intervals, lambda lab: (r := shift.intervals(lab)).copy(data=r.values[[1, 0, 2]]))
+    must_fail(check_intervals, lambda lab: (r := shift.intervals(lab)).copy(data=r.values[:, [1, 0, 2]]))
     # From the larger model's side the intervals are the same ones.
     mine, other = run(4.0), run(1.0)
     seen = Lab(mine.model, mine.task, mine.encoding, n_functions=4, n_contexts=3, companions={"interval 1": other})
-    assert shift.intervals(seen).axes["sigma"] == (1.0, 4.0)
+    assert tuple(shift.intervals(seen).indexes["sigma"]) == (1.0, 4.0)
 
 
 def test_onsets_are_measured_on_each_model_s_own_contexts():
     lab = bench()
     curve = shift.onsets(lab)
-    assert curve.axes["interval"] == (1.0, 4.0)
+    assert tuple(curve.indexes["interval"]) == (1.0, 4.0)
     other = lab.companions["interval 4"]
     own = Lab(other.model, other.task, other.encoding, n_functions=4, n_contexts=2)
     f = own.sweep([10.0, 1e6])
     w = other.model.unembed.W_U[:, 0].detach().double()
     r = float((w - w.mean()).norm() * np.sqrt(8))  # gains are 1 in an untrained model
     expected = own.by_function(((f[:, 0] - f[:, 1]) / r).square())
-    assert np.allclose(curve.at(interval=4.0)[:, list(COARSE).index(10.0)], expected, rtol=1e-6)
+    assert np.allclose(curve.sel(interval=4.0).values[:, list(COARSE).index(10.0)], expected, rtol=1e-6)
     assert shift.onsets_untrained(lab).values.shape == (2, 4, 16)
 
 
@@ -175,14 +176,14 @@ def judge(claim, results, facts):
     return verdicts.REGISTRY[claim].judge_results(results, facts)
 
 
-def functions_of(ratios: dict[str, float], noise=0.05, level=1e-3) -> Matrix:
+def functions_of(ratios: dict[str, float], noise=0.05, level=1e-3) -> DataArray:
     """Errors of "model" at a level, and of others at a ratio to it, each noisy by function; zero at 1."""
     names = ("model", *ratios, "least squares", "zero")
     base = level * np.exp(0.5 * RNG.standard_normal(N))
     rows = {"model": base, **{k: r * base * np.exp(noise * RNG.standard_normal(N)) for k, r in ratios.items()}}
     rows |= {"least squares": 0 * base, "zero": 1 + 0 * base}
     values = [np.outer(np.square(SIGMAS), rows[name]) for name in names]
-    return Matrix(values, {"predictor": names, "sigma": SIGMAS, "function": tuple(range(N))})
+    return make_array(values, {"predictor": names, "sigma": SIGMAS, "function": tuple(range(N))})
 
 
 def no_norm(ratios, twin=1.0, facts=None, **settings):
@@ -224,14 +225,14 @@ def test_models_that_did_not_learn_decide_nothing():
     assert no_norm({"no norm": 0.5}, twin=0.5).verdict == "inconclusive"  # an untrained pair passes as well
 
 
-def inside_of(without, normed, arm=None) -> Curve:
+def inside_of(without, normed, arm=None) -> DataArray:
     """Errors over |x| of a model with a norm and a companion without, as functions of the share."""
     factor = np.exp(0.3 * RNG.standard_normal((N, 1)))
     one = np.ones((N, len(INSIDE)))
     trained = [factor * normed(INSIDE) * one, factor * without(INSIDE) * one]
     axes = {"arm": ("trained", "untrained"), "predictor": ("model", "no norm"), "function": tuple(range(N)),
             "share": tuple(INSIDE)}  # fmt: skip
-    return Curve([trained, arm or [one, one]], axes)
+    return make_curve([trained, arm or [one, one]], axes)
 
 
 def check_gain(gain):
@@ -246,7 +247,7 @@ def check_gain(gain):
 def test_gain_is_read_at_the_edge_and_inside():
     check_gain(gain)
     must_fail(check_gain, lambda curve, a, b: gain(curve, b, a))
-    must_fail(check_gain, lambda curve, a, b: gain(replace(curve, values=np.roll(curve.values, 3, -1)), a, b))
+    must_fail(check_gain, lambda curve, a, b: gain(curve.copy(data=np.roll(curve.values, 3, -1)), a, b))
 
 
 @pytest.mark.parametrize(
@@ -290,7 +291,7 @@ def test_a_wide_interval_proves_no_equivalence():
 TABLE_3 = [[0.0, 4.0, 27.85], [0.01, 0.03, 1.61], [0.13, 0.26, 0.49]]
 
 
-def intervals_of(errors, untrained=None, noise=0.05) -> Matrix:
+def intervals_of(errors, untrained=None, noise=0.05) -> DataArray:
     """Stored errors over (model, sigma), noisy by function."""
     table = np.vstack([errors, [0.5, 11.0, 47.0]])
     spread = np.exp(noise * RNG.standard_normal((*table.shape, N)))
@@ -298,7 +299,7 @@ def intervals_of(errors, untrained=None, noise=0.05) -> Matrix:
     other = np.ones_like(trained) * spread if untrained is None else np.array(untrained)
     axes = {"arm": ("both", "functions", "untrained"), "predictor": ("1.0", "5.0", "10.0", "zero"),
             "sigma": (1.0, 5.0, 10.0), "function": tuple(range(N))}  # fmt: skip
-    return Matrix([trained, trained, other], axes)
+    return make_array([trained, trained, other], axes)
 
 
 def check_cells(cells):
@@ -342,13 +343,13 @@ def test_training_density():
     assert density(TABLE_3, untrained=as_good).verdict == "inconclusive"  # an untrained family passes too
 
 
-def onsets_of(power, xs=COARSE) -> Curve:
+def onsets_of(power, xs=COARSE) -> DataArray:
     """Gaps 0.05 * 20 a^power / |x|: level from 20 a^power on, in both directions."""
     gaps = [np.square(20 * a**power * 0.05 / np.abs(xs)) * np.ones((N, 1)) for a in SIZES]
-    return Curve(gaps, {"interval": SIZES, "function": tuple(range(N)), "x": tuple(xs)})
+    return make_curve(gaps, {"interval": SIZES, "function": tuple(range(N)), "x": tuple(xs)})
 
 
-def errors_of(power) -> Matrix:
+def errors_of(power) -> DataArray:
     rows = [[1e-3 * a**power * (1 + k) for k in range(3)] for a in SIZES]
     return intervals_of(rows)
 
@@ -363,7 +364,7 @@ def check_exponents(exponents):
 
 def test_exponents_are_the_powers_of_a():
     check_exponents(exponents)
-    must_fail(check_exponents, lambda curve, errors: exponents(replace(curve, values=curve.values[::-1]), errors))
+    must_fail(check_exponents, lambda curve, errors: exponents(curve.copy(data=curve.values[::-1]), errors))
 
 
 @pytest.mark.parametrize(

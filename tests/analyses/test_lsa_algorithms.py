@@ -184,5 +184,5 @@ def test_order_is_the_spread_that_it_is_called():
     result = lab.measure(lsa_algorithms.order)
     made = lsa_bench.bench(lab, N, 2, "order").prompts
     within = made.ys[:, :-1].var(1, correction=0).view(64, 2).mean(1).numpy()
-    gap = result.at(over="orders") - within
+    gap = result.sel(over="orders").values - within
     assert abs(gap.mean()) < 4 * gap.std() / 8

@@ -12,7 +12,7 @@ NAMES = [layer.name for layer in LAYERS]
 
 
 def check_cells(name: str, n_draws: int = 1, seed: int = 0):
-    for row in calibration.calibrate(n_draws, seed, only=[name]).rows():
+    for row in calibration.calibrate(n_draws, seed, only=[name]).to_dict("records"):
         assert row["as expected"] == row["draws"], row
 
 

@@ -7,12 +7,13 @@ import pytest
 import torch
 from helpers import must_fail
 from lsa_models import BEST, RANDOM, TASK, WHERE, N, bench, judge, layer, value
+from xarray import DataArray
 
 from icl_interp.analyses import linear_attention_risk as claims
 from icl_interp.analyses import lsa_bench, lsa_shifts
 from icl_interp.analyses.lab import Lab
 from icl_interp.baselines.regression import LeastSquares
-from icl_interp.results import Curve
+from icl_interp.results import make_curve
 from icl_interp.theory import linear_attention as theory
 
 LEARNED = float(-2 * WHERE.minimum / WHERE.label_moment)
@@ -73,11 +74,11 @@ def measured():
     return lab.measure(lsa_shifts.risk)
 
 
-def check_risk(result: Curve, who: str):
+def check_risk(result: DataArray, who: str):
     """At each M within 4 standard errors of the exact risk, group by group, N fixed beforehand."""
-    assert result.axes["M"] == (2, 8, 32)
-    for m in result.axes["M"]:
-        gap = result.at(who="model", M=m) - result.at(who=who, M=m)
+    assert tuple(result.indexes["M"]) == (2, 8, 32)
+    for m in result.indexes["M"]:
+        gap = result.sel(who="model", M=m).values - result.sel(who=who, M=m).values
         assert abs(gap.mean()) < 4 * gap.std() / len(gap) ** 0.5
 
 
@@ -90,11 +91,11 @@ def test_measured_risks_are_the_exact_ones(measured):
 
 def test_exact_risks_average_to_the_theorem_s(measured):
     """Over w ~ N(0, I) the groups' risks are Theorem 4.2 with E[w w^T] = I."""
-    for m in measured.axes["M"]:
-        groups = measured.at(who=lsa_shifts.BEST, M=m)
+    for m in measured.indexes["M"]:
+        groups = measured.sel(who=lsa_shifts.BEST, M=m).values
         whole = theory.risk(TASK.covariance_matrix, N, m, torch.eye(2), 0.25, 0.25)
         assert abs(groups.mean() - float(whole)) < 4 * groups.std() / len(groups) ** 0.5
-    zero = measured.at(who=lsa_shifts.ZERO, M=N)
+    zero = measured.sel(who=lsa_shifts.ZERO, M=N).values
     assert abs(zero.mean() - 4.25) < 4 * zero.std() / len(zero) ** 0.5
 
 
@@ -119,12 +120,12 @@ def test_a_model_that_has_not_learned_is_not_judged():
     assert "has not learned its task" in finding.reason
 
 
-def made(ratio: np.ndarray) -> Curve:
+def made(ratio: np.ndarray) -> DataArray:
     """Results in which the model's risk is `ratio` times the optimum's, by M."""
     noise = np.random.default_rng(0).normal(1, 0.01, (64, len(ratio)))
     rows = [ratio * noise, np.ones_like(noise), 3 * np.ones_like(noise), 2 * np.ones_like(noise)]
     who = (lsa_shifts.MODEL, lsa_shifts.BEST, lsa_shifts.ZERO, lsa_shifts.PRINTED)
-    return Curve(rows, {"who": who, "function": tuple(range(64)), "M": (2, 8)})
+    return make_curve(rows, {"who": who, "function": tuple(range(64)), "M": (2, 8)})
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def check_isotropic(query_covariance):
     exact = np.array([
         float(theory.product_risk(BEST, N, TASK.covariance_matrix, w, 0.0, query_covariance).total) for w in weights
     ])  # fmt: skip
-    gap = result.at(arm=lsa_shifts.ISOTROPIC, moment="error") - exact
+    gap = result.sel(arm=lsa_shifts.ISOTROPIC, moment="error").values - exact
     assert abs(gap.mean()) < 4 * gap.std() / len(gap) ** 0.5
 
 
@@ -201,8 +202,8 @@ def test_covariates_scaled_by_c_come_back_squared():
 def test_slopes_are_the_exact_ones():
     lab, _ = bench(layer(BEST), n_functions=64)
     result = lab.measure(lsa_shifts.covariate_shift)
-    for c in result.axes["c"]:
-        crossed, size = (result.at(c=c, moment=name) for name in ("prediction x truth", "truth^2"))
+    for c in result.indexes["c"]:
+        crossed, size = (result.sel(c=c, moment=name).values for name in ("prediction x truth", "truth^2"))
         slope = float(theory.prediction_slope(BEST, c**2 * TASK.covariance_matrix))
         gap = crossed - slope * size
         assert abs(gap.mean()) < 4 * gap.std() / len(gap) ** 0.5

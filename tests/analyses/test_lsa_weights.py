@@ -218,19 +218,19 @@ def test_the_path_of_a_trained_transformer():
     models = {step: HookedTransformer(cfg, seed=step) for step in (0, 5)}
     lab, _ = bench(models[5], snapshots=models)
     curve = lab.measure(lsa_weights.path)
-    assert curve.x.tolist() == [0, 5]
+    assert curve["step"].values.tolist() == [0, 5]
     for step, model in models.items():
         unit = unit_of(read_layer(model))
         assert unit is not None
-        assert curve.at(quantity="|v|^2", step=step) == pytest.approx(float(unit.v.square().sum()))
+        assert curve.sel(quantity="|v|^2", step=step).values == pytest.approx(float(unit.v.square().sum()))
         expected = theory.population_loss(
             torch.cat([torch.zeros(2, 3, dtype=torch.float64), unit.v[None]]),
             torch.cat([unit.f, torch.zeros(3, 1, dtype=torch.float64)], 1), LAMBDA, N,
         )  # fmt: skip
         excess = expected - WHERE.minimum - WHERE.label_moment / 2
-        assert curve.at(quantity="excess", step=step) == pytest.approx(float(excess))
-    assert curve.at(quantity="drift of factors", step=0) == 0
-    assert curve.at(quantity="drift of factors", step=5) > 0.1
+        assert curve.sel(quantity="excess", step=step).values == pytest.approx(float(excess))
+    assert curve.sel(quantity="drift of factors", step=0).values == 0
+    assert curve.sel(quantity="drift of factors", step=5).values > 0.1
 
 
 # ---- multiples of the identity ---------------------------------------------------------------------------------------
@@ -259,8 +259,8 @@ def test_a_head_narrower_than_the_stream_is_measured_by_what_it_can_be():
             model.blocks[1].attn.W_O[head] = torch.eye(8)[taken]
     lab, _ = bench(model)
     shares = lab.measure(lsa_weights.maps)
-    assert shares.at(layer=1).min() == pytest.approx(1)
-    assert shares.at(layer=0).max() < 0.5
+    assert shares.sel(layer=1).values.min() == pytest.approx(1)
+    assert shares.sel(layer=0).values.max() < 0.5
 
 
 # ---- whom the claims are about ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from helpers import must_fail
 from hypothesis import given
 from hypothesis import strategies as st
 from small_models import BASE, TASK, make
+from xarray import DataArray
 
 from icl_interp import tasks
 from icl_interp.analyses import boundary, far, heads, limits_context, limits_layernorm, limits_softmax
@@ -40,7 +41,7 @@ from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.resampling import simultaneous, slope
-from icl_interp.results import Curve, Matrix
+from icl_interp.results import make_array, make_curve
 from icl_interp.theory.limits import entropy_deficit_bound
 
 INF = float("inf")
@@ -148,7 +149,7 @@ def test_the_limit_of_the_deficit_is_what_resampling_tends_to():
     """At n keys the mean deficit is off by O(1/n); the stored limit is exact for that law."""
     lab = bench()
     result, pool = limits_softmax.deficit(lab), _scores(lab, lab.inner)
-    limit = result.at(n="limit")
+    limit = result.sel(n="limit").values
 
     def check(stored):
         gaps = [np.abs(_resampled(lab, pool, n)[0] - stored).max() for n in (500, 50_000)]
@@ -157,7 +158,7 @@ def test_the_limit_of_the_deficit_is_what_resampling_tends_to():
 
     check(limit)
     must_fail(check, 1.3 * limit)
-    must_fail(check, result.at(n="trained"))
+    must_fail(check, result.sel(n="trained").values)
 
 
 def test_deficits_of_heads_are_those_of_their_patterns():
@@ -171,19 +172,23 @@ def test_deficits_of_heads_are_those_of_their_patterns():
     p = torch.stack(patterns)  # (query, batch, head, key)
     expected = (math.log(13) + torch.xlogy(p, p).sum(-1)).mean(0).view(4, 3, 6).mean(1).T
     result = limits_softmax.deficit(lab)
-    assert np.allclose(result.at(n="trained"), expected, rtol=0, atol=1e-12)
+    assert np.allclose(result.sel(n="trained").values, expected, rtol=0, atol=1e-12)
     bound = entropy_deficit_bound(p.log().amax(-1) - p.log().amin(-1)).mean(0).view(4, 3, 6).mean(1).T
-    assert (torch.from_numpy(result.at(n="trained")) <= bound).all()
-    assert np.allclose(result.at(n="range"), (p.log().amax(-1) - p.log().amin(-1)).mean(0).view(4, 3, 6).mean(1).T)
+    assert (torch.from_numpy(result.sel(n="trained").values) <= bound).all()
+    assert np.allclose(
+        result.sel(n="range").values, (p.log().amax(-1) - p.log().amin(-1)).mean(0).view(4, 3, 6).mean(1).T
+    )
 
     # The curve's last direct point is the trained length, of two contexts a function.
     curve = limits_softmax.dispersion(lab)
-    k = list(curve.x).index(13.0)
+    k = list(curve["n"].values).index(13.0)
     few = (math.log(13) + torch.xlogy(p, p).sum(-1)).mean(0).view(4, 3, 6)[:, :2].mean((0, 1))
-    assert np.allclose(curve.at(statistic="deficit")[:, k], few, rtol=0, atol=1e-12)
-    assert np.allclose(curve.at(statistic="max weight")[:, k], p.amax(-1).mean(0).view(4, 3, 6)[:, :2].mean((0, 1)))
-    assert list(curve.x) == sorted(curve.x)
-    assert curve.x[-1] == 40 * 13
+    assert np.allclose(curve.sel(statistic="deficit").values[:, k], few, rtol=0, atol=1e-12)
+    assert np.allclose(
+        curve.sel(statistic="max weight").values[:, k], p.amax(-1).mean(0).view(4, 3, 6)[:, :2].mean((0, 1))
+    )
+    assert list(curve["n"].values) == sorted(curve["n"].values)
+    assert curve["n"].values[-1] == 40 * 13
 
 
 # ---- exponents, elasticities, onsets --------------------------------------------------------------------------------
@@ -219,14 +224,14 @@ def test_what_falls_does_not_grow():
 def test_elasticities_of_scales_are_exact():
     xs = np.sort(far.DECADES)
     values = [np.log(np.abs(xs)) + 2, 0 * xs, 0.5 * np.log(np.abs(xs))]
-    found = scale_growth(Curve(values, {"norm": ("a", "b", "c"), "x": tuple(xs)}))
+    found = scale_growth(make_curve(values, {"norm": ("a", "b", "c"), "x": tuple(xs)}))
     assert found == pytest.approx({"a": 1.0, "b": 0.0, "c": 0.5}, abs=1e-12)
 
 
-def approach_of(f, xs) -> Curve:
+def approach_of(f, xs) -> DataArray:
     """`far/approach` of one function with one context: the squared distance of f from its own end."""
     end = np.where(xs > 0, f[np.argmax(xs)], f[np.argmin(xs)])
-    return Curve(((f - end) ** 2)[None, None], {"statistic": ("gap",), "function": (0,), "x": tuple(xs)})
+    return make_curve(((f - end) ** 2)[None, None], {"statistic": ("gap",), "function": (0,), "x": tuple(xs)})
 
 
 def test_the_measured_onset_is_where_f_stays_level():
@@ -293,11 +298,11 @@ def test_a_departure_is_the_worst_of_curvature_and_spread_of_slopes():
 # ---- spread ---------------------------------------------------------------------------------------------------------
 
 
-def curve_of(f: np.ndarray, xs) -> Curve:
+def curve_of(f: np.ndarray, xs) -> DataArray:
     """As the lab stores f, from (function, context, x)."""
     values = np.stack([f.mean(1), (f**2).mean(1), f.var(1)])
     axes = {"statistic": ("mean", "mean square", "variance"), "function": tuple(range(len(f))), "x": tuple(xs)}
-    return Curve(values, axes)
+    return make_curve(values, axes)
 
 
 def contexts(size: float, offset: float, power: float, xs=None) -> np.ndarray:
@@ -330,7 +335,7 @@ def test_stored_variances_are_those_of_the_sweep():
     stored = far.in_distribution(lab)
     assert np.allclose(stored.values, curve_of(f, lab.inner).values, rtol=1e-12)
     assert np.allclose(spread(stored), f.reshape(12, 2).std(0), rtol=1e-12)
-    assert np.allclose(far.intact(lab).values[:, :, 5], far.intact(lab).at(x=lab.grid[5]))
+    assert np.allclose(far.intact(lab).values[:, :, 5], far.intact(lab).sel(x=lab.grid[5]).values)
 
 
 def test_amplitude_is_far_spread_over_near_spread():
@@ -375,7 +380,7 @@ def r2(target: torch.Tensor, parameters: torch.Tensor | None = None) -> float:
         "direction": ("+", "-"), "inputs": ("coefficients",), "statistic": ("residual", "total"),
         "function": tuple(range(N_FUNCTIONS)),
     }  # fmt: skip
-    return r_squared(Matrix(values, axes), "coefficients").value
+    return r_squared(make_array(values, axes), "coefficients").value
 
 
 def test_cross_validated_r2():
@@ -420,7 +425,7 @@ def test_products_are_all_up_to_the_second_degree_that_functions_allow():
 def test_information_measures_far_f():
     lab = bench()
     result = limits_context.information(lab)
-    assert (result.at(statistic="total") > 0).all()
+    assert (result.sel(statistic="total").values > 0).all()
     assert np.isfinite(result.values).all()
     fixed = tasks.Continuous(function="exp", inputs=tasks.Uniform(-1, 1), n_points=7)
     constant = limits_context.information(Lab(make("pre"), fixed, Interleaved(), n_functions=9, n_contexts=3))
@@ -467,7 +472,7 @@ def test_stored_overlaps_are_those_of_the_models_maps(monkeypatch):
     lab = bench()
     result, model = heads.overlap(lab), lab.model
     _, cache = model.run_with_cache(lab.tokens(lab.few))
-    pairs = [name for name in result.axes["pair"] if "~" in name]
+    pairs = [name for name in result.indexes["pair"] if "~" in name]
     assert len(pairs) == 6
     for name in pairs:
         (layer, a), (_, b) = (map(int, head.split(".")) for head in name.split(" ~ "))
@@ -479,10 +484,10 @@ def test_stored_overlaps_are_those_of_the_models_maps(monkeypatch):
         }  # fmt: skip
         for kind, m in maps.items():
             expected = (m[a] * m[b]).sum().abs() / (m[a].norm() * m[b].norm())
-            assert result.at(map=kind, pair=name) == pytest.approx(float(expected), abs=1e-12)
+            assert result.sel(map=kind, pair=name).values == pytest.approx(float(expected), abs=1e-12)
     for kind in heads.MAPS:
-        every = [result.at(map=kind, pair=name) for name in pairs]
-        assert result.at(map=kind, pair="mean") == pytest.approx(np.mean(every))
+        every = [result.sel(map=kind, pair=name).values for name in pairs]
+        assert result.sel(map=kind, pair="mean").values == pytest.approx(np.mean(every))
 
 
 def haar(n: int, d: int, seed: int) -> torch.Tensor:
@@ -609,13 +614,13 @@ def test_the_null_of_the_mean_lets_every_pair_vary_on_its_own(monkeypatch):
 def test_relevance_is_the_rise_of_the_error():
     lab = bench()
     result = relevance(lab)
-    assert result.axes["head"] == ("0.0", "0.1", "0.2", "1.0", "1.1", "1.2")
+    assert tuple(result.indexes["head"]) == ("0.0", "0.1", "0.2", "1.0", "1.1", "1.2")
     out, truth = lab.predictions()
     edited, _ = lab.predictions(SwapPattern("uniform", ((1, 2),)))
     rise = ((edited - truth) ** 2 - (out - truth) ** 2).mean(1).view(4, 2).mean(1)
-    assert np.allclose(result.at(head="1.2", intervention="uniform", statistic="rise"), rise, rtol=1e-6)
+    assert np.allclose(result.sel(head="1.2", intervention="uniform", statistic="rise").values, rise, rtol=1e-6)
     moved = ((edited - out) ** 2).mean(1).view(4, 2).mean(1) / out.var()
-    assert np.allclose(result.at(head="1.2", intervention="uniform", statistic="movement"), moved, rtol=1e-6)
+    assert np.allclose(result.sel(head="1.2", intervention="uniform", statistic="movement").values, moved, rtol=1e-6)
 
 
 def test_a_head_that_is_not_read_is_not_relevant():
@@ -644,7 +649,7 @@ def test_a_head_that_matters_a_lot_to_a_few_functions_is_relevant():
         "head": tuple(f"0.{h}" for h in range(12)), "intervention": ("uniform", "mean ablation"),
         "statistic": ("rise", "movement", "intact"), "function": tuple(range(40)),
     }  # fmt: skip
-    assert "0.4" in relevant({"heads/relevance": Matrix(_rises(rise), axes)}, {"r2": 0.99})
+    assert "0.4" in relevant({"heads/relevance": make_array(_rises(rise), axes)}, {"r2": 0.99})
     _, low, _ = simultaneous(lambda mean: mean, rise.reshape(24, 40).T)
     assert low[8] < 0  # what the symmetric interval says
 
@@ -657,10 +662,10 @@ def test_relevance_needs_an_interval_above_zero():
         "statistic": ("rise", "movement", "intact"), "function": tuple(range(40)),
     }  # fmt: skip
     for _ in range(60):
-        noise = Matrix(_rises(rng.normal(size=(12, 2, 40))), axes)
+        noise = make_array(_rises(rng.normal(size=(12, 2, 40))), axes)
         hits += bool(relevant({"heads/relevance": noise}, {"r2": 0.99}))
     assert hits <= 60 * (0.05 + 4 * math.sqrt(0.05 * 0.95 / 60))
-    sure = Matrix(_rises(rng.normal(size=(12, 2, 40)) + 3 * (np.arange(12) == 4)[:, None, None]), axes)
+    sure = make_array(_rises(rng.normal(size=(12, 2, 40)) + 3 * (np.arange(12) == 4)[:, None, None]), axes)
     assert relevant({"heads/relevance": sure}, {"r2": 0.99}) == ["0.4"]
 
 
@@ -687,9 +692,9 @@ def test_a_large_eps_delays_the_onset():
 
 def test_the_certificate_says_only_what_applies():
     for name, missing in (("post", {"plateau +", "plateau -", "onset"}), ("no norm", {"c", "r"}), ("rms", {"c", "r"})):
-        row = far.certificate(Lab(make(name), TASK, Interleaved(), n_functions=2, n_contexts=2)).rows()[0]
+        row = far.certificate(Lab(make(name), TASK, Interleaved(), n_functions=2, n_contexts=2)).to_dict("records")[0]
         assert {key for key, value in row.items() if math.isnan(value)} >= missing
-    row = far.certificate(bench()).rows()[0]
+    row = far.certificate(bench()).to_dict("records")[0]
     assert row["c"] == pytest.approx((row["plateau +"] + row["plateau -"]) / 2)
     assert abs(row["plateau +"] - row["c"]) < row["r"]
 
@@ -704,17 +709,17 @@ def test_freezing_arms_are_what_they_say():
         ("sham", lab.few, {"context": [lab.frozen]}), ("ln_final", lab.few, {"query": [at_query.only("ln_final")]}),
     ):  # fmt: skip
         f = lab.sweep(far.GROWTH, prompts=prompts, **edits)
-        assert np.allclose(arms.at(arm=arm, statistic="mean square"), lab.by_function(f.square()), rtol=1e-9)
+        assert np.allclose(arms.sel(arm=arm, statistic="mean square").values, lab.by_function(f.square()), rtol=1e-9)
         error = (f - lab.truth(far.GROWTH, prompts)).square()
-        assert np.allclose(arms.at(arm=arm, statistic="squared error"), lab.by_function(error), rtol=1e-9)
+        assert np.allclose(arms.sel(arm=arm, statistic="squared error").values, lab.by_function(error), rtol=1e-9)
     truth = lab.by_function(lab.truth(far.GROWTH).square())
-    assert np.allclose(arms.at(arm="zero predictor", statistic="squared error"), truth)
-    assert set(arms.axes["arm"]) == {"intact", "frozen", "sham", "zero predictor", *lab.model.norms}
+    assert np.allclose(arms.sel(arm="zero predictor", statistic="squared error").values, truth)
+    assert set(arms.indexes["arm"]) == {"intact", "frozen", "sham", "zero predictor", *lab.model.norms}
 
 
 def test_an_inserted_norm_is_enough_for_a_plateau():
     curve = far.sufficiency(bench())
-    grow = {arm: float(exponents(curve.at(arm=arm).mean(0), curve.x)) for arm in curve.axes["arm"]}
+    grow = {arm: float(exponents(curve.sel(arm=arm).values.mean(0), curve["x"].values)) for arm in curve.indexes["arm"]}
     assert grow["intact"] > 0.9
     assert abs(grow["norm inserted"]) < 0.1
 

@@ -15,7 +15,7 @@ from icl_interp.analyses import far, verdicts
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, Measurement
 from icl_interp.errors import InputError
 from icl_interp.figures import catalogue
-from icl_interp.results import Matrix, Table
+from icl_interp.results import make_array, make_table
 
 FAST = {"n_prompts": 256, "progress": False}
 BUNDLED = "limits.layernorm_saturation"
@@ -26,7 +26,7 @@ def fine(results, facts):
     return Judgement(Estimate("mine", 0.5, 0.4, 0.6), "all is well")
 
 
-def measured(name, function=lambda lab: Table({"a": [1.0]})):
+def measured(name, function=lambda lab: make_table({"a": [1.0]})):
     return Measurement(name, function)
 
 
@@ -81,7 +81,7 @@ def check_broken(report, claim, *words):
         ({"measurements": (measured("own/float", lambda lab: 1.5),)}, ("'own/float'", "TypeError", "returned float")),
         ({"measurements": (measured("own/none", lambda lab: None),)}, ("'own/none'", "returned NoneType")),
         (
-            {"measurements": (measured("own/cells", lambda lab: Table({"a": [torch.ones(1)]})),)},
+            {"measurements": (measured("own/cells", lambda lab: make_table({"a": [torch.ones(1)]})),)},
             ("'own/cells'", "holds a Tensor"),
         ),
         (
@@ -132,7 +132,7 @@ def test_claims_that_share_a_failing_measurement_share_its_error(own):
 
 
 def test_a_claim_without_an_error_says_so(own):
-    claim = own("well", measurements=(measured("own/m", lambda lab: Matrix([1.0], {"a": (0,)})),)).id
+    claim = own("well", measurements=(measured("own/m", lambda lab: make_array([1.0], {"a": (0,)})),)).id
     report = analyze(claim)
     assert (report[claim].verdict, report[claim].error) == ("supported", None)
     assert report.model["failed"] == {}

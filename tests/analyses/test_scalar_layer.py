@@ -15,6 +15,7 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.constructions import CONSTRUCTIONS
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
+from icl_interp.results import row_of
 from icl_interp.theory import limits as theory
 
 XS = torch.tensor([-100.0, -30, -1, -0.2, 0.3, 2, 30, 100]).double()
@@ -97,8 +98,8 @@ def check_agreement(model, xs=XS):
     table = scalar_layer.agreement(model, CONTEXTS, xs)
     assert max(table["attention"] + table["output"]) < 1e-10
     second_order = 2e-2 if model.cfg.normalization_type else 1e-8
-    assert max(row["limit"] for row in table.rows() if abs(row["x"]) == 100) < second_order
-    assert max(row["pattern"] for row in table.rows() if abs(row["x"]) == 100) < 1e-10
+    assert max(row["limit"] for row in table.to_dict("records") if abs(row["x"]) == 100) < second_order
+    assert max(row["pattern"] for row in table.to_dict("records") if abs(row["x"]) == 100) < 1e-10
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -120,12 +121,12 @@ def test_biases_and_positions(norm):
     for seed in range(5):
         model = biased(seed, **NORMS[norm])
         table = scalar_layer.agreement(model, CONTEXTS, torch.cat([XS, torch.tensor([-1e5, 1e5]).double()]))
-        near = [row for row in table.rows() if abs(row["x"]) <= 100]
+        near = [row for row in table.to_dict("records") if abs(row["x"]) <= 100]
         assert max(row["attention"] for row in near) < 1e-10
         assert max(row["output"] for row in near) < 1e-10
         # Slopes of scores may be close here: only far enough out has attention decided.
-        assert max(row["pattern"] for row in table.rows() if abs(row["x"]) == 1e5) < 1e-10
-        assert max(row["limit"] for row in table.rows() if abs(row["x"]) == 1e5) < 1e-8
+        assert max(row["pattern"] for row in table.to_dict("records") if abs(row["x"]) == 1e5) < 1e-10
+        assert max(row["limit"] for row in table.to_dict("records") if abs(row["x"]) == 1e5) < 1e-8
 
 
 @pytest.mark.parametrize("wrong", ["alphas", "kappas", "lambdas", "nus", "zetas", "omegas", "shift", "bias"])
@@ -202,8 +203,8 @@ def test_of_the_paper_only_the_first_sum_survives_the_forward_pass():
 
 def test_the_table_of_sums():
     table = scalar_layer.paper_sums(layer(), CONTEXT)
-    assert table["heads"] == [1, 2, 1, 4, 4] * 2
-    for row in table.rows():
+    assert table["heads"].tolist() == [1, 2, 1, 4, 4] * 2
+    for row in table.to_dict("records"):
         if row["sum"] == "exponent of Var":
             assert row["ours"] < 1e-2
             assert row["printed"] == pytest.approx(1, abs=1e-2)
@@ -217,9 +218,9 @@ def test_the_table_of_sums_is_of_the_model(monkeypatch):
     """With the printed sums in place of ours the column "ours" finds it."""
     monkeypatch.setattr(theory, "attention_sums", theory.paper_attention_sums)
     table = scalar_layer.paper_sums(layer(), CONTEXT)
-    assert table.row(sum="S1 (alpha > 0)", x=100.0)["ours"] < 1e-8
-    assert table.row(sum="S2 (alpha < 0)", x=100.0)["ours"] > 0.1
-    assert table.row(sum="S3 (alpha = 0)", x=100.0)["ours"] > 0.1
+    assert row_of(table, sum="S1 (alpha > 0)", x=100.0)["ours"] < 1e-8
+    assert row_of(table, sum="S2 (alpha < 0)", x=100.0)["ours"] > 0.1
+    assert row_of(table, sum="S3 (alpha = 0)", x=100.0)["ours"] > 0.1
 
 
 def test_the_model_is_left_as_it_was():

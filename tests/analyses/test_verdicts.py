@@ -29,7 +29,7 @@ from icl_interp.analyses.verdicts import (
 from icl_interp.errors import InputError
 from icl_interp.provenance import finite
 from icl_interp.resampling import Interval
-from icl_interp.results import Matrix
+from icl_interp.results import make_array
 
 INF = float("inf")
 LOW = Criterion("at most 0.1 / above 0.2", supported=(-INF, 0.1), contradicted=(0.2, INF))
@@ -223,7 +223,7 @@ def test_ones_own_claim_appears_among_the_findings(registry):
     @measurement("mine/size at the query")
     def size(lab):
         taken.append(lab)
-        return Matrix(lab.by_function(lab.at_own_query().abs()), {"function": tuple(range(lab.n_functions))})
+        return make_array(lab.by_function(lab.at_own_query().abs()), {"function": tuple(range(lab.n_functions))})
 
     def judge(results, facts):
         values = results["mine/size at the query"].values

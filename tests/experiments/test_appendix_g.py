@@ -13,7 +13,7 @@ from icl_interp.experiments import scales
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import AGREES, MISPRINT, OPEN
 from icl_interp.models.tokens import Interleaved
-from icl_interp.results import Curve, Table
+from icl_interp.results import make_curve, make_table
 from icl_interp.theory import limits as theory
 
 MODEL = small_models.make("no norm")
@@ -71,14 +71,14 @@ def gaps(**last):
     values = np.ones((len(g.SUMS), 2, 2))
     for i, name in enumerate(g.SUMS):
         values[i, :, -1] = last[name[:2]]
-    return Curve(values, {"sum": tuple(g.SUMS), "formula": g.FORMULAS, "x": (1.0, 1e4)})
+    return make_curve(values, {"sum": tuple(g.SUMS), "formula": g.FORMULAS, "x": (1.0, 1e4)})
 
 
 def results(measured=2.0, **last):
-    sums = Table({"sum": ["exponent of Var"], "x": [1e3], "heads": [5], "ours": [abs(measured - 2)],
+    sums = make_table({"sum": ["exponent of Var"], "x": [1e3], "heads": [5], "ours": [abs(measured - 2)],
                   "printed": [abs(measured - 1)], "apart": [1.0]})  # fmt: skip
-    boundary = Table({"x": [1e6, -1e6], "paper": [0.3, -0.3], "exact limit": [0.2, -0.2], "measured": [0.2, -0.2]})
-    trained = Table({"x": [1e4], "attention": [1e-9], "output": [1e-9], "limit": [1e-3], "pattern": [0.0]})
+    boundary = make_table({"x": [1e6, -1e6], "paper": [0.3, -0.3], "exact limit": [0.2, -0.2], "measured": [0.2, -0.2]})
+    trained = make_table({"x": [1e4], "attention": [1e-9], "output": [1e-9], "limit": [1e-3], "pattern": [0.0]})
     return {"gaps": gaps(**last), "sums": sums, "boundary": boundary, "as trained": trained}
 
 
@@ -96,7 +96,7 @@ def test_each_sum_is_judged_by_its_own_limit():
 
 @pytest.mark.parametrize("measured", [2.001, 1.999, 1.5, 1.0, 0.8])
 def test_the_exponent_is_read_back(measured):
-    (row,) = g.compare(results(measured, S1=(0, 0), S2=(0, 0), S3=(0, 0))).rows()[:1]
+    (row,) = g.compare(results(measured, S1=(0, 0), S2=(0, 0), S3=(0, 0))).to_dict("records")[:1]
     assert row["measured"] == pytest.approx(measured)
 
 
@@ -105,7 +105,7 @@ def test_the_whole_experiment_on_a_small_model():
         small_models.make("no norm").float(), small_models.TASK, Interleaved(), RunConfig(MODEL.cfg, small_models.TASK)
     )
     found = g.run(Bench({g.MODEL: checkpoint}, scales.Scale("test", 7, 6, 3, "tiny")))
-    assert {row["alpha"] == 0 for row in found["readings"].rows()[-2:]} == {True}
+    assert {row["alpha"] == 0 for row in found["readings"].to_dict("records")[-2:]} == {True}
     assert len(g.compare(found)) == len(found["readings"]) + 2 + 2
     assert g.says(found)[2].startswith(MISPRINT)  # S3 needs no training: alpha = 0 is exact at every x
-    assert max(row["attention"] / max(1, row["x"]) for row in found["as trained"].rows()) < 1e-9
+    assert max(row["attention"] / max(1, row["x"]) for row in found["as trained"].to_dict("records")) < 1e-9

@@ -24,7 +24,7 @@ from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN, WORDS
 from icl_interp.figures import reproductions
 from icl_interp.reproduction import run
-from icl_interp.results import Matrix, Table
+from icl_interp.results import make_array, make_table, to_dict
 
 FIGURES = {f"limits.figure{i}" for i in range(1, 9)}
 TABLES = {f"limits.table{i}" for i in range(1, 5)}
@@ -90,7 +90,7 @@ def test_table4_is_reproduced_and_its_caption_refuted():
 def ratio_rows(values, **key):
     """(sigma: (log10 ratio, low, high)) as a table of ratios."""
     rows = [{**key, "sigma": s, "log10 ratio": v, "low": a, "high": b} for s, (v, a, b) in values.items()]
-    return Table({name: [row[name] for row in rows] for name in rows[0]})
+    return make_table({name: [row[name] for row in rows] for name in rows[0]})
 
 
 PAIR = {"a": limits_tables.WITHOUT, "b": limits_tables.WITH}
@@ -120,7 +120,7 @@ def error_rows(values, **key):
          "rate_low": 0.9 * v / s**2, "rate_high": 1.1 * v / s**2}
         for (p, s), v in values.items()
     ]  # fmt: skip
-    return Table({name: [row[name] for row in rows] for name in rows[0]})
+    return make_table({name: [row[name] for row in rows] for name in rows[0]})
 
 
 def test_table1_is_compared_number_by_number():
@@ -173,7 +173,7 @@ def test_maps_say_which_interval_reaches_further():
 
     def check(first, second, word):
         axes = {"statistic": ("error",), "inputs": errors.SIGMAS, "functions": errors.SIGMAS}
-        maps = {"U(-1,1)": Matrix(first[None], axes), "U(-5,5)": Matrix(second[None], axes)}
+        maps = {"U(-1,1)": make_array(first[None], axes), "U(-5,5)": make_array(second[None], axes)}
         assert limits_curves.says_figure7(maps)[-1].startswith(word)
 
     check(narrow, wide, AGREES)
@@ -182,7 +182,7 @@ def test_maps_say_which_interval_reaches_further():
 
 
 def lens_rows(*r2):
-    return Table({"layer": [f"block {i}" for i in range(len(r2))], "r2": list(r2), "low": [v - 0.01 for v in r2],
+    return make_table({"layer": [f"block {i}" for i in range(len(r2))], "r2": list(r2), "low": [v - 0.01 for v in r2],
                   "high": [v + 0.01 for v in r2], "correlation squared": list(r2)})  # fmt: skip
 
 
@@ -244,7 +244,7 @@ def test_results_survive_the_trip_through_json(tmp_path):
     assert stored.experiment.says(stored.results) == done.says
     assert {k: f.to_json() for k, f in stored.figures.items()} == {k: f.to_json() for k, f in done.figures.items()}
     comparison = json.loads((tmp_path / "limits.table4" / "comparison.json").read_text())
-    assert comparison["columns"] == json.loads(json.dumps(stored.comparison.to_dict()))["columns"]
+    assert comparison["columns"] == json.loads(json.dumps(to_dict(stored.comparison)))["columns"]
     markdown = (tmp_path / "limits.table4" / "comparison.md").read_text()
     assert sum(line.startswith("| ") for line in markdown.splitlines()) == 2 + 15
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
+from xarray import DataArray
 
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
@@ -26,7 +27,7 @@ from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.units import LinearSelfAttention
 from icl_interp.provenance import generator
-from icl_interp.results import Curve, Matrix, Table
+from icl_interp.results import make_array, make_table
 from icl_interp.tasks.regression import Exponential, LinearRegression
 from icl_interp.theory import linear_attention as theory
 from icl_interp.training import recipes
@@ -51,7 +52,7 @@ def bench(**checkpoints):
 
 
 def rows(*entries):
-    return Table({key: [entry[key] for entry in entries] for key in entries[0]})
+    return make_table({key: [entry[key] for entry in entries] for key in entries[0]})
 
 
 # The study
@@ -109,7 +110,7 @@ def test_without_any_model_nothing_about_models_is_said():
 
 def test_least_squares_is_exact_from_d_examples_on():
     found = models.errors_by_length(bench(), models.LEAST_SQUARES, RANDOM, 6)
-    assert found.axes["M"] == (1, 2, 3, 4, 5, 6)
+    assert tuple(found.indexes["M"]) == (1, 2, 3, 4, 5, 6)
     assert found.values[:, 0].mean() > 0.1
     assert np.median(found.values[:, 1:]) < 1e-12
 
@@ -270,19 +271,19 @@ def test_the_flow_converges_below_its_bound_and_says_so(monkeypatch):
 
     def below(scale=1.0):
         for start in (0.3, 0.9):
-            excess, bound = (flow.at(start=start, line=line) for line in ("flow", "bound"))
+            excess, bound = (flow.sel(start=start, line=line).values for line in ("flow", "bound"))
             first = excess[0]
             assert (excess <= first * (bound / first) ** scale * (1 + 1e-9)).all()
 
     below()
     must_fail(below, 1e3)  # a rate a thousand times mu would be too fast
-    assert np.isnan(flow.at(start=3.0, line="bound")).all()
+    assert np.isnan(flow.sel(start=3.0, line="bound").values).all()
     starts = (AGREES, AGREES, "From 3 σ_max", AGREES, AGREES)
     for line, start in zip(convergence.says(results), starts, strict=True):
         assert line.startswith(start), line
     assert reproductions.draw("linear_attention.convergence", results)["convergence"].data
-    worse = dict(results["rates"].columns, **{"distance to W*": [1.0] * 3})
-    assert convergence.says({**results, "rates": Table(worse)})[0].startswith(DIFFERS)
+    worse = dict(results["rates"], **{"distance to W*": [1.0] * 3})
+    assert convergence.says({**results, "rates": make_table(worse)})[0].startswith(DIFFERS)
 
 
 # Risk
@@ -294,7 +295,7 @@ def test_risk_follows_the_formula_with_its_one_over_m(monkeypatch):
     assert set(results["measured"]["layer"]) == {risk.UNIT}
 
     def check(column):
-        assert all(abs(row[column]) < 4 for row in results["measured"].rows())
+        assert all(abs(row[column]) < 4 for row in results["measured"].to_dict("records"))
 
     check("z, exact")
     must_fail(check, "z, slides")
@@ -323,7 +324,7 @@ def test_descent_ends_where_it_is_said_to():
 
 
 def test_trap_says_how_often():
-    ends = Matrix([[[0.5, 0.5, 0.0], [0.75, 0.25, 0.0]]], {"N": (4,), "spread": (1.0, 0.1), "end": trap.ENDS})
+    ends = make_array([[[0.5, 0.5, 0.0], [0.75, 0.25, 0.0]]], {"N": (4,), "spread": (1.0, 0.1), "end": trap.ENDS})
     trained = {"model": trap.TRAPPED, "N": 4, "to the minimum": 0.85, "to rank one": 0.01}
     said = trap.says({"ends": ends, "trained": rows(trained)})
     assert "25 to 50 % at N = 4" in said[0]
@@ -352,8 +353,8 @@ def test_covariance_and_length_measure_and_draw_what_is_there():
     here = Bench(both, scales.SCALES["smoke"])
     results = covariance.run(here)
     curve = results["errors"]
-    assert isinstance(curve, Curve)
-    assert curve.axes["N"] == (7,)
+    assert isinstance(curve, DataArray)
+    assert tuple(curve.indexes["N"]) == (7,)
     assert len(covariance.compare(results)) == 8
     assert reproductions.draw("linear_attention.covariance", results)["covariance"].data
     spiked = length.run(here)
@@ -410,24 +411,24 @@ def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
     here = bench(softmax_fixed_14=tiny())
     results = shifts.run(here)
     found = results["errors"]
-    assert found.axes["N"] == (7,)
+    assert tuple(found.indexes["N"]) == (7,)
     assert len(shifts.compare(results)) == len(shifts.shifts(2, 7))
     assert reproductions.draw("linear_attention.shifts", results)["shifts"].data
     assert len(shifts.says(results)) == len(shifts.shifts(2, 7)) - 1
-    intact = results["at N"].rows()[0][shifts.MODEL]
-    for row in results["at N"].rows():
+    intact = results["at N"].to_dict("records")[0][shifts.MODEL]
+    for row in results["at N"].to_dict("records"):
         gap = row["softmax - least squares"]
         assert gap == pytest.approx(row[shifts.MODEL] - row[shifts.LEAST_SQUARES])
         assert row["low"] < gap < row["high"]
         assert row["softmax / unshifted"] == pytest.approx(row[shifts.MODEL] / intact)
-        shown = found.at(N=7, shift=row["shift"], statistic="mean")
-        assert shown.tolist() == pytest.approx([row[name] for name in found.axes["predictor"]])
-    exact = found.at(N=7, predictor=shifts.LEAST_SQUARES, statistic="mean")
-    noisy = found.axes["shift"].index(shifts.NOISY)
+        shown = found.sel(N=7, shift=row["shift"], statistic="mean").values
+        assert shown.tolist() == pytest.approx([row[name] for name in found.indexes["predictor"]])
+    exact = found.sel(N=7, predictor=shifts.LEAST_SQUARES, statistic="mean").values
+    noisy = found.indexes["shift"].get_loc(shifts.NOISY)
     assert np.delete(exact, noisy).max() < 1e-9 < exact[noisy]
 
     def check(shift, factor=1.0):  # Theorem 4.2, exactly, against what was sampled
-        _, low, high = found.at(N=7, shift=shift, predictor=shifts.LSA)
+        _, low, high = found.sel(N=7, shift=shift, predictor=shifts.LSA).values
         limit = factor * covariance.lsa_errors(FIXED, laws[shift], 7)[-1] / covariance.label_moment(laws[shift])
         assert low - (high - low) < limit < high + (high - low)  # twice as wide as a 95 % interval
 
@@ -439,7 +440,7 @@ def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
     def noise_left(
         factor=1.0,
     ):  # least squares keeps tau^2 d / (n - d - 1) of the noise in the examples, none of its own
-        _, low, high = found.at(N=7, shift=shifts.NOISY, predictor=shifts.LEAST_SQUARES)
+        _, low, high = found.sel(N=7, shift=shifts.NOISY, predictor=shifts.LEAST_SQUARES).values
         assert low - (high - low) < factor * shifts.NOISE * 2 / (7 - 2 - 1) < high + (high - low)
 
     noise_left()
@@ -447,7 +448,7 @@ def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
 
 
 def test_shifts_say_whether_the_model_stays_close():
-    def row(shift, gap, low, high):
+    def row_for(shift, gap, low, high):
         return {"N": 7, "shift": shift, "softmax": gap, "least squares": 0.0, "LSA limit": 0.3,
                 "softmax - least squares": gap, "low": low, "high": high, "softmax / unshifted": 2.0}  # fmt: skip
 
@@ -456,6 +457,6 @@ def test_shifts_say_whether_the_model_stays_close():
         (shifts.NOISY, close, AGREES), (shifts.NOISY, far, DIFFERS), (shifts.ORTHANT, open_, OPEN),
         (shifts.SKEWED, far, AGREES), (shifts.SKEWED, close, DIFFERS), (shifts.LARGER, far, f"{shifts.LARGER}: far"),
     ):  # fmt: skip
-        said = shifts.says({"at N": rows(row(shifts.IN_DISTRIBUTION, *close), row(shift, *gap))})
+        said = shifts.says({"at N": rows(row_for(shifts.IN_DISTRIBUTION, *close), row_for(shift, *gap))})
         assert len(said) == 1
         assert said[0].startswith(word), said

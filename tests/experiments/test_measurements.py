@@ -5,6 +5,7 @@ import pytest
 import small_models
 import torch
 from helpers import must_fail
+from xarray import DataArray
 
 from icl_interp import evaluation
 from icl_interp.checkpoints.config import RunConfig
@@ -14,7 +15,7 @@ from icl_interp.experiments import bench, errors, limits_functions, limits_remed
 from icl_interp.models import scores
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator
-from icl_interp.results import Curve, Matrix, Table
+from icl_interp.results import make_array, make_table
 from icl_interp.tasks.distributions import Normal, Uniform
 
 SCALE = scales.Scale("test", 7, 6, 3, "tiny")
@@ -142,7 +143,7 @@ def test_errors_are_those_of_evaluation(tmp_path):
         direct = evaluation.shifted(
             {name: b.models[name] for name in "ab"}, TASK, [1, 3], n_functions=6, n_contexts=3, seed=0
         )
-        assert found.axes == direct.axes
+        assert found.coords.to_dataset().identical(direct.coords.to_dataset())
 
         def check(values):
             np.testing.assert_allclose(values, direct.values, rtol=1e-12)
@@ -164,7 +165,7 @@ def test_a_measurement_is_kept_and_shared_and_never_taken_for_another(tmp_path, 
     first = make_bench(tmp_path).errors(["a"], TASK, [1, 3])
     both = make_bench(tmp_path).errors(["a", "b"], TASK, [1, 3])
     assert asked == [["a"], ["b"]]  # what was measured is not measured again
-    np.testing.assert_array_equal(both.at(predictor="a"), first.at(predictor="a"))
+    np.testing.assert_array_equal(both.sel(predictor="a").values, first.sel(predictor="a").values)
     make_bench(tmp_path).errors(["a", "b"], TASK, [1, 3])
     assert len(asked) == 2
     # Another sigma, arm, task, seed, or the same name with other weights: each is measured.
@@ -178,24 +179,26 @@ def test_a_measurement_is_kept_and_shared_and_never_taken_for_another(tmp_path, 
 
 def test_a_kept_file_that_was_cut_off_is_measured_again(tmp_path):
     b = make_bench(tmp_path)
-    table = Table({"x": [1.0]})
-    assert b.keep("it", ["a"], lambda: table) == table
+    table = make_table({"x": [1.0]})
+    assert b.keep("it", ["a"], lambda: table).equals(table)
     (path,) = tmp_path.iterdir()
     path.write_text(path.read_text()[:10])
-    assert b.keep("it", ["a"], lambda: Table({"x": [2.0]}))["x"] == [2.0]
-    assert b.keep("it", ["a"], lambda: Table({"x": [3.0]}))["x"] == [2.0]
+    assert b.keep("it", ["a"], lambda: make_table({"x": [2.0]}))["x"].tolist() == [2.0]
+    assert b.keep("it", ["a"], lambda: make_table({"x": [3.0]}))["x"].tolist() == [2.0]
 
 
 def test_pooled_errors_are_means_of_each_function():
     matrix = make_bench().errors(["a", "b"], TASK, [1, 3])
     found = errors.pooled(matrix, {"both": ["a", "b", "missing"], "none": ["missing"]})
-    assert found.axes["predictor"] == ("both", "a", "b", "least squares", "zero")
-    np.testing.assert_allclose(found.at(predictor="both"), (matrix.at(predictor="a") + matrix.at(predictor="b")) / 2)
+    assert tuple(found.indexes["predictor"]) == ("both", "a", "b", "least squares", "zero")
+    np.testing.assert_allclose(
+        found.sel(predictor="both").values, (matrix.sel(predictor="a").values + matrix.sel(predictor="b").values) / 2
+    )
 
 
 def test_the_rate_of_zero_is_1_without_error():
     """Paired: error and references are resampled together, so what is common to all cancels."""
-    rows = errors.table(make_bench().errors(["a"], TASK, [1])).rows()
+    rows = errors.table(make_bench().errors(["a"], TASK, [1])).to_dict("records")
     zero = next(row for row in rows if row["predictor"] == "zero")
     assert zero["error_rate"] == pytest.approx(1)
     assert zero["rate_low"] == pytest.approx(1)
@@ -230,7 +233,7 @@ def test_dispersion_at_the_trained_length_is_the_models_own_pattern(score_fn):
     expected = torch.cat(share, 1).nanmean(1)
 
     def check(n):
-        np.testing.assert_allclose(curve.at(statistic="largest share", n=n), expected, rtol=1e-6)
+        np.testing.assert_allclose(curve.sel(statistic="largest share", n=n).values, expected, rtol=1e-6)
 
     check(13)
     must_fail(check, 26)
@@ -254,8 +257,8 @@ def test_the_baseline_does_not_differ_from_itself():
     model = checkpoint()
     b = bench.Bench({limits_remedies.BASELINE: model, "remedy_rms": model, "remedy_tanh": checkpoint("rms")}, SCALE)
     results = limits_remedies.run(b)
-    assert isinstance(results["dispersion"], Curve)
-    for row in results["changes"].rows():
+    assert isinstance(results["dispersion"], DataArray)
+    for row in results["changes"].to_dict("records"):
         if row["model"] == "remedy_rms":
             assert row["log10 ratio"] == row["low"] == row["high"] == 0
     said = dict(line.split(" helps: ", 1) for line in limits_remedies.says(results) if " helps: " in line)
@@ -266,6 +269,6 @@ def test_the_baseline_does_not_differ_from_itself():
 def test_ratios_are_paired():
     """A model whose error is three times another's on every function: the interval has no width."""
     values = np.stack([np.arange(1.0, 21), 3 * np.arange(1.0, 21)])[:, None]
-    matrix = Matrix(values, {"predictor": ("a", "b"), "sigma": (1.0,), "function": tuple(range(20))})
-    (row,) = errors.ratios(matrix, [("b", "a")]).rows()
+    matrix = make_array(values, {"predictor": ("a", "b"), "sigma": (1.0,), "function": tuple(range(20))})
+    (row,) = errors.ratios(matrix, [("b", "a")]).to_dict("records")
     assert row["low"] == pytest.approx(row["high"]) == pytest.approx(np.log10(3))

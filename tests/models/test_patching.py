@@ -30,7 +30,7 @@ def full_name(activation, layer):
 
 def is_the_loop(result, model, activation, by, skip=()):
     """The same as a hand-written loop over layers and places; `skip` leaves out an axis, as a mutant would."""
-    assert list(result.axes) == ["layer", *by]
+    assert list(result.indexes) == ["layer", *by]
     with torch.no_grad():
         _, cache = model.run_with_cache(CLEAN)
         for index in product(*map(range, result.values.shape)):

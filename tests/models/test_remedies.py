@@ -274,7 +274,7 @@ def test_a_bounded_read_in_takes_layernorms_part():
     found = report("bounded")
     assert "embed_bound" in found["limits.layernorm_saturation"].reason
     assert found["limits.layernorm_causes_saturation"].verdict == "contradicted"
-    row = found.results["far/certificate"].rows()[0]
+    row = found.results["far/certificate"].to_dict("records")[0]
     assert np.isnan([row["plateau +"], row["plateau -"], row["onset"]]).all()
     assert row["r"] > 0
     plain = icl_interp.analyze(
