@@ -4,6 +4,7 @@ import datetime
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ from tqdm.auto import tqdm
 
 from icl_interp import evaluation
 from icl_interp.analyses import published, verdicts  # noqa: F401  (importing the published claims registers them)
-from icl_interp.analyses.lab import Lab, facts
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import TWIN, Results
 from icl_interp.checkpoints import companions as companions_of
 from icl_interp.checkpoints import foreign, store
+from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.config import RunConfig, check_round_trip
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
@@ -23,11 +27,11 @@ from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
 from icl_interp.provenance import encode, environment, run_id
 from icl_interp.report import Report
-from icl_interp.results import Result
 from icl_interp.tasks.base import Task
 
 N_CONTEXTS = 16
 MOST = 2**17  # prompts of an analysis: far more than a verdict needs, and memory grows with them
+SEEDED = ("no norm", "with norm", "wider", "narrower")  # companions that are looked up in a second seed as well
 log = logging.getLogger(__name__)
 
 
@@ -77,18 +81,20 @@ def analyze(
     started = time.perf_counter()
     n_functions = n_prompts // N_CONTEXTS
     error = evaluation.in_distribution(loaded, loaded.task)
-    known = facts(loaded.model, loaded.task, tokens.name_of(loaded.encoding), error)
-    known["n_functions"] = n_functions
-    known["snapshots"] = list(loaded.config.training.snapshots) if loaded.config.training else []
-    beside, known["companions_left_out"] = _companions(companions, loaded)
-    known["companions"] = {role: other.name for role, other in beside.items()}
-    without_norm = beside.get("no norm")
+    beside, left_out = companions_of_model(companions, loaded)
+    known = Facts.of(
+        loaded.model, loaded.task, tokens.name_of(loaded.encoding), error, n_functions=n_functions,
+        snapshots=tuple(loaded.config.training.snapshots) if loaded.config.training else (),
+        companions={role: other.name for role, other in beside.items()}, companions_left_out=tuple(left_out),
+    )  # fmt: skip
+    without_norm = beside.get(Role("no norm"))
     lab = Lab(
         loaded.model, loaded.task, loaded.encoding, n_functions=n_functions, n_contexts=N_CONTEXTS, seed=seed,
         counterpart=without_norm.model if without_norm else None, companions=beside, device=device,
         snapshots=loaded.snapshots,
     )  # fmt: skip
-    results, known["failed"] = _measure(lab, [claim for claim in selected if claim.applies(known)], progress)
+    results, failed = _measure(lab, [claim for claim in selected if claim.applies(known)], progress)
+    known = replace(known, failed=failed)
     findings = [claim.finding(results, known) for claim in selected]
     provenance = {
         "analyzed": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -98,13 +104,13 @@ def analyze(
         "environment": environment(),
     }
     origin = {**loaded.provenance, "name": loaded.name, "step": loaded.step, "run_id": run_id(loaded.config)}
-    return Report(origin, known, findings, results, provenance)
+    return Report(origin, known.to_dict(), findings, results, provenance)
 
 
-def _measure(lab: Lab, claims: list[verdicts.Claim], progress: bool) -> tuple[dict[str, Result], dict[str, str]]:
+def _measure(lab: Lab, claims: list[verdicts.Claim], progress: bool) -> tuple[Results, dict[str, str]]:
     """Everything the claims need, each measurement once (the untrained twin's under "twin/"), and what failed, why."""
     wanted = {m.name: m for claim in claims for m in claim.measurements}
-    of_twin = {f"twin/{m.name}": m for claim in claims for m in claim.twin}
+    of_twin = {TWIN + m.name: m for claim in claims for m in claim.twin}
     failed: dict[str, str] = {}
     bar = tqdm([*wanted, *of_twin], desc="measuring", leave=False, disable=None if progress else True)
     for name in bar:
@@ -140,10 +146,10 @@ def _loaded(checkpoint: Any, task: Task | None, encoding: Encoding | str | None)
     return foreign.as_checkpoint(checkpoint, task, encoding)
 
 
-def _companions(given: Any, loaded: Checkpoint) -> tuple[dict[str, Checkpoint], list[dict[str, str]]]:
+def companions_of_model(given: Any, loaded: Checkpoint) -> tuple[dict[Role, Checkpoint], list[dict[str, str]]]:
     """Companions by role, bundled ones behind those that were given; and those that do not fit, with the reason."""
     run = encode(loaded.config)
-    beside: dict[str, Checkpoint] = {}
+    beside: dict[Role, Checkpoint] = {}
     left_out: list[dict[str, str]] = []
     several = isinstance(given, Iterable) and not isinstance(given, str)
     for source in given if several else [given]:
@@ -153,13 +159,17 @@ def _companions(given: Any, loaded: Checkpoint) -> tuple[dict[str, Checkpoint], 
             name = other.name
             role = companions_of.role(run, encode(other.config))
             if role in beside:
-                raise InputError(f"{beside[role].name} has the same role, {role!r}, and came first")
+                raise InputError(f"{beside[role].name} has the same role, {str(role)!r}, and came first")
             beside[role] = other
         except InputError as error:
             log.warning("the companion %s is left out: %s", name, error)
             left_out.append({"name": name, "reason": str(error)})
-    bundled = {role: store.load(name) for role, name in companions_of.of(run).items() if role not in beside}
-    return {**bundled, **beside}, left_out
+    found = {role: store.load(name) for role, name in companions_of.of(run).items() if role not in beside} | beside
+    seeds = {
+        Role(role.kind, another_seed=True): companions_of.another_seed(encode(other.config))
+        for role, other in found.items() if role.kind in SEEDED
+    }  # fmt: skip
+    return {**found, **{role: store.load(name) for role, name in seeds.items() if name}}, left_out
 
 
 def _companion(source: Any, loaded: Checkpoint) -> Checkpoint:

@@ -14,6 +14,7 @@ import platform
 import re
 import sys
 import tempfile
+import textwrap
 import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -84,7 +85,7 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
     try:
         return cls(**values)
     except TypeError as error:
-        raise InputError(f"{where}: {error}") from error
+        raise InputError(f"{where}: {textwrap.shorten(str(error), 300, placeholder=' ...')}") from error
 
 
 _SCALARS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}

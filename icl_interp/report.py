@@ -13,11 +13,13 @@ from pandas import DataFrame
 
 from icl_interp import page, results
 from icl_interp.analyses import verdicts
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.verdicts import Finding
-from icl_interp.errors import InputError, shown, unknown, whole
+from icl_interp.errors import InputError, shown, unknown
 from icl_interp.figures import catalogue, files
 from icl_interp.provenance import read_json, write_atomically, write_json
-from icl_interp.results import Result, make_table
+from icl_interp.results import make_table
 from icl_interp.stored import Stored
 
 SCHEMA = "icl_interp.report/1"
@@ -34,7 +36,7 @@ class Report:
         checkpoint: the name, step and origin of the model.
         model: facts about it: config, task, in-distribution error.
         findings: one for each claim asked for, in the order of registration.
-        results: what was measured, by name.
+        results: what was measured, by name or by measurement.
         provenance: settings, versions and time of the analysis.
         file: what it was loaded from; None for one that was measured here. What the page can't read in a loaded report
             is an `InputError`: the file was edited, or another version wrote it.
@@ -43,7 +45,7 @@ class Report:
     checkpoint: dict[str, Any]
     model: dict[str, Any]
     findings: list[Finding]
-    results: dict[str, Result]
+    results: Results
     provenance: dict[str, Any] = field(default_factory=dict)
     file: Path | None = field(default=None, compare=False)
 
@@ -62,12 +64,17 @@ class Report:
     @property
     def figures(self) -> dict[str, Any]:
         """Plotly figures that the stored results allow, by name; drawn anew at each access."""
-        return catalogue.draw(self.results, self.findings, self.model)
+        return catalogue.draw(self.results, self.findings, self.facts)
+
+    @property
+    def facts(self) -> Facts:
+        """What claims and figures know of the model."""
+        return Facts.from_dict(self.model)
 
     def judge(self) -> "Report":
         """The same results judged by the claims as they are registered now. Takes milliseconds."""
-        registered = verdicts.REGISTRY
-        again = [registered[f.id].finding(self.results, self.model) if f.id in registered else f for f in self.findings]
+        registered, facts = verdicts.REGISTRY, self.facts
+        again = [registered[f.id].finding(self.results, facts) if f.id in registered else f for f in self.findings]
         return replace(self, findings=again)
 
     def compare(self, other: "Report") -> DataFrame:
@@ -151,7 +158,7 @@ class Report:
             stored["checkpoint"].facts(),
             _model(stored["model"]),
             findings,
-            measured,
+            Results(measured),
             stored["provenance"].facts(),
             path,
         )
@@ -177,13 +184,7 @@ class Report:
 
 
 def _model(stored: Stored) -> dict[str, Any]:
-    """The facts about the model, where those that are there are what they should be."""
-    for key in ("config", "task"):
-        stored[key].mapping()
-    error = stored["in_distribution"].members()
-    for number in (stored["r2"], *(one for key, one in error.items() if key != "note")):
-        number.number()
-    for key in ("n_points", "n_parameters", "n_functions"):
-        whole(stored[key].value, stored[key].where, 0)
-    stored["encoding"].text()
+    """The facts about the model, where they are what they should be."""
+    Facts.from_dict(stored.mapping(), stored.where)
+    stored["r2"].number()
     return stored.facts()

@@ -111,8 +111,9 @@ class Stored:
 
     def facts(self) -> dict[str, Any]:
         """The data as a mapping that holds what JSON can."""
+        found = dict(self.mapping())
         self.plain()
-        return dict(self.mapping())
+        return found
 
     def _below(self, key: str) -> "Stored":
         plain = key.replace("_", "a").isalnum() and len(key) <= 60

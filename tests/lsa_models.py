@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 
 import torch
+from known import changed
 
 import icl_interp.analyses  # noqa: F401  (registers the claims)
 from icl_interp.analyses import verdicts
-from icl_interp.analyses.lab import Lab, facts
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
@@ -35,7 +37,7 @@ def bench(
     n_functions: int = 16,
     snapshots: Mapping[int, HookedTransformer] | None = None,
     lab_class: type[Lab] = Lab,
-) -> tuple[Lab, dict]:
+) -> tuple[Lab, Facts]:
     """A lab, and what judges may know."""
     encoding = tokens.infer(model.cfg.d_in, task.dim)
     lab = lab_class(
@@ -43,10 +45,10 @@ def bench(
     )
     out, truth = lab.predictions()
     error = float((out - truth).square().mean())
-    known = facts(
-        model, task, tokens.name_of(encoding), {"error": error, "r2": 1 - error / float(truth.square().mean())}
+    found = {"error": error, "r2": 1 - error / float(truth.square().mean())}
+    known = Facts.of(
+        model, task, tokens.name_of(encoding), found, n_functions=n_functions, snapshots=tuple(snapshots or ())
     )
-    known |= {"n_functions": n_functions, "snapshots": list(snapshots or {})}
     return lab, known
 
 
@@ -55,7 +57,7 @@ def judge(claim: str, model: HookedTransformer, task: LinearRegression = TASK, *
     learned = settings.pop("learned", None)
     lab, known = bench(model, task, **settings)
     if learned is not None:
-        known["r2"] = learned
+        known = changed(known, r2=learned)
     rule = verdicts.REGISTRY[f"linear_attention.{claim}"]
     if not rule.excluded(known):
         for m in rule.measurements:

@@ -19,6 +19,7 @@ from small_reports import report
 from icl_interp import figures
 from icl_interp.analyses.limits_context import r_squared, spread
 from icl_interp.analyses.limits_layernorm import FAR_X, growth_exponent
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement
 from icl_interp.errors import InputError
 from icl_interp.figures import catalogue, claims, files, heads
@@ -57,7 +58,7 @@ def small():
 
 def drawn(r: Report, name: str) -> go.Figure:
     """One figure of a report."""
-    figure = catalogue.FIGURES[name](r.results, r.findings, r.model)
+    figure = catalogue.FIGURES[name](r.results, r.findings, r.facts)
     assert figure is not None
     return figure
 
@@ -115,7 +116,7 @@ def test_drawing_is_a_pure_function_of_what_is_stored(any_report, tmp_path):
 def test_a_figure_without_its_results_is_absent_and_the_others_stay(small, name):
     def draws(removed: list[str]):
         left = {key: result for key, result in small.results.items() if key not in removed}
-        found = catalogue.draw(left, small.findings, small.model)
+        found = catalogue.draw(left, small.findings, small.facts)
         assert [n for n in WITH_NORM if n not in found] == [name]
 
     draws(NEEDS[name])
@@ -124,8 +125,8 @@ def test_a_figure_without_its_results_is_absent_and_the_others_stay(small, name)
 
 
 def test_with_nothing_stored_the_claims_are_still_drawn(small):
-    assert list(catalogue.draw({}, small.findings, small.model)) == ["claims"]
-    assert catalogue.draw({}, [], {}) == {}
+    assert list(catalogue.draw({}, small.findings, small.facts)) == ["claims"]
+    assert catalogue.draw({}, [], small.facts) == {}
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, np.nan])
@@ -136,7 +137,7 @@ def test_degenerate_results_can_be_drawn(any_report, value):
     }
     if np.isnan(value):  # an analysis never stores these without a number, but no figure must break a report
         flat = {name: r for name, r in flat.items() if name in ("heads/delta", "heads/dispersion", "heads/overlap")}
-    for figure in catalogue.draw(flat, any_report.findings, any_report.model).values():
+    for figure in catalogue.draw(flat, any_report.findings, any_report.facts).values():
         assert json.loads(figure.to_json())["data"]
 
 
@@ -214,9 +215,9 @@ MINE = Claim(
 
 
 def test_claims_and_results_of_ones_own_are_shown_and_left_alone(small):
-    finding = MINE.judge_results({}, small.model)
+    finding = MINE.judge_results({}, small.facts)
     results = {**small.results, "my/result": make_curve([1.0, 2.0], {"x": (0, 1)})}
-    found = catalogue.draw(results, [*small.findings, finding], small.model)
+    found = catalogue.draw(results, [*small.findings, finding], small.facts)
     assert list(found) == WITH_NORM
     forest_shows([*small.findings, finding], found["claims"])
     words = text_of(found["claims"])
@@ -226,9 +227,9 @@ def test_claims_and_results_of_ones_own_are_shown_and_left_alone(small):
 
 @pytest.mark.parametrize(("low", "scale"), [(0.4, "log"), (0.0, "linear")])
 def test_a_row_is_logarithmic_only_where_all_its_values_are_positive(small, low, scale):
-    judged = MINE.judge_results({}, small.model)
+    judged = MINE.judge_results({}, small.facts)
     finding = replace(judged, test=Estimate("size", 0.5, low, 0.6))
-    figure = claims.forest({}, [finding], {})
+    figure = claims.forest(Results(), [finding], small.facts)
     assert (figure.layout.xaxis.type or "linear") == scale
     forest_shows([finding], figure)
 
@@ -373,9 +374,9 @@ def test_a_head_with_a_larger_effect_is_drawn_larger():
     stored = report()
     result = stored.results["heads/relevance"]
     rise = np.zeros_like(result.values)
-    rise[:, 0, 0] = np.arange(len(result.values))[:, None] * stored.model["in_distribution"]["error"]
+    rise[:, 0, 0] = np.arange(len(result.values))[:, None] * stored.facts.error
     stored.results["heads/relevance"] = result.copy(data=rise)
-    effects = heads.effects(stored.results, stored.model)
+    effects = heads.effects(stored.results, stored.facts)
     np.testing.assert_allclose(list(effects.values()), np.arange(len(effects)), rtol=1e-12)
     shown = [t for t in drawn(stored, "heads").data if str(t.name).startswith("far out")]
     size = {row: s for t in shown for row, s in zip(t.y, t.marker.size, strict=True)}

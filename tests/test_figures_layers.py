@@ -12,6 +12,7 @@ from xarray import DataArray
 from icl_interp.analyses.ablation import ALL, QUERY
 from icl_interp.analyses.limits_layers import r_squared
 from icl_interp.analyses.limits_patterns import LARGEST
+from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
 from icl_interp.figures.layers import FLOOR
 from icl_interp.results import make_array, make_curve
@@ -25,7 +26,7 @@ def small():
 
 
 def drawn(r, results=None):
-    return catalogue.FIGURES["layers"](r.results if results is None else results, r.findings, r.model)
+    return catalogue.FIGURES["layers"](Results(r.results if results is None else results), r.findings, r.facts)
 
 
 def named(figure, name):

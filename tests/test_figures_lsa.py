@@ -7,6 +7,7 @@ from lsa_models import BEST, RANDOM, TASK, N, bench, layer
 from pandas import DataFrame
 
 from icl_interp.analyses import lsa_algorithms, lsa_shifts, lsa_weights
+from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
 from icl_interp.theory import linear_attention as theory
 
@@ -22,7 +23,7 @@ def stored():
 
 
 def drawn(results, known):
-    return catalogue.FIGURES["linear_attention"](results, [], known)
+    return catalogue.FIGURES["linear_attention"](Results(results), [], known)
 
 
 def named(figure, name):

@@ -13,7 +13,7 @@ from small_reports import report
 from icl_interp import page
 from icl_interp.errors import InputError
 from icl_interp.experiments import kept
-from icl_interp.figures import catalogue, files
+from icl_interp.figures import files
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import finite
 from icl_interp.report import Report
@@ -137,12 +137,12 @@ def test_two_findings_on_one_claim_are_refused(data, tmp_path):
 
 def test_what_a_claim_does_not_find_costs_that_claim_only(data, tmp_path, errors_are_caught):
     """An edited report is judged as far as it goes: what a judge misses stands in its reason."""
-    (tmp_path / "report.json").write_text(json.dumps(changed(data, ("model", "config", "normalization_type"), "drop")))
+    (tmp_path / "report.json").write_text(json.dumps(changed(data, ("results", "far/certificate"), "drop")))
     again = {finding.id: finding for finding in Report.load(tmp_path).judge().findings}
     broken = again["limits.layernorm_saturation"]
     assert broken.verdict == "inconclusive"
-    assert "KeyError: 'normalization_type'" in broken.error
-    assert again["limits.no_icl_at_high_norm"].error is not None  # its sentence names the design
+    assert "unknown result 'far/certificate'" in broken.error
+    assert again["limits.context_erased"].error is not None
     sound = {name for name, finding in again.items() if finding.error is None}
     assert "limits.degrees_alike" in sound
 
@@ -189,9 +189,9 @@ def tampered(data, keep=("kind", "verdict", "schema", "scale")) -> dict:
         return INJECTED if isinstance(value, str) and value not in ("nan", "inf", "-inf") and key not in keep else value
 
     findings = [inject(f) | {"id": f"{INJECTED}{i}"} for i, f in enumerate(data["findings"])]
-    model = inject(data["model"])
-    model["task"]["degrees"] = [INJECTED]
-    model["config"] |= {"n_layers": INJECTED, "d_model": INJECTED, "n_heads": INJECTED}
+    # A config and a task that are known are refused unless all their values are possible: these stand for others.
+    model = inject(data["model"]) | {"config": data["model"]["config"], "roles": data["model"]["roles"]}
+    model["task"] = {"kind": INJECTED, "degrees": [INJECTED], INJECTED: INJECTED}
     marked = {f"{INJECTED}": {"kind": "table", "columns": {INJECTED: [INJECTED]}, "units": {}, "note": INJECTED}}
     # The figure of classes computes with degrees, and so would refuse these.
     results = {name: result for name, result in data["results"].items() if "classes/" not in name}
@@ -270,7 +270,7 @@ def test_a_browser_runs_nothing_of_a_tampered_report(data, tmp_path):
 
 def test_markup_of_figures_is_the_figures_own():
     drawn = report().figures
-    assert set(drawn) == set(catalogue.draw(report().results, report().findings, report().model))
+    assert set(drawn) == set(report().figures)
     assert "<b>" in drawn["claims"].layout.title.text
 
 

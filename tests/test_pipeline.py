@@ -184,10 +184,10 @@ def test_companions_that_do_not_fit_are_left_out(tmp_path, caplog):
         "again": HookedTransformer(config(normalization_type=None), seed=4).eval(),
     }  # fmt: skip
     reasons = (
-        ("bare model", r"model\.n_layers \(3 beside 2\), model\.normalization_type \(None beside LN\)"),
+        ("bare model", r"model\.n_layers \(3 beside 2\), model\.normalization_type \(None beside 'LN'\)"),
         ("long", r"model\.n_ctx \(20 beside 16\), task\.n_points \(10 beside 8\)"),
         ("bare model", "differs in nothing"),
-        ("cols", r"encoding \(stacked beside interleaved\), model\.d_in \(2 beside 1\)"),
+        ("cols", r"encoding \('stacked' beside 'interleaved'\), model\.d_in \(2 beside 1\)"),
         ("HookedTransformer", "d_in=3"),
         ("HookedTransformer", r"blocks\.0\.mlp\.W_in holds NaN"),
         (str(tmp_path / "nowhere"), "no such path"),

@@ -16,7 +16,8 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import measurement
+from icl_interp.analyses.measurement import measurement
+from icl_interp.checkpoints.companions import Role
 from icl_interp.errors import InputError
 from icl_interp.interventions import At, Hook, Intervention, intervene
 from icl_interp.models.transformer import HookedTransformer
@@ -187,7 +188,8 @@ def without_attention(lab: Lab) -> DataArray:
         arms["no attention"] = means(lab, "attn")
     rows = squares(lab, arms)
     prompts, first = sample(lab), first_scored(lab)
-    others = {r: lab.companions[r].predict(prompts).double().cpu() for r in PARTNERS if r in lab.companions}
+    beside = {kind: lab.companions.get(Role(kind)) for kind in PARTNERS}
+    others = {kind: other.predict(prompts).double().cpu() for kind, other in beside.items() if other is not None}
     for name, out in {
         **others, BLIND: without_context(lab, prompts), NOTHING: torch.zeros_like(prompts.ys)
     }.items():  # fmt: skip

@@ -13,7 +13,7 @@ from xarray import DataArray
 from icl_interp.analyses import far
 from icl_interp.analyses.far import CONSTANT, power
 from icl_interp.analyses.lab import Lab, Xs
-from icl_interp.analyses.verdicts import measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.prompts import Prompts
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import make_curve, make_table
@@ -140,13 +140,13 @@ def one_each(lab: Lab) -> Prompts:
 
 
 def _centre(lab: Lab) -> float:
-    c = lab.measure(far.certificate).to_dict("records")[0]["c"]
+    c = lab.measure(far.certificate).iloc[0]["c"]
     return c if np.isfinite(c) else 0.0
 
 
 def unit(lab: Lab) -> float:
     """What changes of f are measured in: the certificate's half-width, else f's spread at the inner queries."""
-    r = lab.measure(far.certificate).to_dict("records")[0]["r"]
+    r = lab.measure(far.certificate).iloc[0]["r"]
     return r if r > CONSTANT else float(lab.sweep(lab.inner, prompts=lab.few).std())
 
 
@@ -286,7 +286,7 @@ def _rows(lab: Lab, name: str, sign: int) -> list[tuple[str, Interval, str]]:
         ("trained range", _exact(edge), "|x|"), ("zone", zone(curve, sign), "|x|"), *only_level,
         ("one decade out", _mean(lab.by_function(decade)), "f"),
         ("one decade out, spread", _spread(lab, decade), "f"),
-        ("level, closed form", _exact(lab.measure(far.certificate).to_dict("records")[0][f"plateau {name}"]), "f"),
+        ("level, closed form", _exact(lab.measure(far.certificate).iloc[0][f"plateau {name}"]), "f"),
         *((key, value, "exponent") for key, value in elasticities(lab.measure(logs), sign, *far_ends).items()),
     ]  # fmt: skip
 

@@ -4,6 +4,7 @@ Classes share their inputs and, degree by degree, their coefficients, so that er
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -11,10 +12,12 @@ from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import Facts, measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.baselines.base import Predictor
 from icl_interp.baselines.regression import LeastSquares
+from icl_interp.checkpoints.companions import Role
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
@@ -28,25 +31,20 @@ OUTSIDE = "sinusoid"  # the class that no polynomial of the trained degrees come
 
 def needs_polynomials(facts: Facts) -> str | None:
     """Why a claim about polynomials cannot apply."""
-    task = facts.get("task")
-    if task is not None and task["kind"] != "Polynomial":
-        return f"the claim is about polynomials of one number; the model's task is {task['kind']}"
+    if facts.task_kind != "Polynomial":
+        return f"the claim is about polynomials of one number; the model's task is {facts.task_kind}"
     return None
 
 
-def degrees_of(role: str) -> tuple[int, ...]:
-    """The degrees that a companion was trained on, () for any other role.
-
-    >>> degrees_of("degrees 1,3"), degrees_of("no norm")
-    ((1, 3), ())
-    """
-    kind, _, named = role.partition(" ")
-    return tuple(int(d) for d in named.split(",")) if kind == "degrees" else ()
+def polynomial_in(facts: Facts) -> Polynomial:
+    """The task that a report knows of: no other is measured, see `needs_polynomials`."""
+    assert isinstance(facts.task, Polynomial)
+    return facts.task
 
 
-def singles(roles: list[str]) -> dict[int, str]:
+def singles(roles: Iterable[Role]) -> dict[int, Role]:
     """Companions that were trained on one degree each: role by degree."""
-    return {degrees_of(role)[0]: role for role in roles if len(degrees_of(role)) == 1}
+    return {role.degrees[0]: role for role in roles if len(role.degrees) == 1 and not role.another_seed}
 
 
 # ---- prompts of every class -----------------------------------------------------------------------------------------
@@ -126,7 +124,8 @@ def errors(lab: Lab) -> DataArray:
     NaN where nothing was measured.
     """
     task, n_points = polynomial_task(lab), lab.task.n_points
-    beside = singles(list(lab.companions))
+    roles = singles(lab.companions)
+    beside = {degree: str(role) for degree, role in roles.items()}
     top = task.max_degree + 1
     degrees = [d for d in sorted({*range(1, top + 1), *beside}) if d and d + 1 < n_points]
     names = [f"degree {d}" for d in degrees] + [OUTSIDE]
@@ -140,7 +139,7 @@ def errors(lab: Lab) -> DataArray:
         if degree is None or degree <= top:
             found["model"] = squared_errors(lab, prompts)
         if degree is not None and degree in beside:
-            found[beside[degree]] = squared_errors(lab.companions[beside[degree]], prompts)
+            found[beside[degree]] = squared_errors(lab.companions[roles[degree]], prompts)
         if degree is None or degree > task.max_degree:
             found["least squares"] = squared_errors(LeastSquares(task), prompts)
         # Where a model predicts nothing (all but the query when attention looks both ways) nobody is scored.

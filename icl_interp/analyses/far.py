@@ -8,7 +8,7 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import Facts, measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions import InsertNorm, Intervention
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
@@ -23,11 +23,6 @@ Interventions = Sequence[Intervention]
 LINE = np.array([1e4, 1e5, 1e6])
 CONSTANT = 1e-9  # half-width r of the certificate up to which the output is a constant
 N_SHOWN = 32  # contexts drawn in the figure of f(x)
-
-
-def x_unit(facts: Facts) -> float:
-    """The unit of far queries in these facts; 1 in reports from before it was stored."""
-    return float(facts.get("x_unit", 1.0))
 
 
 def power(x: float) -> str:

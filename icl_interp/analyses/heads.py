@@ -7,17 +7,10 @@ import torch
 from xarray import DataArray
 
 from icl_interp.analyses import relevance
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import (
-    Claim,
-    Criterion,
-    Estimate,
-    Facts,
-    Judgement,
-    Results,
-    measurement,
-    register,
-)
+from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 
@@ -134,12 +127,12 @@ def pair_ablation(lab: Lab) -> DataArray:
 
 def judge_orthogonality(results: Results, facts: Facts) -> Judgement:
     """Do heads of a layer overlap less than chance, in what they read, write and say?"""
-    result, counted = results["heads/overlap"], set(relevance.relevant(results, facts))
-    position, twin = (_position(r) for r in (result, results["twin/heads/overlap"]))
+    result, counted = results[overlap], set(relevance.relevant(results, facts))
+    position, twin = (_position(r) for r in (result, results.twin[overlap]))
     means, chance = result.sel(pair="mean").values, result.sel(pair="null median").values
     parts = [f"{m} {v:.3f} (chance {c:.3f})" for m, v, c in zip(MAPS, means, chance, strict=True)]
     reason = f"mean overlap of heads within a layer: {', '.join(parts)}"
-    ablation = results["heads/pair ablation"]
+    ablation = results[pair_ablation]
     interactions = {}
     for name in ablation.indexes["pair"]:
         both, first, second = ablation.sel(pair=name).values
@@ -171,10 +164,10 @@ def _position(result: DataArray) -> Estimate:
 
 
 def _one_head(facts: Facts) -> str | None:
-    config = facts["config"]
-    if config["mlp_only"]:
+    config = facts.config
+    if config.mlp_only:
         return "the model has no attention"
-    return "a layer has a single head" if config["n_heads"] == 1 else None
+    return "a layer has a single head" if config.n_heads == 1 else None
 
 
 ORTHOGONALITY = Criterion(

@@ -15,16 +15,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.analyses.verdicts import Measurement
+from icl_interp.analyses.facts import x_unit
+from icl_interp.analyses.measurement import TWIN, Measurement, R, Results, check_distinct
 from icl_interp.checkpoints import store
+from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.interventions import AblateHeads, At, FreezeNorms, Intervention, intervene
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
-from icl_interp.provenance import encode, generator
-from icl_interp.results import Result
+from icl_interp.provenance import generator
 from icl_interp.tasks.base import Task
 
 # Far queries are multiples of `Lab.x_unit`, so that far means the same whatever interval the model was trained on.
@@ -62,7 +63,7 @@ class Lab:
         n_contexts: int = 16,
         seed: int = 0,
         counterpart: HookedTransformer | None = None,
-        companions: Mapping[str, Checkpoint] | None = None,
+        companions: Mapping[Role, Checkpoint] | None = None,
         device: str | None = None,
         snapshots: Callable[[], Mapping[int, HookedTransformer]] | None = None,
     ):
@@ -80,29 +81,34 @@ class Lab:
         )
         self.counterpart_model, self.companions = counterpart, dict(companions or {})
         self._snapshots = snapshots
-        self._results: dict[str, Result] = {}
+        self._results = Results()
+        self._taken: dict[str, Measurement[Any]] = {}
         self._errors: dict[str, Exception] = {}
         self._contexts: dict[tuple[str, int] | None, Any] = {}
         self._key: tuple[str, int] | None = None
 
-    def measure(self, measurement: Measurement) -> Result:
-        """The result of a measurement, taken once; where it failed, its error again, without a second attempt."""
-        name = measurement.name
-        if name in self._errors:
-            raise self._errors[name]
-        if name not in self._results:
+    def measure(self, measurement: Measurement[R]) -> R:
+        """The result of a measurement, taken once; where it failed, its error again, without a second attempt.
+
+        Raises:
+            InputError: another measurement of this name was taken before.
+        """
+        check_distinct(self._taken, measurement)
+        if measurement.name in self._errors:
+            raise self._errors[measurement.name]
+        if measurement not in self._results:
             try:
-                self._results[name] = measurement(self)
+                self._results[measurement.name] = measurement(self)
             except Exception as error:
-                self._errors[name] = error
+                self._errors[measurement.name] = error
                 raise
-        return self._results[name]
+        return self._results[measurement]
 
     @property
-    def results(self) -> dict[str, Result]:
+    def results(self) -> Results:
         """All results so far; those of the untrained twin under "twin/"."""
         twin = self.__dict__.get("twin")  # do not make one just to find that it measured nothing
-        return self._results | ({f"twin/{name}": r for name, r in twin.results.items()} if twin else {})
+        return Results({**self._results, **({TWIN + name: r for name, r in twin.results.items()} if twin else {})})
 
     @cached_property
     def twin(self) -> "Lab":
@@ -298,27 +304,6 @@ class Lab:
         for name, read in hooks:
             read(torch.cat(seen[name], 2 if name.endswith(("pattern", "scores")) else 1), hook=None)
         return torch.stack(outs, 1).cpu()
-
-
-def x_unit(task: Task) -> float:
-    """What far queries are multiples of: the largest |x| of the inputs' interval.
-
-    >>> from icl_interp.tasks.functions import Polynomial, Uniform
-    >>> law = Uniform(-10, 5)
-    >>> x_unit(Polynomial(degrees=(1,), inputs=law, coefficients=law, n_points=9))
-    10.0
-    """
-    return float(max(abs(end) for end in task.inputs.interval))
-
-
-def facts(model: HookedTransformer, task: Task, encoding_name: str, error: dict[str, Any]) -> dict[str, Any]:
-    """What a judge may know about a model without having it: its config, task and in-distribution error."""
-    config = {key: value for key, value in encode(model.cfg).items() if key != "kind"}
-    return {
-        "config": config, "task": encode(task), "encoding": encoding_name, "n_points": task.n_points,
-        "norms": list(model.norms), "n_parameters": sum(p.numel() for p in model.parameters()),
-        "in_distribution": error, "r2": error["r2"], "x_unit": x_unit(task), "has_features": task.has_features,
-    }  # fmt: skip
 
 
 def _chunks(n: int) -> list[slice]:

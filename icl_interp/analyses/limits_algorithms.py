@@ -10,12 +10,15 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses import classes
-from icl_interp.analyses.classes import needs_polynomials, per_function, polynomial_task, squared_errors
+from icl_interp.analyses.classes import needs_polynomials, per_function, polynomial_in, polynomial_task, squared_errors
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, measurement, register
+from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
 from icl_interp.baselines.base import Predictor
 from icl_interp.baselines.named import classical
 from icl_interp.baselines.regression import MaximumDegree
+from icl_interp.checkpoints.companions import Role
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
@@ -77,14 +80,12 @@ def _log_ratio(a: np.ndarray, b: np.ndarray) -> Interval:
 
 def judge_unknown_degree(results: Results, facts: Facts) -> Judgement:
     """Is the model's error below that of least squares which has to allow for the largest degree?"""
-    rivals, model = results["algorithms/unknown degree"], results["classes/errors"]
-    assert isinstance(rivals, DataArray)
-    assert isinstance(model, DataArray)
+    rivals, model = results[unknown_degree], results[classes.errors]
     names = tuple(rivals.indexes["class"])
     own = _over_classes(model, "model", names, points="own")
     against = {who: _over_classes(rivals, who, names) for who in rivals.indexes["predictor"]}
     ratio = {who: _log_ratio(own, error) for who, error in against.items()}
-    twin = _log_ratio(_over_classes(results["twin/classes/errors"], "model", names, points="own"), against[TOLD])
+    twin = _log_ratio(_over_classes(results.twin[classes.errors], "model", names, points="own"), against[TOLD])
     errors = ", ".join(f"{who} {error.mean():.2g}" for who, error in against.items())
     listed = ", ".join(name.removeprefix("degree ") for name in names)
     reason = (
@@ -113,9 +114,9 @@ def judge_unknown_degree(results: Results, facts: Facts) -> Judgement:
 
 def _knows_the_degree(facts: Facts) -> str | None:
     reason = needs_polynomials(facts)
-    if reason or facts.get("task") is None:
+    if reason:
         return reason
-    degrees = sorted({d for d in facts["task"]["degrees"] if d > 0})
+    degrees = sorted({d for d in polynomial_in(facts).degrees if d > 0})
     if len(degrees) > 1:
         return None
     which = f"degree {degrees[0]} only" if degrees else "constants only"
@@ -172,13 +173,13 @@ def distance(lab: Lab) -> DataArray:
     """
     task = polynomial_task(lab)
     answered = answers(task, lab.seed, lab.n_functions)
-    seeds = [SEED] if SEED in lab.companions else []
-    others = [SIZE, ERROR, SELF, *seeds, *answered[ARMS[0]]]
+    twin = lab.companions.get(Role(SEED))
+    others = [SIZE, ERROR, SELF, *([SEED] if twin else []), *answered[ARMS[0]]]
     values = np.empty((len(ARMS), len(others), lab.n_functions))
     for row, (arm, prompts) in enumerate(arms(task, lab.seed, lab.n_functions).items()):
         mine, truth = at_query(lab, prompts), prompts.ys[:, -1]
         said = {ERROR: truth, SELF: at_query(lab, reshuffled(prompts, lab.seed)), **answered[arm]}
-        said |= {role: at_query(lab.companions[role], prompts) for role in seeds}
+        said |= {SEED: at_query(twin, prompts)} if twin else {}
         for column, name in enumerate(others):
             square = truth.square() if name == SIZE else (mine - said[name]).square()
             values[row, column] = square.view(lab.n_functions, -1).mean(-1).numpy()
@@ -216,8 +217,7 @@ def nearest(result: DataArray) -> Interval:
 
 def judge_no_algorithm(results: Results, facts: Facts) -> Judgement:
     """Is there a classical algorithm that the model follows wherever the two are put to the test?"""
-    result = results["algorithms/distance"]
-    assert isinstance(result, DataArray)
+    result = results[distance]
     test = nearest(result)
     mean = result.values.mean(-1)
     others = list(result.indexes["to"])
@@ -251,7 +251,7 @@ def judge_no_algorithm(results: Results, facts: Facts) -> Judgement:
         # Several at once mean that the model is too unlike itself for this to tell algorithms apart.
         reason += f". Within {RESEMBLES:g} times of it in every arm: {', '.join(within)}"
     name = "distance from the nearest algorithm / ceiling"
-    twin = nearest(results["twin/algorithms/distance"])
+    twin = nearest(results.twin[distance])
     return Judgement(
         Estimate.of(name, test, "log10"), reason + ".",
         scope="these weights, this task, predictions at the last query: in distribution, functions x 3, query at the "

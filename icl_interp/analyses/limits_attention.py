@@ -10,19 +10,13 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses.ablation import ALL, BLIND, NOTHING, QUERY, ablated, edit_size, without_attention
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.limits_classes import ALIKE, LOW
-from icl_interp.analyses.verdicts import (
-    LEARNED_R2,
-    Claim,
-    Criterion,
-    Estimate,
-    Facts,
-    Judgement,
-    Results,
-    Verdict,
-    register,
-)
+from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.verdicts import LEARNED_R2, Claim, Criterion, Estimate, Judgement, Verdict, register
+from icl_interp.checkpoints.companions import Role
 from icl_interp.resampling import Interval, bootstrap
+from icl_interp.tasks.functions import Continuous
 
 LOST = 0.9  # error over that of the best guess without a context from which nothing is learned in context
 KEPT = 0.5  # ... and below which something still is
@@ -53,11 +47,10 @@ def _row(name: str, interval: Interval) -> dict[str, object]:
 
 def judge_necessary(results: Results, facts: Facts) -> Judgement:
     """Is anything learned in context where no token learns of another?"""
-    result = results["layers/without attention"]
-    assert isinstance(result, DataArray)
+    result = results[without_attention]
     if result.sel(arm=BLIND, points=ALL).values.mean() <= SHARED * result.sel(arm=NOTHING, points=ALL).values.mean():
         return Judgement(None, "all prompts show one function: there is nothing to learn in context.", "inconclusive")
-    alone = facts["config"]["mlp_only"]
+    alone = facts.config.mlp_only
     found = {"this model" if alone else "this model, all heads at their mean": "intact" if alone else "no attention"}
     if "MLP only" in result.indexes["arm"]:
         found["the companion with MLPs only"] = "MLP only"
@@ -75,11 +68,10 @@ def judge_necessary(results: Results, facts: Facts) -> Judgement:
     if not alone:
         reason += f"; intact {intact.value:.2g}"
         causal = _causal(results, result)
-        if not facts["r2"] > LEARNED_R2:
+        if not facts.r2 > LEARNED_R2:
             verdict = "inconclusive"
-            reason += f". But it has not learned its task (R2 {facts['r2']:.3f}), so there is nothing to lose"
-    twin = results["twin/layers/without attention"]
-    assert isinstance(twin, DataArray)
+            reason += f". But it has not learned its task (R2 {facts.r2:.3f}), so there is nothing to lose"
+    twin = results.twin[without_attention]
     return Judgement(
         Estimate.of(name, own), reason + ".", verdict, SCOPE, test=Estimate.of(name, nearest), causal=causal,
         twin=Estimate.of(name, ratio(twin, "intact" if alone else "no attention", best_blind(twin))),
@@ -89,9 +81,7 @@ def judge_necessary(results: Results, facts: Facts) -> Judgement:
 
 def _causal(results: Results, result: DataArray) -> dict[str, object]:
     """The ablation at the query alone, and the sham: the same points in another order."""
-    parts, size, blind = results["layers/ablated"], results["layers/edit size"], best_blind(result)
-    assert isinstance(parts, DataArray)
-    assert isinstance(size, DataArray)
+    parts, size, blind = results[ablated], results[edit_size], best_blind(result)
     return {
         "intervention": "all heads made their mean at every position; at the last query's own token only",
         "effect": ratio(result, "no attention", blind).value,
@@ -105,8 +95,7 @@ def _causal(results: Results, result: DataArray) -> dict[str, object]:
 
 
 def _fixed(facts: Facts) -> str | None:
-    task = facts.get("task")
-    if task is not None and task["kind"] == "Continuous" and task.get("amplitude") is None:
+    if isinstance(facts.task, Continuous) and facts.task.amplitude is None:
         return "all prompts show one function: there is nothing to learn in context"
     return None
 
@@ -115,18 +104,17 @@ def _fixed(facts: Facts) -> str | None:
 
 
 def _alone(facts: Facts) -> bool:
-    return bool(facts["config"]["attn_only"])
+    return bool(facts.config.attn_only)
 
 
 def judge_sufficient(results: Results, facts: Facts) -> Judgement:
     """Does an attention-only model learn in context, and as well as the same with MLPs?"""
-    result = results["layers/without attention"]
-    assert isinstance(result, DataArray)
+    result = results[without_attention]
     arms = result.indexes["arm"]
     mine, other = ("intact", "with MLP") if _alone(facts) else ("attention only", "intact")
     rate = ratio(result, mine, NOTHING)
     name = "error rate, attention only"
-    who = "this model" if _alone(facts) else f"the companion {facts['companions'].get(mine, mine)}, attention only,"
+    who = "this model" if _alone(facts) else f"the companion {facts.companions[Role(mine)]}, attention only,"
     reason = f"{who} has an error rate of {rate.value:.2g}"
     details = [_row("attention only", rate)]
     verdict = "supported" if rate.high <= LOW else "contradicted" if rate.low > LOW else "inconclusive"
@@ -150,8 +138,7 @@ def judge_sufficient(results: Results, facts: Facts) -> Judgement:
             verdict = "inconclusive"
     else:
         reason += "; no companion with MLPs is at hand to compare it with"
-    twin = results["twin/layers/without attention"]
-    assert isinstance(twin, DataArray)
+    twin = results.twin[without_attention]
     untrained = ratio(twin, "intact", NOTHING)
     return Judgement(
         Estimate.of(name, rate), reason + ".", verdict, f"{SCOPE}; trained as long",
@@ -165,9 +152,7 @@ def _without_mlp(results: Results, facts: Facts) -> dict[str, object] | None:
     """What a model that was trained with MLPs is without them: its attention alone need not suffice."""
     if _alone(facts):
         return None
-    parts, result = results["layers/ablated"], results["layers/without attention"]
-    assert isinstance(parts, DataArray)
-    assert isinstance(result, DataArray)
+    parts, result = results[ablated], results[without_attention]
     return {
         "intervention": "all MLPs of this model, trained with them, made their mean at every position",
         "effect": ratio(parts, "no MLP", NOTHING, beside=result).value,
@@ -177,9 +162,9 @@ def _without_mlp(results: Results, facts: Facts) -> dict[str, object] | None:
 
 
 def _no_partner(facts: Facts) -> str | None:
-    if facts["config"]["mlp_only"]:
+    if facts.config.mlp_only:
         return "the model has no attention"
-    if _alone(facts) or "attention only" in facts.get("companions", {}):
+    if _alone(facts) or Role("attention only") in facts.companions:
         return None
     return "the model has MLPs, and no companion without them is at hand (pass companions=)"
 

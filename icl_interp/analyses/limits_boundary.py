@@ -5,9 +5,11 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.analyses import boundary, far
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.far import CONSTANT, power
 from icl_interp.analyses.limits_layernorm import SCOPE, needs_growth
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
+from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import row_of
 
@@ -43,17 +45,16 @@ def _edges(table: DataFrame) -> dict[str, float]:
 
 def judge_immediate(results: Results, facts: Facts) -> Judgement:
     """How far beyond the training range does f reach its boundary value, and how much do contexts still differ?"""
-    table, weights = results["far/boundary"], results["far/certificate"].to_dict("records")[0]
-    assert isinstance(table, DataFrame)
+    table, weights = results[boundary.boundary], results[far.certificate].iloc[0]
     edges, r = _edges(table), weights["r"]
     name, unit = "onset of the plateau beyond the trained range", "decades"
-    x_unit = far.x_unit(facts)
+    x_unit = facts.x_unit
     end_x, last = 1e6 * x_unit, boundary.LAST * x_unit
     scope = f"{SCOPE}|x| = {0.1 * x_unit:g} .. {power(end_x)}"
     if not r > CONSTANT:
         nan = Estimate(name, *[float("nan")] * 3, unit)
         return Judgement(nan, f"constant output: f is {weights['c']:.6g} everywhere.", "inconclusive", scope)
-    onset = decades_to_level(results["far/approach"], edges, boundary.LEVEL * r)
+    onset = decades_to_level(results[boundary.approach], edges, boundary.LEVEL * r)
     rows = {(row["direction"], row["quantity"]): row for row in table.to_dict("records")}
     near = np.array([[rows[d, f"one decade out{s}"]["value"] for d in edges] for s in ("", ", spread")])
     end = np.array([[rows[d, f"level{s}"]["value"] for d in edges] for s in ("", ", spread")])
@@ -74,9 +75,9 @@ def judge_immediate(results: Results, facts: Facts) -> Judgement:
         verdict = "inconclusive"
         reason += f". But the predicted onset of saturation, |x| = {power(weights['onset'])}, lies beyond the range"
     twin = decades_to_level(
-        results["twin/far/approach, decades"],
+        results.twin[boundary.approach_decades],
         edges,
-        boundary.LEVEL * results["twin/far/certificate"].to_dict("records")[0]["r"],
+        boundary.LEVEL * results.twin[far.certificate].iloc[0]["r"],
     )
     return Judgement(
         Estimate.of(name, onset, unit), reason + ".", verdict, scope, twin=Estimate.of(name, twin, unit),
@@ -127,16 +128,15 @@ def arm_rows(curve: DataArray) -> list[dict[str, object]]:
 
 def judge_no_icl(results: Results, facts: Facts) -> Judgement:
     """Does the context still help to predict where the query's embedding is large?"""
-    curve = results["far/approach"]
-    assert isinstance(curve, DataArray)
-    x_unit = far.x_unit(facts)
+    curve = results[boundary.approach]
+    x_unit = facts.x_unit
     found = relative_error(curve, x_unit)
     near, out = (x * x_unit for x in HIGH)
     error, zero, line = (float(_at(curve, s, near).mean()) for s in ("squared error", "zero predictor", "context-free"))
-    rows = arm_rows(results["far/arms"])
-    cfg = facts["config"]
-    norm = cfg["normalization_type"] or "no norm"
-    design = f"{norm}{', post' if norm != 'no norm' and cfg['norm_position'] == 'post' else ''}, {cfg['score_fn']}"
+    rows = arm_rows(results[boundary.arms])
+    cfg = facts.config
+    norm = cfg.normalization_type or "no norm"
+    design = f"{norm}{', post' if norm != 'no norm' and cfg.norm_position == 'post' else ''}, {cfg.score_fn}"
     others = ", ".join(
         f"{row['arm']}: error {row['error at 1e+04']:.2g}, spread {row['spread at 1e+04']:.2g}, "
         f"{'bounded' if row['bounded'] else 'growing'}" for row in rows[1:]
@@ -147,7 +147,7 @@ def judge_no_icl(results: Results, facts: Facts) -> Judgement:
         f"{power(out)} is {found.value:.3g}. With all inputs, or the function, scaled by 1e4 "
         f"instead, relative to zero: {others}"
     )
-    twin = relative_error(results["twin/far/approach, decades"], x_unit)
+    twin = relative_error(results.twin[boundary.approach_decades], x_unit)
     name = "far error / best context-free error"
     return Judgement(
         Estimate.of(name, found), reason + ".", None, SCOPE + f"|x| = {power(near)} and {power(out)}",

@@ -9,8 +9,10 @@ import math
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.classes import OUTSIDE, errors, needs_polynomials, singles
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
+from icl_interp.analyses.classes import OUTSIDE, errors, needs_polynomials, polynomial_in, singles
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array
 
@@ -23,15 +25,15 @@ INF = float("inf")
 
 def _trained(facts: Facts) -> list[int]:
     """Degrees from 1 up that the model was trained on: a constant is no class of its own in the paper."""
-    return sorted({d for d in facts["task"]["degrees"] if d > 0})
+    return sorted({d for d in polynomial_in(facts).degrees if d > 0})
 
 
 def _one_class(facts: Facts) -> str | None:
     reason = needs_polynomials(facts)
-    if reason or facts.get("task") is None:
+    if reason:
         return reason
     trained = _trained(facts)
-    if len(trained) > 1 or singles(list(facts.get("companions", {}))):
+    if len(trained) > 1 or singles(facts.companions):
         return None
     which = f"degree {trained[0]} only" if trained else "constants only"
     return f"the model was trained on {which}, and no companion trained on another degree is at hand (pass companions=)"
@@ -114,10 +116,9 @@ def _alike(cells: tuple[np.ndarray, np.ndarray]) -> tuple[Interval, Interval, st
 
 def judge_alike(results: Results, facts: Facts) -> Judgement:
     """Are error rates alike over the degrees the model was trained on (or its companions, where it knows one only)?"""
-    result = results["classes/errors"]
-    assert isinstance(result, DataArray)
+    result = results[errors]
     trained = [d for d in _trained(facts) if f"degree {d}" in result.indexes["class"]]
-    beside: list[Cell] = [(role, d) for d, role in singles(list(result.indexes["predictor"])).items()]
+    beside: list[Cell] = [(str(role), d) for d, role in singles(facts.companions).items()]
     beside = [(role, d) for role, d in beside if f"degree {d}" in result.indexes["class"]]
     cells: list[Cell] = [("model", d) for d in trained]
     if len(cells) < 2:
@@ -134,7 +135,7 @@ def judge_alike(results: Results, facts: Facts) -> Judgement:
     )
     if verdict == "inconclusive" and extent.high <= math.log10(ALIKE):
         reason += f"; alike, but above {LOW}: not learned well enough to compare"
-    grafted = _graft(result, results["twin/classes/errors"])
+    grafted = _graft(result, results.twin[errors])
     twin, _, twin_verdict = _alike(_cells(grafted, cells, "own"))
     name = "largest / smallest error rate"
     scope = SCOPE if len(trained) > 1 else f"{SCOPE}; and those of the companions, trained as long"
@@ -150,9 +151,9 @@ def judge_alike(results: Results, facts: Facts) -> Judgement:
 
 def _reference(facts: Facts, result: DataArray, degree: int) -> list[Cell]:
     """What an unseen degree is compared with: a companion trained on it, else the model on the nearest trained ones."""
-    roles = singles([p for p in result.indexes["predictor"] if p != "model"])
+    roles = singles(facts.companions)
     if degree in roles:
-        return [(roles[degree], degree)]
+        return [(str(roles[degree]), degree)]
     trained = [d for d in _trained(facts) if f"degree {d}" in result.indexes["class"]]
     below, above = [d for d in trained if d < degree], [d for d in trained if d > degree]
     return [("model", d) for d in ([below[-1]] if below else []) + ([above[0]] if above else [])]
@@ -173,8 +174,7 @@ def _worst_ratio(result: DataArray, unseen: list[int], references: list[list[Cel
 
 def judge_unseen(results: Results, facts: Facts) -> Judgement:
     """Is the model as good on degrees that it was not trained on as models are that were?"""
-    result = results["classes/errors"]
-    assert isinstance(result, DataArray)
+    result = results[errors]
     trained, measured = _trained(facts), result.indexes["class"]
     if not trained:
         return Judgement(None, "the model was trained on constants only.", "inconclusive")
@@ -185,7 +185,7 @@ def judge_unseen(results: Results, facts: Facts) -> Judgement:
         return Judgement(None, "prompts are too short to score a degree that was not trained on.", "inconclusive")
     references = [_reference(facts, result, d) for d in unseen]
     verdicts = []
-    for source in (result, _graft(result, results["twin/classes/errors"])):
+    for source in (result, _graft(result, results.twin[errors])):
         ratio = _worst_ratio(source, unseen, references, "own")
         highest = _highest(_cells(source, [("model", d) for d in unseen], "own"))
         verdict = "contradicted" if ratio.low > math.log10(ALIKE) else "inconclusive"

@@ -5,10 +5,12 @@ import torch
 from xarray import DataArray
 
 from icl_interp.analyses import far
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.far import power
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_layernorm import SCOPE
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, measurement, register
+from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import make_array, make_curve
@@ -136,13 +138,13 @@ def r_squared(info: DataArray, inputs: str) -> Interval:
 
 def judge_erased(results: Results, facts: Facts) -> Judgement:
     """Does f still differ between contexts far out, and does it still tell which function they show?"""
-    curve, near = results["far/intact"], results["far/in distribution"]
+    curve, near = results[far.intact], results[far.in_distribution]
     if spread(near).max() <= ROUNDING * np.abs(near.values[0]).max():
         return Judgement(None, "f does not depend on the context in distribution either.", "inconclusive")
-    x_unit = far.x_unit(facts)
+    x_unit = facts.x_unit
     out = ERASED_AT * x_unit
     amplitude, decay = _amplitude(curve, near, x_unit), _decay(curve, x_unit)
-    info, null = (r_squared(results["context/information"], i) for i in ("coefficients", "permuted"))
+    info, null = (r_squared(results[information], i) for i in ("coefficients", "permuted"))
     readable = np.isfinite(decay)
     reason = f"the spread of f over contexts at |x| = {power(out)} is {amplitude.value:.2g} of that in distribution"
     reason += f" and goes like |x|^{decay:.2f}" if readable else " (below the resolution of float64)"
@@ -153,11 +155,11 @@ def judge_erased(results: Results, facts: Facts) -> Judgement:
         verdict = "supported" if decay <= -0.9 else "inconclusive"
         told = readable and info.low > max(null.high, 0.0)
         reason += ": attenuated, but not erased as information" if told else ": erased"
-    onset = results["far/certificate"].to_dict("records")[0]["onset"]
+    onset = results[far.certificate].iloc[0]["onset"]
     if verdict is None and onset > out:
         verdict = "inconclusive"
         reason += f". But the predicted onset of saturation, |x| = {power(onset)}, lies further out"
-    moved = np.sqrt(results["context/swap"].values.mean(0))
+    moved = np.sqrt(results[swap].values.mean(0))
     causal = {
         "intervention": "put another function's context before the same query",
         "effect": float(moved[1] / moved[0]) if moved[0] > 0 else float("nan"),
@@ -168,7 +170,7 @@ def judge_erased(results: Results, facts: Facts) -> Judgement:
         {"statistic": "information R2", "value": info.value, "low": info.low, "high": info.high},
         {"statistic": "R2 with permuted coefficients", "value": null.value, "low": null.low, "high": null.high},
     )
-    of_twin = (results[f"twin/far/{name}"] for name in ("decades", "in distribution"))
+    of_twin = (results.twin[m] for m in (far.decades, far.in_distribution))
     twin = Estimate.of("spread far / in distribution", _amplitude(*of_twin, x_unit))
     return Judgement(
         Estimate.of("spread far / in distribution", amplitude), reason + ".", verdict,
@@ -210,8 +212,8 @@ def _departure(ends: np.ndarray, x_unit: float = 1.0) -> Interval:
 
 def judge_linear(results: Results, facts: Facts) -> Judgement:
     """Is f one line in each direction, the same slope whatever the context says?"""
-    ends = results["far/ends"].values
-    x_unit = far.x_unit(facts)
+    ends = results[far.ends].values
+    x_unit = facts.x_unit
     departure = _departure(ends, x_unit)
     slopes, intercepts, curvature = _departures(ends, x_unit)
     details = tuple(
@@ -233,7 +235,7 @@ def judge_linear(results: Results, facts: Facts) -> Judgement:
     if _flat(slopes, ends, x_unit).any():
         verdict = "inconclusive"
         reason += ". But f does not grow: what slope there is lies below rounding, and its spread over it is 0 / 0"
-    twin = Estimate.of("departure from one line", _departure(results["twin/far/ends"].values, x_unit))
+    twin = Estimate.of("departure from one line", _departure(results.twin[far.ends].values, x_unit))
     scope = f"{SCOPE}|x| = {reached}"
     estimate = Estimate.of("departure from one line", departure, "relative")
     return Judgement(estimate, reason + ".", verdict, scope=scope, twin=twin, details=details)
@@ -246,9 +248,9 @@ def _flat(slopes: np.ndarray, ends: np.ndarray, x_unit: float) -> np.ndarray:
 
 
 def _without_norm(facts: Facts) -> str | None:
-    if facts["config"]["normalization_type"] is not None:
+    if facts.config.normalization_type is not None:
         return "the model normalises; the claim is about models without"
-    if facts["config"].get("embed_bound") is not None:
+    if facts.config.embed_bound is not None:
         return "tokens are read in as bounded vectors (embed_bound): nothing grows along a line"
     return None
 

@@ -6,17 +6,18 @@ import numpy as np
 import torch
 from xarray import DataArray
 
-from icl_interp.analyses.classes import needs_polynomials, per_function, polynomial_task, squared_errors
+from icl_interp.analyses.classes import needs_polynomials, per_function, polynomial_in, polynomial_task, squared_errors
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, measurement, register
+from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
 from icl_interp.baselines.base import Predictor
 from icl_interp.baselines.regression import LeastSquares
-from icl_interp.provenance import decode, generator
+from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import CONTINUOUS, Continuous
-from icl_interp.tasks.registry import KINDS
 
 LOW = 0.1  # share of a function's variance left unexplained up to which it is followed: R2 > 0.9
 HIGH = 0.2  # and from which it is not
@@ -77,7 +78,7 @@ def variance_and_floor(name: str, degree: int) -> tuple[float, float]:
 
 def shares(facts: Facts, result: DataArray, predictor: str) -> tuple[list[str], np.ndarray, dict[str, float]]:
     """Functions, the share of their variance that a predictor leaves unexplained (group, function), and the floors."""
-    degree, names = max(facts["task"]["degrees"]), list(result.indexes["function"])
+    degree, names = polynomial_in(facts).max_degree, list(result.indexes["function"])
     constants = {name: variance_and_floor(name, degree) for name in names}
     each = [result.sel(predictor=predictor, function=name).values / constants[name][0] for name in names]
     return names, np.stack(each, -1), {name: floor for name, (_, floor) in constants.items()}
@@ -89,8 +90,7 @@ def _worst_share(left: np.ndarray, keep: list[int]) -> Interval:
 
 def judge_continuous(results: Results, facts: Facts) -> Judgement:
     """Does the model follow the continuous functions that polynomials of its degree approximate?"""
-    result = results["classes/continuous"]
-    assert isinstance(result, DataArray)
+    result = results[continuous]
     names, left, floors = shares(facts, result, "model")
     _, best, _ = shares(facts, result, "least squares")
     keep = [i for i, name in enumerate(names) if floors[name] <= LOW]
@@ -110,12 +110,12 @@ def judge_continuous(results: Results, facts: Facts) -> Judgement:
         for row in rows
         if row["judged"]
     )
-    degree = max(facts["task"]["degrees"])
+    degree = polynomial_in(facts).max_degree
     reason = f"share of the function's variance left unexplained, beside least squares of degree {degree}: {said}"
     other = [PRINTED[name] for i, name in enumerate(names) if i not in keep]
     if other:
         reason += f"; {', '.join(other)} not judged, since no polynomial of degree {degree} comes near"
-    twin_names, twin_left, _ = shares(facts, results["twin/classes/continuous"], "model")
+    twin_names, twin_left, _ = shares(facts, results.twin[continuous], "model")
     assert twin_names == names
     twin = _worst_share(twin_left, keep)
     name = "unexplained share, worst function"
@@ -127,10 +127,10 @@ def judge_continuous(results: Results, facts: Facts) -> Judgement:
 
 def _out_of_reach(facts: Facts) -> str | None:
     reason = needs_polynomials(facts)
-    if reason or facts.get("task") is None:
+    if reason:
         return reason
-    names = within(decode(facts["task"]["inputs"], KINDS).interval)
-    degree = max(facts["task"]["degrees"])
+    names = within(polynomial_in(facts).inputs.interval)
+    degree = polynomial_in(facts).max_degree
     if any(variance_and_floor(name, degree)[1] <= LOW for name in names):
         return None
     if not names:

@@ -9,17 +9,19 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses import boundary, shift
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.limits_layernorm import needs_growth
 from icl_interp.analyses.limits_shift import SCOPE
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.shift import own_interval
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
 from icl_interp.resampling import Interval, bootstrap, slope
 
 INF = float("inf")
 
 
 def _needs_an_interval(facts: Facts) -> str | None:
-    if not any(role.startswith("interval ") for role in facts.get("companions", {})):
+    if not any(role.kind == "interval" for role in facts.companions):
         return "no companion trained on another interval is at hand (pass companions=)"
     if own_interval(facts) is None:
         return "the model was not trained with inputs and coefficients from one U(-a, a)"
@@ -59,8 +61,7 @@ DENSITY = Criterion(
 
 def judge_density(results: Results, facts: Facts) -> Judgement:
     """Is a model the better on an interval the more of it was in its training distribution?"""
-    result = results["shift/intervals"]
-    assert isinstance(result, DataArray)
+    result = results[shift.intervals]
     sizes = list(result.indexes["sigma"])
     found, in_functions, twin = (ordered(result, arm) for arm in ("both", "functions", "untrained"))
     mean, zero = result.sel(arm="both").values.mean(-1), result.sel(arm="both", predictor="zero").values.mean(-1)
@@ -124,11 +125,9 @@ LARGER = Criterion(
 
 def judge_larger(results: Results, facts: Facts) -> Judgement:
     """Do larger training intervals move the plateau's onset outwards, and is accuracy the price?"""
-    curve, errors = results["shift/onsets"], results["shift/intervals"]
-    assert isinstance(curve, DataArray)
-    assert isinstance(errors, DataArray)
+    curve, errors = results[shift.onsets], results[shift.intervals]
     onset, cost, both = exponents(curve, errors)
-    _, _, twin = exponents(results["shift/onsets, untrained"], errors, "untrained")
+    _, _, twin = exponents(results[shift.onsets_untrained], errors, "untrained")
     xs, gaps = boundary.direction(curve, 1)[0], places(curve)
     found = [boundary.settles(xs, np.sqrt(gap.mean(0)), boundary.LEVEL) for gap in gaps]
     onsets = [float(np.sqrt(found[i] * found[i + 1])) for i in range(0, len(found), 2)]

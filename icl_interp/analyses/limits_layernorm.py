@@ -4,8 +4,10 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses import boundary, far
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.far import CONSTANT, power
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
+from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
 from icl_interp.resampling import Interval, bootstrap, slope
 
 # |x| in units of `Lab.x_unit` where the failure is read: past every onset seen; the ratio of errors changes no more.
@@ -15,7 +17,7 @@ SCOPE = "these weights, this task, the query arm (context in distribution), "
 
 def needs_norm(facts: Facts) -> str | None:
     """Why a claim about LayerNorm cannot apply."""
-    kind = facts["config"]["normalization_type"]
+    kind = facts.config.normalization_type
     if kind is None:
         return "the model has no normalisation"
     if kind == "RMS":
@@ -27,7 +29,7 @@ def needs_norm(facts: Facts) -> str | None:
 
 def needs_growth(facts: Facts) -> str | None:
     """Why LayerNorm cannot be what a far query meets first."""
-    if facts["config"].get("embed_bound") is None:
+    if facts.config.embed_bound is None:
         return needs_norm(facts)
     return needs_norm(facts) or "tokens are read in as bounded vectors (embed_bound): no LayerNorm sees the query grow"
 
@@ -55,12 +57,12 @@ def _measured_onset(approach: DataArray, r: float) -> float:
 
 def judge_saturation(results: Results, facts: Facts) -> Judgement:
     """Does f stop changing, and at the value that the weights alone predict?"""
-    weights = results["far/certificate"].to_dict("records")[0]
+    weights = results[far.certificate].iloc[0]
     c, r = weights["c"], weights["r"]
-    ends = results["far/ends"].values
+    ends = results[far.ends].values
     plateau = bootstrap(lambda mean: mean, ends[0, -1].mean(-1))
     estimate = Estimate.of("plateau at +inf", plateau, "f")
-    x_unit = far.x_unit(facts)
+    x_unit = facts.x_unit
     reached = f"{power(far.LINE[0] * x_unit)} .. {power(far.LINE[-1] * x_unit)}"
     if not r > CONSTANT:
         reason = f"constant output: the read-out after the last LayerNorm admits the value {c:.6g} only (r = {r:.1g})."
@@ -69,7 +71,7 @@ def judge_saturation(results: Results, facts: Facts) -> Judgement:
     change = _change_in_r(ends, r)
     test = Estimate.of("change of f per decade", change, "r")
     closed = np.array([weights["plateau +"], weights["plateau -"]])
-    pre_norm = facts["config"]["norm_position"] == "pre"
+    pre_norm = facts.config.norm_position == "pre"
     distance = np.sqrt(np.square(ends[:, -1] - closed[:, None, None]).mean((1, 2))) / r
     measured = ends[:, -1].mean((1, 2))
     reason = f"f changes by {change.value:.2g} r per decade (interval up to {change.high:.2g}) over {reached}; "
@@ -89,16 +91,16 @@ def judge_saturation(results: Results, facts: Facts) -> Judgement:
         reason += f"it levels off at {measured[0]:.4f} and {measured[1]:.4f}, {beside}."
     else:
         reason += f"distance to the closed form {distance.max():.2g} r: neither clearly level nor clearly not."
-    onset = _measured_onset(results["far/approach"], r)
+    onset = _measured_onset(results[boundary.approach], r)
     details = [
         {"direction": d, "measured": float(m), "closed form": float(f), "distance in r": float(x)}
         for d, m, f, x in zip("+-", measured, closed, distance, strict=True)
     ]
     details.append({"c": c, "r": r, "measured onset": onset, "predicted onset": weights["onset"]})
-    scales = scale_growth(results["far/norm scales"], x_unit)
+    scales = scale_growth(results[far.norm_scales], x_unit)
     details += [{"norm": name, "E_sigma": value} for name, value in scales.items()]
-    twin = results["twin/far/ends"].values
-    twin_r = results["twin/far/certificate"].to_dict("records")[0]["r"]
+    twin = results.twin[far.ends].values
+    twin_r = results.twin[far.certificate].iloc[0]["r"]
     return Judgement(
         estimate, reason, verdict, f"{SCOPE}|x| = {reached}", test,
         twin=Estimate.of("change of f per decade", _change_in_r(twin, twin_r), "r"), details=tuple(details),
@@ -151,19 +153,19 @@ def _exponent_gap(arms: DataArray) -> Interval:
 
 def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
     """Does f grow again once the norms' scales are frozen at the query?"""
-    arms = results["far/norm arms"]
+    arms = results[far.norm_arms]
     gap = _exponent_gap(arms)
     slopes = {
         arm: float(exponents(arms.sel(arm=arm, statistic="mean square").values.mean(0), arms["x"].values))
         for arm in arms.indexes["arm"] if arm != "zero predictor"
     }  # fmt: skip
     single = {arm: max(value, 0.0) for arm, value in slopes.items()}
-    built = results["far/sufficiency"]
+    built = results[far.sufficiency]
     inserted = {
         arm: float(growth_exponent(built.sel(arm=arm).values.mean(0), built["x"].values))
         for arm in built.indexes["arm"]
     }
-    cost = {arm: float(results["far/cost"].sel(arm=arm).values.mean()) for arm in ("intact", "frozen")}
+    cost = {arm: float(results[far.cost].sel(arm=arm).values.mean()) for arm in ("intact", "frozen")}
     each = {name: value for name, value in single.items() if name not in ("intact", "frozen", "sham")}
     enough = [name for name, value in each.items() if value - single["intact"] > 0.8]
     reached = f"{power(arms['x'].values.max() / 100)} .. {power(arms['x'].values.max())}"
@@ -175,7 +177,7 @@ def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
     falling = [f"{arm} like |x|^{slopes[arm]:.2f}" for arm in ("intact", "frozen", "sham") if slopes[arm] < -0.05]
     if falling:
         reason += f" f falls towards 0 {', '.join(falling)}; that counts as an exponent of 0."
-    weights, verdict = results["far/certificate"].to_dict("records")[0], None
+    weights, verdict = results[far.certificate].iloc[0], None
     if weights["r"] <= CONSTANT:
         verdict, reason = "inconclusive", f"constant output: f is {weights['c']:.6g} whatever the norms do."
     elif weights["onset"] > arms["x"].values.max():
@@ -188,7 +190,7 @@ def judge_causes_saturation(results: Results, facts: Facts) -> Judgement:
         "sufficiency": {"untrained without norm": inserted["intact"], "LayerNorm inserted": inserted["norm inserted"]},
         "cost": {"in-distribution error intact": cost["intact"], "frozen": cost["frozen"]},
     }  # fmt: skip
-    twin = Estimate.of("growth exponent, frozen - intact", _exponent_gap(results["twin/far/norm arms"]))
+    twin = Estimate.of("growth exponent, frozen - intact", _exponent_gap(results.twin[far.norm_arms]))
     estimate = Estimate.of("growth exponent, frozen - intact", gap)
     scope = f"{SCOPE}|x| = {reached}"
     return Judgement(estimate, reason, verdict, scope, causal=causal, twin=twin)
@@ -214,8 +216,8 @@ def _sign(interval: Interval) -> int:
 
 def judge_causes_failure(results: Results, facts: Facts) -> Judgement:
     """Is the error far out smaller without the norm? (The paper's central inference.)"""
-    arms, other = results["far/norm arms"], results["far/counterpart"]
-    x_unit = far.x_unit(facts)
+    arms, other = results[far.norm_arms], results[far.counterpart]
+    x_unit = facts.x_unit
     at = f"|x| = {power(FAR_X * x_unit)}"
     zero, intact, frozen = (_far_error(arms, x_unit, arm=arm) for arm in ("zero predictor", "intact", "frozen"))
     ratio = _log_ratio(frozen, intact)
@@ -241,7 +243,7 @@ def judge_causes_failure(results: Results, facts: Facts) -> Judgement:
         "sham": float(_far_error(arms, x_unit, arm="sham").mean() / zero.mean()),
     }  # fmt: skip
     estimate = Estimate.of("far error, frozen / intact", ratio, "log10")
-    fresh = (_far_error(results["twin/far/norm arms"], x_unit, arm=arm) for arm in ("frozen", "intact"))
+    fresh = (_far_error(results.twin[far.norm_arms], x_unit, arm=arm) for arm in ("frozen", "intact"))
     twin = Estimate.of("far error, frozen / intact", _log_ratio(*fresh), "log10")
     scope = f"{SCOPE}{at}, paired by function"
     return Judgement(estimate, reason + ".", verdict, scope, causal=causal, twin=twin)

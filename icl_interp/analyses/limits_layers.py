@@ -17,8 +17,10 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.ablation import ALL, NOTHING, QUERY, ablated, chunks, without_attention
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, measurement, register
+from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
@@ -141,9 +143,8 @@ def r_squared(result: DataArray, name: str, depth: int) -> Interval:
 
 def judge_last(results: Results, facts: Facts) -> Judgement:
     """How much of the prediction is there before the last block?"""
-    result = results["layers/lens"]
-    assert isinstance(result, DataArray)
-    n_layers = facts["config"]["n_layers"]
+    result = results[lens]
+    n_layers = facts.config.n_layers
     before = r_squared(result, "affine", n_layers - 1)
     lensed = {name: [r_squared(result, name, d) for d in range(n_layers + 1)] for name in LENSES}
     reason = (
@@ -154,10 +155,9 @@ def judge_last(results: Results, facts: Facts) -> Judgement:
     if alone != LAST.verdict(before):
         reason += f", by which alone the claim would be {alone}"
     causal, said = _blocks(results, n_layers)
-    if facts["config"]["norm_position"] == "post":
+    if facts.config.norm_position == "post":
         said += ". There is no final norm, so both lenses read the stream as it is"
-    twin = results["twin/layers/lens"]
-    assert isinstance(twin, DataArray)
+    twin = results.twin[lens]
     name = "R2 of the best affine read-out before the last block"
     untrained = r_squared(twin, "affine", n_layers - 1)
     rows = tuple(
@@ -172,9 +172,7 @@ def judge_last(results: Results, facts: Facts) -> Judgement:
 
 def _blocks(results: Results, n_layers: int) -> tuple[dict[str, object], str]:
     """Error in units of the zero predictor's with each block at its mean."""
-    parts, whole = results["layers/ablated"], results["layers/without attention"]
-    assert isinstance(parts, DataArray)
-    assert isinstance(whole, DataArray)
+    parts, whole = results[ablated], results[without_attention]
     rates = {
         points: [
             float(
@@ -211,9 +209,9 @@ def _plain(values: Sequence[float]) -> str:
 
 
 def _one_layer(facts: Facts) -> str | None:
-    if facts["config"]["mlp_only"]:
+    if facts.config.mlp_only:
         return "the model has no attention, so its prediction is not formed from a context"
-    if facts["config"]["n_layers"] == 1:
+    if facts.config.n_layers == 1:
         return "the model has one layer, which is the last"
     return None
 

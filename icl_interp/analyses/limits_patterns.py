@@ -14,19 +14,11 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.ablation import chunks
-from icl_interp.analyses.classes import n_contexts, needs_polynomials, polynomials
+from icl_interp.analyses.classes import n_contexts, needs_polynomials, polynomial_in, polynomials
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import (
-    Claim,
-    Criterion,
-    Estimate,
-    Facts,
-    Judgement,
-    Results,
-    Verdict,
-    measurement,
-    register,
-)
+from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, Verdict, register
 from icl_interp.interventions import Hook, Intervention, SwapPattern, intervene
 from icl_interp.models.config import DISTRIBUTIONS
 from icl_interp.models.transformer import HookedTransformer
@@ -249,9 +241,7 @@ def _response(result: DataArray) -> float:
 
 def judge_alike(results: Results, facts: Facts) -> Judgement:
     """Do mean patterns of two degrees differ less than patterns of two prompts of the same degree?"""
-    result, patched = results["patterns/degrees"], results["patterns/swapped"]
-    assert isinstance(result, DataArray)
-    assert isinstance(patched, DataArray)
+    result, patched = results[distances], results[swapped]
     estimate, response = _estimate(result), _response(result)
     table = result.sel(statistic="ratio").values[:-1, :-1]
     pair, layer = np.unravel_index(table.argmax(), table.shape)
@@ -268,8 +258,7 @@ def judge_alike(results: Results, facts: Facts) -> Judgement:
     verdict = _verdict(result)
     if response < RESPONDS:
         reason += ". But patterns hardly depend on the prompt, so being alike says nothing"
-    twin = results["twin/patterns/degrees"]
-    assert isinstance(twin, DataArray)
+    twin = results.twin[distances]
     layers = tuple(
         {"layer": i, **{s: float(result.sel(pair=LARGEST, layer=i, statistic=s).values) for s in (
             "between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")}}
@@ -307,14 +296,14 @@ def _causal(patched: DataArray) -> dict[str, object]:
 
 def _one_degree(facts: Facts) -> str | None:
     reason = needs_polynomials(facts)
-    config = facts["config"]
-    if config["mlp_only"]:
+    config = facts.config
+    if config.mlp_only:
         return "the model has no attention"
-    if config["score_fn"] not in DISTRIBUTIONS:
-        return f"{config['score_fn']} weights are no distribution, so a distance in weight moved means nothing"
-    if reason or facts.get("task") is None:
+    if config.score_fn not in DISTRIBUTIONS:
+        return f"{config.score_fn} weights are no distribution, so a distance in weight moved means nothing"
+    if reason:
         return reason
-    if max(facts["task"]["degrees"]) < 2:
+    if polynomial_in(facts).max_degree < 2:
         return "the model was trained on degree 1 at most, so there are no two degrees to compare"
     return None
 

@@ -7,8 +7,10 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses import shift
-from icl_interp.analyses.shift import SEEDS
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, Verdict, register
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, Verdict, register
+from icl_interp.checkpoints.companions import Role
 from icl_interp.resampling import Interval, bootstrap
 
 BETTER = float(np.log10(0.9))  # errors that are a tenth smaller: below the difference between seeds nothing is better
@@ -26,25 +28,25 @@ def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
 
 def _sides(result: DataArray, facts: Facts) -> tuple[list[str], list[str]]:
     """Predictors without and with a norm, other seeds included."""
-    mine, other = ("with norm", "no norm") if facts["config"]["normalization_type"] else ("no norm", "with norm")
+    mine, other = ("with norm", "no norm") if facts.config.normalization_type else ("no norm", "with norm")
     here = set(result.indexes["predictor"])
     sides = {
         mine: [p for p in ("model", "another seed") if p in here],
-        other: [p for p in (other, other + SEEDS) if p in here],
+        other: [p for p in (other, str(Role(other, another_seed=True))) if p in here],
     }
     return sides["no norm"], sides["with norm"]
 
 
 def _needs_scaling(facts: Facts) -> str | None:
-    kind = (facts.get("task") or {}).get("kind", "Polynomial")
+    kind = facts.task_kind
     return None if kind == "Polynomial" else f"functions and inputs of a {kind} task are not scaled here"
 
 
 def _needs_the_other_norm(facts: Facts) -> str | None:
     if reason := _needs_scaling(facts):
         return reason
-    role = "no norm" if facts["config"]["normalization_type"] else "with norm"
-    if role in facts.get("companions", {}):
+    role = "no norm" if facts.config.normalization_type else "with norm"
+    if Role(role) in facts.companions:
         return None
     what = "without" if role == "no norm" else "with"
     return f"no companion trained {what} normalisation is at hand (pass companions=)"
@@ -81,8 +83,7 @@ NO_NORM = Criterion(
 
 def judge_no_norm(results: Results, facts: Facts) -> Judgement:
     """Is the model without a norm the better one in distribution?"""
-    result = results["shift/functions"]
-    assert isinstance(result, DataArray)
+    result = results[shift.functions]
     without, normed = _sides(result, facts)
     pairs = [(a, b) for a in without for b in normed]
     errors = {p: result.sel(predictor=p).values for p in (*without, *normed)}
@@ -108,7 +109,7 @@ def judge_no_norm(results: Results, facts: Facts) -> Judgement:
     )
     if unlearned:
         reason += f". But {', '.join(unlearned)} has not learned the task"
-    untrained = results["shift/functions, untrained"]
+    untrained = results[shift.functions_untrained]
     twins = [(untrained.sel(predictor=a).values[0], untrained.sel(predictor=b).values[0]) for a, b in pairs]
     twin = _mean_ratio(twins)
     details = tuple(
@@ -160,9 +161,7 @@ def gain(curve: DataArray, without: str, normed: str, arm: str = "trained") -> t
 
 def judge_near(results: Results, facts: Facts) -> Judgement:
     """Is the model without a norm better near the edge of the domain, and more so than inside?"""
-    curve, errors = results["shift/inside"], results["shift/functions"]
-    assert isinstance(curve, DataArray)
-    assert isinstance(errors, DataArray)
+    curve, errors = results[shift.inside], results[shift.functions]
     without, normed = _sides(errors, facts)
     pairs = [(a, b) for a in without for b in normed]
     found = {pair: gain(curve, *pair) for pair in pairs}
@@ -201,15 +200,14 @@ def judge_near(results: Results, facts: Facts) -> Judgement:
 def _needs_a_width(facts: Facts) -> str | None:
     if reason := _needs_scaling(facts):
         return reason
-    if {"wider", "narrower"} & set(facts.get("companions", {})):
+    if {Role("wider"), Role("narrower")} & set(facts.companions):
         return None
     return "no companion of another width is at hand (pass companions=)"
 
 
 def judge_size(results: Results, facts: Facts) -> Judgement:
     """Are errors on shifted functions the same for two widths?"""
-    result = results["shift/functions"]
-    assert isinstance(result, DataArray)
+    result = results[shift.functions]
     role = "wider" if "wider" in result.indexes["predictor"] else "narrower"
     large, small = (role, "model") if role == "wider" else ("model", role)
     a, b = result.sel(predictor=large).values, result.sel(predictor=small).values

@@ -5,10 +5,12 @@ import torch
 from xarray import DataArray
 
 from icl_interp.analyses import far, relevance
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.far import power
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_layernorm import SCOPE
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, measurement, register
+from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
 from icl_interp.interventions import SwapPattern, Temperature
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
@@ -116,19 +118,19 @@ def _share(result: DataArray, counted: list[str]) -> Interval:
 
 def judge_hardmax(results: Results, facts: Facts) -> Judgement:
     """Do the heads that matter put all their weight on one token when the query is far?"""
-    result, counted = results["heads/concentration"], relevance.relevant(results, facts)
-    near, out = (far.x_unit(facts) * x for x in FAR_CONDITIONS[2:])
+    result, counted = results[concentration], relevance.relevant(results, facts)
+    near, out = (facts.x_unit * x for x in FAR_CONDITIONS[2:])
     scope = f"{SCOPE}|x| = {power(near)} and {power(out)}, heads that matter in distribution"
     if not counted:
         return Judgement(None, "no head matters for the in-distribution prediction.", "inconclusive", scope)
     share = _share(result, counted)
-    curve = results["heads/delta"]
+    curve = results[delta]
     details = tuple(_head_row(name, result, curve, name in counted) for name in result.indexes["head"])
     already = sum(row["in distribution"] >= 0.5 for row in details if row["relevant"])
     n = len(counted)
     reason = f"{round(share.value * n)} of {n} relevant heads turn into a hardmax far out"
     reason += f"; {already} are concentrated already in distribution" if already else ""
-    changes = _far_changes(results["heads/far swap"])
+    changes = _far_changes(results[far_swap])
     idle = changes["uniform"] <= 0.02
     if idle:
         reason += "; far out no head is read at all (uniform patterns change f as little), so they cause nothing there"
@@ -139,7 +141,7 @@ def judge_hardmax(results: Results, facts: Facts) -> Judgement:
         "uniform instead": changes["uniform"], "flattened by a temperature of 1e6": changes["flattened"],
         "heads idle far out": bool(idle),
     }  # fmt: skip
-    twin = results["twin/heads/concentration"]
+    twin = results.twin[concentration]
     return Judgement(
         Estimate.of("relevant heads that turn into a hardmax", share, "share"), reason + ".", scope=scope,
         causal=causal, details=details,
@@ -287,7 +289,7 @@ def _split(kinds: np.ndarray, n: int) -> dict[str, int]:
 
 def judge_uniform(results: Results, facts: Facts) -> Judgement:
     """Do the heads that matter average uniformly when there are many tokens?"""
-    curve, result, counted = results["heads/dispersion"], results["heads/deficit"], relevance.relevant(results, facts)
+    curve, result, counted = results[dispersion], results[deficit], relevance.relevant(results, facts)
     scope = "these weights, this task, in-distribution queries, up to 10 trained lengths (resampled scores)"
     trained = curve["n"].values[-len(BEYOND) - 1]
     if trained < 10:
@@ -295,8 +297,8 @@ def judge_uniform(results: Results, facts: Facts) -> Judgement:
     if not counted:
         return Judgement(None, "no head matters for the in-distribution prediction.", "inconclusive", scope)
     share = _uniform_share(result, counted)
-    swaps = results["heads/relevance"].sel(intervention="uniform", statistic="rise").values.mean(-1)
-    details = _dispersion_rows(curve, result, counted, swaps / max(facts["in_distribution"]["error"], 1e-300))
+    swaps = results[relevance.relevance].sel(intervention="uniform", statistic="rise").values.mean(-1)
+    details = _dispersion_rows(curve, result, counted, swaps / max(facts.error, 1e-300))
     mine = [row for row in details if row["relevant"]]
     falling = [row["head"] for row in mine if row["at 10 trained lengths"] > UNIFORM >= row["limit"]]
     heaviest = max(row["max weight at 40 trained lengths"] for row in mine)
@@ -318,7 +320,7 @@ def judge_uniform(results: Results, facts: Facts) -> Judgement:
         "effect": float(np.median(rises)), "relevant heads that can be made uniform": sum(r <= 0.1 for r in rises),
         "relevant heads": n,
     }  # fmt: skip
-    twin = results["twin/heads/deficit"]
+    twin = results.twin[deficit]
     return Judgement(
         Estimate.of("relevant heads that are uniform", share, "share"), reason + ".", verdict, scope, causal=causal,
         twin=Estimate.of("heads that are uniform", _uniform_share(twin, list(twin.indexes["head"])), "share"),
@@ -351,11 +353,11 @@ def _dispersion_rows(
 
 def needs_softmax(facts: Facts) -> str | None:
     """Why a claim about softmax cannot apply."""
-    config = facts["config"]
-    if config["mlp_only"]:
+    config = facts.config
+    if config.mlp_only:
         return "the model has no attention"
-    if config["score_fn"] != "softmax":
-        return f"the model's score function is {config['score_fn']}, not softmax"
+    if config.score_fn != "softmax":
+        return f"the model's score function is {config.score_fn}, not softmax"
     return None
 
 

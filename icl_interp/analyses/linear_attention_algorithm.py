@@ -5,9 +5,11 @@ import math
 import numpy as np
 from xarray import DataArray
 
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lsa_algorithms import PRECONDITIONED, SIZE, TRUTH, algorithms, order
 from icl_interp.analyses.lsa_bench import INF, SOURCE, needs_regression, needs_theory, not_learned, task_in
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
+from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import coordinates
 
@@ -49,9 +51,7 @@ def nearer(result: DataArray, m: int, depth: int) -> Interval:
 
 def judge_algorithm(results: Results, facts: Facts) -> Judgement:
     """Is one preconditioned step the nearest of all algorithms?"""
-    result, fresh = results["lsa/algorithms"], results["twin/lsa/algorithms"]
-    assert isinstance(result, DataArray)
-    assert isinstance(fresh, DataArray)
+    result, fresh = results[algorithms], results.twin[algorithms]
     n, last = task_in(facts).n_points - 1, coordinates(result, "depth")[-1]
     test, twin = nearer(result, n, last), nearer(fresh, n, last)
     names = [name for name in result.indexes["algorithm"] if name not in (SIZE, TRUTH)]
@@ -128,15 +128,13 @@ def sensitivity(result: DataArray) -> Interval:
 
 def judge_order(results: Results, facts: Facts) -> Judgement:
     """Is the order of the examples all one to the model, as to every algorithm for independent examples?"""
-    result, fresh = results["lsa/order"], results["twin/lsa/order"]
-    assert isinstance(result, DataArray)
-    assert isinstance(fresh, DataArray)
+    result, fresh = results[order], results.twin[order]
     test, twin = sensitivity(result), sensitivity(fresh)
-    cfg = facts["config"]
+    cfg = facts.config
     told = [
         said for said, present in {
-            "learned positions": cfg["positional_embedding_type"] != "none",
-            "causal attention below the last layer": cfg["attention_dir"] == "causal" and cfg["n_layers"] > 1,
+            "learned positions": cfg.positional_embedding_type != "none",
+            "causal attention below the last layer": cfg.attention_dir == "causal" and cfg.n_layers > 1,
         }.items() if present
     ]  # fmt: skip
     reason = (

@@ -5,6 +5,7 @@ import math
 import numpy as np
 from xarray import DataArray
 
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lsa_bench import (
     INF,
     SOURCE,
@@ -25,7 +26,8 @@ from icl_interp.analyses.lsa_shifts import (
     query_shift,
     risk,
 )
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Facts, Judgement, Results, register
+from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.theory import linear_attention as theory
 
@@ -59,9 +61,7 @@ def worst_ratio(result: DataArray, who: str, over: str) -> Interval:
 
 def judge_risk(results: Results, facts: Facts) -> Judgement:
     """Is the measured risk that of the theorem, at every length?"""
-    result, fresh = results["lsa/risk"], results["twin/lsa/risk"]
-    assert isinstance(result, DataArray)
-    assert isinstance(fresh, DataArray)
+    result, fresh = results[risk], results.twin[risk]
     test, twin = worst_ratio(result, MODEL, BEST), worst_ratio(fresh, MODEL, BEST)
     rows = []
     for i, m in enumerate(result.indexes["M"]):
@@ -112,9 +112,7 @@ RANDOM = Criterion(
 
 def judge_random(results: Results, facts: Facts) -> Judgement:
     """Is the error that of the best layer of linear attention, which does not learn the task?"""
-    result, fresh = results["lsa/risk"], results["twin/lsa/risk"]
-    assert isinstance(result, DataArray)
-    assert isinstance(fresh, DataArray)
+    result, fresh = results[risk], results.twin[risk]
     task = task_in(facts)
     n = task.n_points - 1
     column = result.indexes["M"].get_loc(n)
@@ -185,8 +183,7 @@ def judge_query(results: Results, facts: Facts) -> Judgement:
 
     No twin is asked: who predicts next to nothing is off by the same share everywhere.
     """
-    result = results["lsa/query shift"]
-    assert isinstance(result, DataArray)
+    result = results[query_shift]
     arms = tuple(arm for arm in result.indexes["arm"] if arm != INSIDE)
     test = shifted_ratio(result, arms)
     rows = []
@@ -231,9 +228,7 @@ def exponent(result: DataArray) -> Interval:
 
 def judge_covariate(results: Results, facts: Facts) -> Judgement:
     """Do predictions grow by c^2 too much? Those of a layer that reads nothing past attention are cubic in x."""
-    result, fresh = results["lsa/covariate shift"], results["twin/lsa/covariate shift"]
-    assert isinstance(result, DataArray)
-    assert isinstance(fresh, DataArray)
+    result, fresh = results[covariate_shift], results.twin[covariate_shift]
     test, twin = exponent(result), exponent(fresh)
     task = task_in(facts)
     rows = []

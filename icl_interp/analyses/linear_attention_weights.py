@@ -4,9 +4,8 @@ import math
 from typing import Any
 
 import numpy as np
-from pandas import DataFrame
-from xarray import DataArray
 
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lsa_bench import (
     INF,
     SOURCE,
@@ -19,16 +18,9 @@ from icl_interp.analyses.lsa_bench import (
     trained_landscape,
 )
 from icl_interp.analyses.lsa_weights import maps, numbers, path, product, share_of_identity
-from icl_interp.analyses.verdicts import (
-    Claim,
-    Criterion,
-    Estimate,
-    Facts,
-    Judgement,
-    Results,
-    Verdict,
-    register,
-)
+from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, Verdict, register
+from icl_interp.results import coordinates
 
 NEAR, FAR = 0.05, 0.2  # relative distances that count as reached, and as not
 AT_REST = 1e-9  # excess over the least loss below which differences of losses are rounding
@@ -42,9 +34,8 @@ def exactly(name: str, value: float, unit: str = "") -> Estimate:
     return Estimate(name, value, value, value, unit)
 
 
-def _numbers(results: Results, where: str = "") -> dict[str, float]:
-    table = results[f"{where}lsa/numbers"]
-    assert isinstance(table, DataFrame)
+def _numbers(results: Results) -> dict[str, float]:
+    table = results[numbers]
     return dict(zip(table["name"], table["value"], strict=True))
 
 
@@ -58,7 +49,7 @@ CONVERGED = Criterion(
 
 def judge_converged(results: Results, facts: Facts) -> Judgement:
     """Is P that of the optimum?"""
-    found, twin = _numbers(results), _numbers(results, "twin/")
+    found, twin = _numbers(results), _numbers(results.twin)
     theorem = "4.5" if task_in(facts).random_covariance else "4.1"
     reason = (
         f"|P - P*| is {found['distance']:.3g} of |P*| (Theorem {theorem}) and the loss {found['excess']:.2g} above the "
@@ -96,8 +87,7 @@ BALANCED = Criterion(
 
 def judge_balanced(results: Results, facts: Facts) -> Judgement:
     """Is u^2 = |U|^2 all along?"""
-    curve, found = results["lsa/path"], _numbers(results)
-    assert isinstance(curve, DataArray)
+    curve, found = results[path], _numbers(results)
     if "imbalance" not in found:
         return Judgement(None, "the law is about one head: u and U of several are not defined.", "not_applicable")
     v2, f2 = curve.sel(quantity="|v|^2").values, curve.sel(quantity="|F|^2").values
@@ -120,9 +110,9 @@ def judge_balanced(results: Results, facts: Facts) -> Judgement:
     )
     rows: list[dict[str, Any]] = [
         {"step": step, "|v|^2": float(a), "|F|^2": float(b)}
-        for step, a, b in zip(curve["step"].values, v2, f2, strict=True)
+        for step, a, b in zip(coordinates(curve, "step"), v2, f2, strict=True)
     ]
-    twin = exactly("largest imbalance", abs(_numbers(results, "twin/").get("imbalance", math.nan)))
+    twin = exactly("largest imbalance", abs(_numbers(results.twin).get("imbalance", math.nan)))
     return Judgement(
         value, reason + ".", verdict, SCOPE, twin=twin, twin_verdict=BALANCED.verdict(twin), details=tuple(rows)
     )
@@ -139,8 +129,7 @@ PL = Criterion(
 
 def judge_pl(results: Results, facts: Facts) -> Judgement:
     """Is the gradient as large as the lemma has it, everywhere on the way?"""
-    curve = results["lsa/path"]
-    assert isinstance(curve, DataArray)
+    curve = results[path]
     where = trained_landscape(task_in(facts))
     least = float(where.minimum + where.label_moment / 2)
     excess, bound, square = (curve.sel(quantity=name).values for name in ("excess", "PL bound", "squared gradient"))
@@ -188,16 +177,14 @@ def _needs_maps(facts: Facts) -> str | None:
     reason = needs_regression(facts)
     if reason:
         return reason
-    if facts["config"]["mlp_only"]:
+    if facts.config.mlp_only:
         return "the model has no attention"
     return "with d = 1 every map is a multiple of the identity" if task_in(facts).dim == 1 else None
 
 
 def judge_identity(results: Results, facts: Facts) -> Judgement:
     """Are the maps of every head nearly multiples of the identity?"""
-    result, fresh = results["lsa/maps"], results["twin/lsa/maps"]
-    assert isinstance(result, DataArray)
-    assert isinstance(fresh, DataArray)
+    result, fresh = results[maps], results.twin[maps]
     rows = [
         {"map": name, "layer": i, "head": h, "share": float(result.sel(map=name, layer=i, head=h).values)}
         for name in result.indexes["map"] for i in result.indexes["layer"] for h in result.indexes["head"]

@@ -17,7 +17,7 @@ from xarray import DataArray
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_layers import depths, readable
 from icl_interp.analyses.lsa_bench import bench, by_function, is_stacked, room, task_of
-from icl_interp.analyses.verdicts import measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array

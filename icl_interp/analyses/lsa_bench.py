@@ -6,7 +6,6 @@ predictions alone also goes for deep and for softmax models.
 """
 
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,15 +13,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import LEARNED_R2, Facts
+from icl_interp.analyses.verdicts import LEARNED_R2
 from icl_interp.errors import InputError
 from icl_interp.models.tokens import Stacked
 from icl_interp.models.units import beyond_a_layer
 from icl_interp.prompts import Prompts
-from icl_interp.provenance import decode, generator
+from icl_interp.provenance import generator
 from icl_interp.tasks.distributions import Normal
-from icl_interp.tasks.registry import KINDS
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
@@ -36,9 +35,8 @@ INF = float("inf")
 
 def task_in(facts: Facts) -> LinearRegression:
     """The task that a report knows of, which must be linear regression."""
-    task = decode(facts["task"], KINDS, "task")
-    assert isinstance(task, LinearRegression)
-    return task
+    assert isinstance(facts.task, LinearRegression)
+    return facts.task
 
 
 def task_of(lab: Lab) -> LinearRegression:
@@ -49,7 +47,7 @@ def task_of(lab: Lab) -> LinearRegression:
 
 def needs_regression(facts: Facts) -> str | None:
     """Why a claim about linear regression cannot apply."""
-    kind = (facts.get("task") or {"kind": "not known"})["kind"]
+    kind = facts.task_kind
     return None if kind == "LinearRegression" else f"needs a LinearRegression task; the model's is {kind}"
 
 
@@ -78,18 +76,18 @@ def needs_layer(facts: Facts) -> str | None:
     reason = needs_theory(facts)
     if reason:
         return reason
-    more = beyond_a_layer(SimpleNamespace(**facts["config"]))
+    more = beyond_a_layer(facts.config)
     if more:
         return f"needs a single layer of linear self-attention; the model has {', '.join(more)}"
-    if facts["encoding"] != "stacked":
-        return f"needs stacked prompts, a column (x; y) for each example; the model's are {facts['encoding']}"
+    if facts.encoding != "stacked":
+        return f"needs stacked prompts, a column (x; y) for each example; the model's are {facts.encoding}"
     return None
 
 
 def needs_path(facts: Facts) -> str | None:
     """Why nothing is known of the way to these weights."""
     reason = needs_layer(facts)
-    if reason or facts.get("snapshots"):
+    if reason or facts.snapshots:
         return reason
     return "needs weights on the way: a run keeps those of the steps in training.snapshots, and this one kept none"
 
@@ -112,7 +110,7 @@ def best_r2(facts: Facts) -> float:
     deeper linear attention the best single layer is a lower bar, and for others all but the noise can be learned.
     """
     where = trained_landscape(task_in(facts))
-    if facts["config"]["score_fn"] == "linear":
+    if facts.config.score_fn == "linear":
         return float(-2 * where.minimum / where.label_moment)
     return float(1 - task_in(facts).noise_std ** 2 / where.label_moment)
 
@@ -120,11 +118,11 @@ def best_r2(facts: Facts) -> float:
 def not_learned(facts: Facts) -> str | None:
     """How far a model is from having learned linear regression, as well as its kind can; None if it has."""
     if needs_theory(facts):
-        return None if facts["r2"] > LEARNED_R2 else f"in-distribution R2 {facts['r2']:.3f}, {LEARNED_R2} needed"
-    r2, best = facts["r2"], best_r2(facts)
+        return None if facts.r2 > LEARNED_R2 else f"in-distribution R2 {facts.r2:.3f}, {LEARNED_R2} needed"
+    r2, best = facts.r2, best_r2(facts)
     if r2 > LEARNED_R2 * best:
         return None
-    kind = "the best layer of linear attention" if facts["config"]["score_fn"] == "linear" else "the best predictor"
+    kind = "the best layer of linear attention" if facts.config.score_fn == "linear" else "the best predictor"
     return f"in-distribution R2 {r2:.3f}; {kind} has {best:.3f}, of which {LEARNED_R2} is needed"
 
 

@@ -13,7 +13,7 @@ from xarray import DataArray
 from icl_interp.analyses import lsa_bench
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.lsa_bench import at_query, bench, by_function, room, task_of, trained_landscape
-from icl_interp.analyses.verdicts import measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.errors import InputError
 from icl_interp.models.units import read_layer
 from icl_interp.prompts import Prompts

@@ -17,7 +17,7 @@ from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.lsa_bench import task_of, trained_landscape
-from icl_interp.analyses.verdicts import measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.units import LayerForm, read_layer
 from icl_interp.results import make_array, make_curve, make_table

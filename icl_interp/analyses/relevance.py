@@ -3,8 +3,10 @@
 import numpy as np
 from xarray import DataArray
 
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import LEARNED_R2, Facts, Results, measurement
+from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.verdicts import LEARNED_R2
 from icl_interp.interventions import Intervention, SwapPattern
 from icl_interp.resampling import simultaneous
 from icl_interp.results import make_array
@@ -49,9 +51,9 @@ def relevant(results: Results, facts: Facts) -> list[str]:
     not learned its task an error means nothing, and a head matters if it moves the prediction by more than 1 % of its
     standard deviation.
     """
-    result = results["heads/relevance"]
+    result = results[relevance]
     names = np.array(result.indexes["head"])
-    if facts["r2"] > LEARNED_R2:
+    if facts.r2 > LEARNED_R2:
         rise, intact = (result.sel(statistic=s).values for s in ("rise", "intact"))  # (head, intervention, function)
         n_functions = rise.shape[-1]
         swapped, before = ((rise + intact).reshape(-1, n_functions).T, intact.reshape(-1, n_functions).T)

@@ -3,7 +3,6 @@
 Everybody meets the same functions and inputs, so that differences are paired by function.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,14 @@ from xarray import DataArray
 from icl_interp import evaluation
 from icl_interp.analyses import far
 from icl_interp.analyses.boundary import gap_to_end, one_each
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import GRID, Lab
-from icl_interp.analyses.verdicts import Facts, measurement
-from icl_interp.checkpoints import companions, store
+from icl_interp.analyses.measurement import measurement
+from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import encode
 from icl_interp.results import make_array, make_curve
+from icl_interp.tasks.distributions import Uniform
 
 RELATED = ("no norm", "with norm", "wider", "narrower", "another seed")
 SIGMAS = (1.0, 2.0, 5.0, 10.0)  # of Table 1: the functions' U(-sigma, sigma)
@@ -27,28 +27,20 @@ N_CONTEXTS = 3
 N_FEW = 2  # contexts a function where three models or more are compared
 INSIDE = np.array([0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0])  # of the half-width of the inputs' interval
 COARSE = np.array([s * 10.0**k for s in (-1, 1) for k in np.arange(-1, 6.1, 0.5)])
-SEEDS = ", another seed"
 
 
-def family(lab: Lab, roles: Sequence[str] = RELATED) -> dict[str, Checkpoint]:
-    """Companions in these roles, and bundled models that differ from one of these by their seed only."""
-    found: dict[str, Checkpoint] = {}
-    for role in roles:
-        if role not in lab.companions:
-            continue
-        found[role] = lab.companions[role]
-        twin = companions.of(encode(found[role].config)).get("another seed")
-        if twin is not None and role != "another seed":
-            found[role + SEEDS] = store.load(twin)
-    return found
+def family(lab: Lab) -> dict[Role, Checkpoint]:
+    """Companions that differ in norm, width or seed, each before the one that differs from it by its seed only."""
+    roles = (Role(kind, another_seed=seed) for kind in RELATED for seed in (False, True))
+    return {role: lab.companions[role] for role in roles if role in lab.companions}
 
 
 def untrained(lab: Lab) -> dict[str, Lab]:
     """Benches with fresh weights of the model's config and its companions'; other seeds of one share theirs."""
     seats = {"model": bench(lab, fresh(lab, lab.model))}
     for role, other in family(lab).items():
-        alike = role.removesuffix(SEEDS) if role != "another seed" else "model"
-        seats[role] = seats[alike] if alike in seats else bench(lab, fresh(lab, other.model))
+        alike = "model" if role.kind == "another seed" else role.kind
+        seats[str(role)] = seats[alike] if alike in seats else bench(lab, fresh(lab, other.model))
     return seats
 
 
@@ -64,17 +56,16 @@ def bench(lab: Lab, model: HookedTransformer, **settings: Any) -> Lab:
 
 
 def half_width(task: Any) -> float | None:
-    """a, where inputs and coefficients both come from U(-a, a); a task or its data."""
-    data = task if isinstance(task, dict) else encode(task)
-    inputs, coefficients = data.get("inputs"), data.get("coefficients")
-    if not inputs or inputs != coefficients or inputs["kind"] != "Uniform" or inputs["low"] != -inputs["high"]:
+    """a, where inputs and coefficients of a task both come from U(-a, a)."""
+    inputs, coefficients = getattr(task, "inputs", None), getattr(task, "coefficients", None)
+    if inputs != coefficients or not isinstance(inputs, Uniform) or inputs.low != -inputs.high:
         return None
-    return float(inputs["high"])
+    return float(inputs.high)
 
 
 def own_interval(facts: Facts) -> float | None:
     """`half_width` of the model's own task."""
-    return half_width(facts.get("task") or {})
+    return half_width(facts.task)
 
 
 def by_interval(lab: Lab) -> dict[float, Checkpoint | None]:
@@ -85,7 +76,7 @@ def by_interval(lab: Lab) -> dict[float, Checkpoint | None]:
     found: dict[float, Checkpoint | None] = {own: None}
     for role, other in lab.companions.items():
         a = half_width(other.task)
-        if role.startswith("interval ") and a is not None:
+        if role.kind == "interval" and not role.another_seed and a is not None:
             found[a] = other
     return dict(sorted(found.items()))
 
@@ -96,7 +87,7 @@ def by_interval(lab: Lab) -> dict[float, Checkpoint | None]:
 @measurement("shift/functions")
 def functions(lab: Lab) -> DataArray:
     """Errors as functions are scaled, of the model and of companions with or without norm, wider, of another seed."""
-    predictors = {"model": lab, **family(lab)}
+    predictors = {"model": lab, **{str(role): other for role, other in family(lab).items()}}
     return evaluation.shifted(
         predictors, lab.task, SIGMAS, n_functions=lab.n_functions, n_contexts=N_CONTEXTS, seed=lab.seed
     )
@@ -120,7 +111,7 @@ def inside(lab: Lab) -> DataArray:
     middle, half = (low + high) / 2, (high - low) / 2
     xs = np.concatenate([middle + half * INSIDE, middle - half * INSIDE])
     truth = lab.truth(xs, lab.few)
-    trained = {"model": lab, **{role: bench(lab, other.model) for role, other in family(lab).items()}}
+    trained = {"model": lab, **{str(role): bench(lab, other.model) for role, other in family(lab).items()}}
     rows, done = [], {}
     for seats in (trained, untrained(lab)):
         for seat in seats.values():
@@ -171,7 +162,7 @@ def intervals(lab: Lab) -> DataArray:
 
 def _gaps(seat: Lab, f: Tensor, xs: np.ndarray) -> np.ndarray:
     """Squared distance of f from its own end in units of r: (function, x)."""
-    r = seat.measure(far.certificate).to_dict("records")[0]["r"]
+    r = seat.measure(far.certificate).iloc[0]["r"]
     return seat.by_function((gap_to_end(f, xs) / r).square())
 
 

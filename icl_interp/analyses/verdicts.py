@@ -8,27 +8,22 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
-from pandas import DataFrame
-from xarray import DataArray
 
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.measurement import TWIN, Measurement, Results, check_distinct
 from icl_interp.errors import InputError, shown, unknown
 from icl_interp.provenance import encode, finite
 from icl_interp.resampling import Interval
 from icl_interp.results import Result
 from icl_interp.stored import Stored
 
-if TYPE_CHECKING:
-    from icl_interp.analyses.lab import Lab
-
 log = logging.getLogger(__name__)
 
 Verdict = Literal["supported", "contradicted", "inconclusive", "not_applicable"]
 Kind = Literal["architecture", "learning"]
-Results = Mapping[str, Result]
-Facts = Mapping[str, Any]
 
 LEARNED_R2 = 0.9  # in-distribution R2 from which a model counts as having learned its task
 MIN_FUNCTIONS = 16  # functions below which a bootstrap over functions is not to be trusted
@@ -36,20 +31,7 @@ MIN_FUNCTIONS = 16  # functions below which a bootstrap over functions is not to
 
 def low_r2(facts: Facts) -> str | None:
     """Says that a model has not learned its task, by its R2; None for one that has."""
-    r2 = float(facts["r2"])
-    return None if r2 > LEARNED_R2 else f"in-distribution R2 {r2:.3f}, {LEARNED_R2} needed"
-
-
-def unmeasured(facts: Facts) -> str | None:
-    """Says that a model has no in-distribution error to speak of: it is NaN or infinite; None for one that has.
-
-    Nothing far out can be judged against such a model. JSON holds these numbers as text, which `float` reads.
-    """
-    known = {"error": facts.get("in_distribution", {}).get("error", 0.0), "R2": facts.get("r2", 0.0)}
-    for name, value in known.items():
-        if not np.isfinite(float(value)):
-            return f"the model's in-distribution {name} is {float(value):g}, which is no finite number"
-    return None
+    return None if facts.r2 > LEARNED_R2 else f"in-distribution R2 {facts.r2:.3f}, {LEARNED_R2} needed"
 
 
 @dataclass(frozen=True)
@@ -201,43 +183,6 @@ def _estimate(stored: Stored) -> Estimate | None:
     return Estimate(stored["name"].text(), value, low, high, stored["unit"].text())
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """A named measurement: a function of the lab. The lab runs each once, however many claims ask for it."""
-
-    name: str
-    function: "Callable[[Lab], Result]"
-
-    def __call__(self, lab: "Lab") -> Result:
-        """Measure.
-
-        Raises:
-            TypeError: the function returned something that a report cannot hold.
-        """
-        return _checked(self.name, self.function(lab))
-
-
-def _checked(name: str, result: Any) -> Result:
-    """A measurement's result, if it is one that a report can hold."""
-    if not isinstance(result, (DataArray, DataFrame)):
-        raise TypeError(
-            f"the measurement {name!r} returned {type(result).__name__}: return an xarray.DataArray or a "
-            "pandas.DataFrame (icl_interp.results.make_array, make_table)"
-        )
-    for column, values in result.indexes.items() if isinstance(result, DataArray) else result.items():
-        for value in values:
-            if not isinstance(value, (str, int, float, type(None))):
-                raise TypeError(
-                    f"{column!r} of the measurement {name!r} holds a {type(value).__name__}: use numbers and text"
-                )
-    return result
-
-
-def measurement(name: str) -> "Callable[[Callable[[Lab], Result]], Measurement]":
-    """Decorator that names a measurement."""
-    return lambda function: Measurement(name, function)
-
-
 def said(error: Exception) -> str:
     """An error in one line, with its type: a KeyError's own text is a bare name."""
     text = " ".join(str(error).split())
@@ -267,9 +212,9 @@ class Claim:
     statement: str
     source: str
     criterion: Criterion
-    measurements: tuple[Measurement, ...]
+    measurements: tuple[Measurement[Any], ...]
     judge: Callable[[Results, Facts], Judgement]
-    twin: tuple[Measurement, ...] = ()
+    twin: tuple[Measurement[Any], ...] = ()
     excluded: Callable[[Facts], str | None] = field(default=lambda facts: None)
     learned: Callable[[Facts], str | None] = field(default=low_r2)
     figures: tuple[str, ...] = ()
@@ -279,13 +224,13 @@ class Claim:
         """The part of the id before the dot."""
         return self.id.partition(".")[0]
 
-    def finding(self, results: Results, facts: Facts) -> Finding:
+    def finding(self, results: Mapping[str, Result], facts: Facts) -> Finding:
         """The finding that these results give; an error on the way makes it inconclusive and is said and logged.
 
-        One broken claim then costs no other its finding. Errors of measurements stand in `facts["failed"]` by name.
+        One broken claim then costs no other its finding. Errors of measurements stand in `facts.failed` by name.
         """
         try:
-            failed = facts.get("failed") or {}
+            failed = facts.failed
             names = [name for name in self.needs if name in failed]
             if names and not self.excluded(facts):
                 return self._broken("; ".join(f"measuring {name!r} failed with {failed[name]}" for name in names))
@@ -304,9 +249,9 @@ class Claim:
             return False
 
     @property
-    def needs(self) -> dict[str, Measurement]:
+    def needs(self) -> dict[str, Measurement[Any]]:
         """All measurements by the names of their results."""
-        return {m.name: m for m in self.measurements} | {f"twin/{m.name}": m for m in self.twin}
+        return {m.name: m for m in self.measurements} | {TWIN + m.name: m for m in self.twin}
 
     def _broken(self, error: str) -> Finding:
         reason = f"{self.id} could not be judged: {error}. The log has the traceback."
@@ -315,14 +260,14 @@ class Claim:
             figures=self.figures, error=error,
         )  # fmt: skip
 
-    def judge_results(self, results: Results, facts: Facts) -> Finding:
+    def judge_results(self, results: Mapping[str, Result], facts: Facts) -> Finding:
         """The finding that these results give; an error in the judge passes through (`finding` catches it)."""
         if reason := self.excluded(facts):
             judgement = Judgement(None, reason, "not_applicable")
-        elif reason := unmeasured(facts):
+        elif reason := facts.unmeasured():
             judgement = Judgement(None, f"{reason}: no claim can be judged.", "inconclusive")
         else:
-            judgement = self.judge(results, facts)
+            judgement = self.judge(Results(results), facts)
         if not isinstance(judgement, Judgement):
             raise TypeError(f"the judge of {self.id} returned {type(judgement).__name__}: return a Judgement")
         verdict = judgement.verdict
@@ -331,8 +276,8 @@ class Claim:
             if e is not None and np.isfinite([e.low, e.high]).all():
                 verdict = self.criterion.verdict(e)
         reason = judgement.reason
-        if facts["n_functions"] < MIN_FUNCTIONS and verdict in ("supported", "contradicted"):
-            few = f"an interval from {facts['n_functions']} functions means little ({MIN_FUNCTIONS} needed)"
+        if facts.n_functions < MIN_FUNCTIONS and verdict in ("supported", "contradicted"):
+            few = f"an interval from {facts.n_functions} functions means little ({MIN_FUNCTIONS} needed)"
             verdict, reason = "inconclusive", f"{reason} But {few}: raise n_prompts."
         if self.kind == "learning" and verdict in ("supported", "contradicted"):
             verdict, reason = self._gate(verdict, reason, judgement, facts)
@@ -362,12 +307,15 @@ def register(claim: Claim) -> Claim:
     """Add a claim: it then appears in every report. The id must be "study.claim" and new.
 
     Raises:
-        InputError: the id is malformed or taken by another claim.
+        InputError: the id is malformed or taken by another claim, or a measurement has the name of another one.
     """
     if claim.id.count(".") != 1 or not all(claim.id.split(".")):
         raise InputError(f"a claim's id looks like 'study.claim', but got {shown(claim.id)}")
     if REGISTRY.get(claim.id, claim) is not claim:
         raise InputError(f"a claim called {shown(claim.id)} is registered already: choose another id")
+    taken = {m.name: m for other in REGISTRY.values() for m in (*other.measurements, *other.twin)}
+    for m in (*claim.measurements, *claim.twin):
+        check_distinct(taken, m)
     REGISTRY[claim.id] = claim
     return claim
 

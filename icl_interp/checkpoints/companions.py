@@ -5,52 +5,79 @@ everything else; its *role* says in what it differs.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from icl_interp.checkpoints import bundled
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, shown
 
 Run = Mapping[str, Any]  # the data of a config.json
 
 WIDTHS = {"model.d_model", "model.d_head", "model.d_mlp"}
 NORMS = {"model.normalization_type", "model.norm_position"}
-ROLES = (
+KINDS = (
     "no norm", "with norm", "post-norm", "attention only", "with MLP", "MLP only", "wider", "narrower", "another seed",
-    "degrees ...", "interval ...",
+    "degrees", "interval",
 )  # fmt: skip
 
 
-def relation(mine: Run, other: Run) -> str | None:
+@dataclass(frozen=True)
+class Role:
+    """In what a companion differs from the model beside which it stands. As text it is a coordinate of results.
+
+    Attributes:
+        kind: one of `KINDS`.
+        degrees: those that it was trained on, for "degrees".
+        half_width: the a of its U(-a, a), for "interval".
+        another_seed: it is not the companion of this kind itself, but one trained like that one from another seed.
+
+    >>> str(Role("degrees", degrees=(1, 3))), str(Role("interval", half_width=5.0))
+    ('degrees 1,3', 'interval 5')
+    >>> str(Role("no norm", another_seed=True))
+    'no norm, another seed'
+    """
+
+    kind: str
+    degrees: tuple[int, ...] = ()
+    half_width: float | None = None
+    another_seed: bool = False
+
+    def __str__(self) -> str:
+        value = ",".join(map(str, self.degrees)) if self.degrees else ""
+        value = value if self.half_width is None else f"{self.half_width:g}"
+        return f"{self.kind} {value}".rstrip() + (", another seed" if self.another_seed else "")
+
+
+def relation(mine: Run, other: Run) -> Role | None:
     """The role of another run beside mine, or None where they differ in more than one respect (or in nothing).
 
-    "degrees 1,3" and "interval 5" name the other's own degrees, and the a of its U(-a, a).
-
     >>> run = {"model": {"attn_only": False}, "task": {"degrees": [1]}, "encoding": "interleaved"}
-    >>> relation(run, {**run, "model": {"attn_only": True}}), relation(run, {**run, "task": {"degrees": [1, 3]}})
-    ('attention only', 'degrees 1,3')
+    >>> str(relation(run, {**run, "model": {"attn_only": True}})), relation(run, {**run, "task": {"degrees": [1, 3]}})
+    ('attention only', Role(kind='degrees', degrees=(1, 3), half_width=None, another_seed=False))
     """
     a, b = _flat(mine), _flat(other)
     changed = {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)} - {"model.init_std"}
+    kind = None
     if not changed:
         seeds = [(run.get("training") or {}).get("seed") for run in (mine, other)]
-        return "another seed" if seeds[0] != seeds[1] else None
-    if changed <= NORMS:
-        return _norm_role(a, b)
-    if changed == {"model.attn_only"}:
-        return "attention only" if b["model.attn_only"] else "with MLP"
-    if changed == {"model.mlp_only"}:
-        return "MLP only" if b["model.mlp_only"] else None
-    if changed <= WIDTHS and "model.d_model" in changed:
-        return "wider" if b["model.d_model"] > a["model.d_model"] else "narrower"
-    if changed == {"task.degrees"}:
-        return f"degrees {','.join(map(str, b['task.degrees']))}"
-    intervals = {_half_width(b.get(f"task.{law}")) for law in ("inputs", "coefficients")}
-    if changed == {"task.inputs", "task.coefficients"} and len(intervals) == 1 and None not in intervals:
-        return f"interval {intervals.pop():g}"
-    return None
+        kind = "another seed" if seeds[0] != seeds[1] else None
+    elif changed <= NORMS:
+        kind = _norm_role(a, b)
+    elif changed == {"model.attn_only"}:
+        kind = "attention only" if b["model.attn_only"] else "with MLP"
+    elif changed == {"model.mlp_only"}:
+        kind = "MLP only" if b["model.mlp_only"] else None
+    elif changed <= WIDTHS and "model.d_model" in changed:
+        kind = "wider" if b["model.d_model"] > a["model.d_model"] else "narrower"
+    elif changed == {"task.degrees"}:
+        return Role("degrees", degrees=tuple(b["task.degrees"]))
+    elif changed == {"task.inputs", "task.coefficients"}:
+        widths = {_half_width(b.get(f"task.{law}")) for law in ("inputs", "coefficients")}
+        return Role("interval", half_width=widths.pop()) if len(widths) == 1 and None not in widths else None
+    return Role(kind) if kind else None
 
 
-def role(mine: Run, other: Run) -> str:
+def role(mine: Run, other: Run) -> Role:
     """The role of another run beside mine.
 
     Raises:
@@ -61,17 +88,12 @@ def role(mine: Run, other: Run) -> str:
         return found
     a, b = _flat(mine), _flat(other)
     changed = [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
-    shown = ", ".join(f"{key} ({_short(b.get(key))} beside {_short(a.get(key))})" for key in changed[:6])
+    told = ", ".join(f"{key} ({shown(b.get(key), 40)} beside {shown(a.get(key), 40)})" for key in changed[:6])
     more = f" and {len(changed) - 6} more" if len(changed) > 6 else ""
     raise InputError(
-        f"a companion differs from the model in one respect, but this one differs in {shown or 'nothing'}{more}; roles "
-        f"are: {', '.join(ROLES)}"
+        f"a companion differs from the model in one respect, but this one differs in {told or 'nothing'}{more}; roles "
+        f"are: {', '.join(KINDS)}"
     )
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 40 else text[:40] + "..."
 
 
 def _norm_role(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
@@ -98,11 +120,16 @@ def _flat(run: Run) -> dict[str, Any]:
     return flat | {"encoding": run.get("encoding"), "task.kind": run["task"].get("kind")}
 
 
-def of(run: Run) -> dict[str, str]:
+def of(run: Run) -> dict[Role, str]:
     """Bundled companions of a run: name by role; of several in one role the first in alphabetical order."""
-    found: dict[str, str] = {}
+    found: dict[Role, str] = {}
     for name in bundled.names():
         role = relation(run, bundled.config(name))
         if role is not None:
             found.setdefault(role, name)
     return found
+
+
+def another_seed(run: Run) -> str | None:
+    """The bundled model that was trained like this run from another seed, where there is one."""
+    return of(run).get(Role("another seed"))

@@ -6,7 +6,8 @@ from pandas import DataFrame
 
 from icl_interp import evaluation
 from icl_interp.analyses import published, verdicts  # noqa: F401  (importing the published claims registers them)
-from icl_interp.analyses.lab import Lab, facts
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.errors import unknown, whole
 from icl_interp.experiments.calibration_layers import LAYERS, Layer
@@ -35,7 +36,7 @@ def judge(
         out, truth = lab.predictions()
         error = float((out - truth).square().mean())
         in_distribution = {"error": error, "r2": 1 - error / float(truth.square().mean())}
-    known = {**facts(model, task, tokens.name_of(encoding), in_distribution), "n_functions": n_functions}
+    known = Facts.of(model, task, tokens.name_of(encoding), in_distribution, n_functions=n_functions)
     findings = []
     for claim in verdicts.select(tuple(claims)):
         if not claim.excluded(known):

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from pandas import DataFrame
 from plotly.graph_objects import Figure
 from xarray import DataArray
 
 from icl_interp.analyses import boundary as measured
+from icl_interp.analyses import far
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
     BLUE,
@@ -28,7 +30,6 @@ from icl_interp.figures.style import (
     ranged,
 )  # fmt: skip
 from icl_interp.figures.text import number, tested_by
-from icl_interp.results import Result
 
 DARK = "#003A5D"
 LOOKS = {"+": ("x > 0", BLUE, "circle", "solid"), "-": ("x < 0", DARK, "circle-open", "dash")}
@@ -37,14 +38,14 @@ BOUNDED = 100.0  # of f's size at the edge of the trained range: beyond, the axi
 Rows = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
-def boundary(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
+def boundary(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """One context in both directions with zone, peak, onset and level; distance from the end; elasticities."""
-    table, curve, logs = (results.get(f"far/{name}") for name in ("boundary", "approach", "logs"))
-    if not (isinstance(table, DataFrame) and isinstance(curve, DataArray) and isinstance(logs, DataArray)):
+    table, curve, logs = results.get(measured.boundary), results.get(measured.approach), results.get(measured.logs)
+    if table is None or curve is None or logs is None:
         return None
     rows: Rows = {(row["direction"], row["quantity"]): row for row in table.to_dict("records")}
-    weights = results.get("far/certificate")
-    known = weights.to_dict("records")[0] if isinstance(weights, DataFrame) else {}
+    weights = results.get(far.certificate)
+    known = weights.iloc[0].to_dict() if weights is not None else {}
     figure = go.Figure()
     domains = (0, 0.35), (0.44, 0.68), (0.765, 1)
     place(figure, *domains)
@@ -90,13 +91,13 @@ def _words(rows: Rows) -> str:
     return "<br>".join(lines)
 
 
-def _f(figure: Figure, results: Mapping[str, Result], rows: Rows, known: Mapping[str, float]) -> None:
+def _f(figure: Figure, results: Results, rows: Rows, known: Mapping[str, float]) -> None:
     """The first context's f and the mean over all, in both directions, with the certificate behind and marks on it."""
-    contexts, intact = results.get("far/contexts"), results.get("far/intact")
+    contexts, intact = results.get(far.contexts), results.get(far.intact)
     curves = []
-    if isinstance(contexts, DataArray):
+    if contexts is not None:
         curves.append(("one context", contexts["x"].values, contexts.sel(curve="model").values[0], 1.1, 0.6))
-    if isinstance(intact, DataArray):
+    if intact is not None:
         curves.append(("mean", intact["x"].values, intact.sel(statistic="mean").values.mean(0), 2.2, 1.0))
     held = [row["value"] for (_, quantity), row in rows.items() if quantity in ("level", "one decade out")]
     certified = bool(np.isfinite([known.get("c", np.nan), known.get("r", np.nan)]).all())

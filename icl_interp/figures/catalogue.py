@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.boundary import boundary
 from icl_interp.figures.claims import forest
@@ -19,7 +20,7 @@ from icl_interp.figures.shift import shift
 from icl_interp.figures.style import Figure, safe
 from icl_interp.results import Result
 
-Drawing = Callable[[Mapping[str, Result], Sequence[Finding], Mapping[str, Any]], Figure | None]
+Drawing = Callable[[Results, Sequence[Finding], Facts], Figure | None]
 
 log = logging.getLogger(__name__)
 
@@ -110,20 +111,18 @@ CAPTIONS = {
 }
 
 
-def draw(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> dict[str, Figure]:
+def draw(results: Mapping[str, Result], findings: Sequence[Finding], facts: Facts) -> dict[str, Figure]:
     """Every figure that the stored results allow, in a fixed order.
 
     A figure is a pure function of what is stored and changes no number. Results that no figure knows are left alone;
     a finding on any claim, also one of your own, has its row in "claims". A figure that cannot be drawn, for want of a
     measurement that failed, say, is left out and the log says why: it costs no other.
     """
-    drawn = {name: _drawn(name, results, findings, facts) for name in FIGURES}
+    drawn = {name: _drawn(name, Results(results), findings, facts) for name in FIGURES}
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def _drawn(
-    name: str, results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]
-) -> Figure | None:
+def _drawn(name: str, results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     try:
         figure = FIGURES[name](results, findings, facts)
         return None if figure is None else safe(figure)

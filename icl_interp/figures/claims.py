@@ -7,10 +7,11 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.verdicts import Criterion, Estimate, Finding
 from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, Marks, finish, log_axis
 from icl_interp.figures.text import authors, interval, name_of, number, plain, wrapped
-from icl_interp.results import Result
 
 PAD, PANEL, ROW, LINE, SMALL = 14, 28, 80, 15, 15  # pixels: above a panel, the panel, its row, a line of text (small)
 LEFT, RIGHT, BOTTOM = 376, 226, 8
@@ -25,7 +26,7 @@ SHAMS: dict[str, Callable[[Mapping[str, Any]], float]] = {
 }
 
 
-def forest(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
+def forest(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """Every claim: statement, estimate over its verdict zones, untrained twin and sham, verdict in words.
 
     Those that do not apply close the figure, a line each.

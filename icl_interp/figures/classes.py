@@ -1,16 +1,20 @@
 """Classes of functions: the error rate on each, trained on or not; and how near predictions are to algorithms'."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 from xarray import DataArray
 
-from icl_interp.analyses.limits_algorithms import ARMS, ERROR, RESEMBLES, SEED, SELF, SIZE, ratios
+from icl_interp.analyses import classes as measured
+from icl_interp.analyses import limits_continuous
+from icl_interp.analyses.classes import polynomial_in
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.limits_algorithms import ARMS, ERROR, RESEMBLES, SEED, SELF, SIZE, distance, ratios
 from icl_interp.analyses.limits_classes import LOW, rate
 from icl_interp.analyses.limits_continuous import PRINTED, shares
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
     BLUE,
@@ -26,7 +30,6 @@ from icl_interp.figures.style import (
 )
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Result
 
 ROW = 22  # pixels
 LOOKS = {  # of predictors: name, colour, symbol, size
@@ -43,11 +46,11 @@ MEANING = {
 SIGNS = dict(zip(ARMS, (("circle", BLUE), ("triangle-up", ORANGE), ("square-open", INK)), strict=True))
 
 
-def classes(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
+def classes(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """Error rate on every class with its interval; distance to every algorithm over the model's own, arm by arm."""
-    distances = results.get("algorithms/distance")
+    distances = results.get(distance)
     rows = _rates(results, facts)
-    paired = isinstance(distances, DataArray)
+    paired = distances is not None
     if not (rows or paired):
         return None
     figure = go.Figure()
@@ -57,7 +60,7 @@ def classes(results: Mapping[str, Result], findings: Sequence[Finding], facts: M
         _draw_rates(figure, rows)
         panel_title(figure, "Error in units of knowing nothing", left)
     n_rows = len({label for label, _, _ in rows})
-    if isinstance(distances, DataArray):
+    if distances is not None:
         n_rows = max(n_rows, _draw_distances(figure, distances, "2" if rows else ""))
         panel_title(figure, "Distance from algorithms", right)
     finish(
@@ -67,14 +70,14 @@ def classes(results: Mapping[str, Result], findings: Sequence[Finding], facts: M
     return figure.update_layout(hovermode="closest")
 
 
-def _rates(results: Mapping[str, Result], facts: Mapping[str, Any]) -> list[tuple[str, str, Interval]]:
+def _rates(results: Results, facts: Facts) -> list[tuple[str, str, Interval]]:
     """(class, look, error rate) of everything measured on classes."""
     found: list[tuple[str, str, Interval]] = []
-    if "degrees" not in facts.get("task", {}):
+    if facts.task_kind != "Polynomial":
         return found
-    errors, continuous = results.get("classes/errors"), results.get("classes/continuous")
-    if isinstance(errors, DataArray):
-        trained = {f"degree {d}" for d in facts["task"]["degrees"]}
+    errors, continuous = results.get(measured.errors), results.get(limits_continuous.continuous)
+    if errors is not None:
+        trained = {f"degree {d}" for d in polynomial_in(facts).degrees}
         for name in errors.indexes["class"]:
             for who in errors.indexes["predictor"]:
                 if (
@@ -85,7 +88,7 @@ def _rates(results: Mapping[str, Result], facts: Mapping[str, Any]) -> list[tupl
                 seen = "seen" if name in trained else "unseen"
                 look = {"model": seen, "least squares": who}.get(who, "companion")
                 found.append((name, look, rate(errors, who, name)))
-    if isinstance(continuous, DataArray):
+    if continuous is not None:
         for who in continuous.indexes["predictor"]:
             names, values, _ = shares(facts, continuous, who)
             look = "unseen" if who == "model" else who

@@ -1,7 +1,6 @@
 """What is left of the context far out: how much f still differs, and what it still tells."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -9,7 +8,9 @@ from plotly.graph_objects import Figure
 from xarray import DataArray
 
 from icl_interp.analyses import far
-from icl_interp.analyses.limits_context import ERASED_AT, ROUNDING, r_squared, spread
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.limits_context import ERASED_AT, ROUNDING, information, r_squared, spread
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
     BLUE,
@@ -25,21 +26,20 @@ from icl_interp.figures.style import (
     tick,
 )  # fmt: skip
 from icl_interp.figures.text import number, plain, tested_by
-from icl_interp.results import Result
 
 
-def context(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
+def context(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """Spread of f over contexts against |x| in both directions; R2 of far f on the function's coefficients."""
-    curve = results.get("far/intact")
-    if not isinstance(curve, DataArray):
+    curve = results.get(far.intact)
+    if curve is None:
         return None
-    info, near = results.get("context/information"), results.get("far/in distribution")
+    info, near = results.get(information), results.get(far.in_distribution)
     figure = go.Figure()
-    left, right = (0, 0.6 if isinstance(info, DataArray) else 1), (0.735, 1)
-    place(figure, left, *([right] if isinstance(info, DataArray) else []))
-    out = ERASED_AT * far.x_unit(facts)
+    left, right = (0, 0.6 if info is not None else 1), (0.735, 1)
+    place(figure, left, *([right] if info is not None else []))
+    out = ERASED_AT * facts.x_unit
     held = _spread(figure, curve)
-    if isinstance(near, DataArray):
+    if near is not None:
         held += _thresholds(figure, near, out, findings)
     sizes = np.abs(curve["x"].values)
     if not held:
@@ -53,7 +53,7 @@ def context(results: Mapping[str, Result], findings: Sequence[Finding], facts: M
         yaxis=log_axis("spread of f (standard deviation)", low, high, 8),
     )  # fmt: skip
     panel_title(figure, "How much f differs between contexts and functions", left)
-    if isinstance(info, DataArray):
+    if info is not None:
         _information(figure, info)
         panel_title(figure, f"What f at |x| = {tick(out)} tells", right)
     title = "Does the prediction at a far query still depend on the context?"

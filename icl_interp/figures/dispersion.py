@@ -1,30 +1,30 @@
 """Attention over many tokens: does a pattern become uniform, or only spread out?"""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
-from xarray import DataArray
 
+from icl_interp.analyses import limits_softmax
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.limits_softmax import BEYOND, UNIFORM
-from icl_interp.analyses.relevance import relevant
+from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.relevance import relevance, relevant
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, finish, joined, log_axis, panel_title, place
 from icl_interp.figures.text import plain, tested_by
-from icl_interp.results import Result
 
 FIRST, LAST = (86, 180, 233), (0, 44, 84)  # the first layer's colour and the last one's
 
 
-def dispersion(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
+def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """Entropy deficit and largest weight of every head against the number of tokens; measured, then resampled."""
-    curve = results.get("heads/dispersion")
-    if not isinstance(curve, DataArray):
+    curve = results.get(limits_softmax.dispersion)
+    if curve is None:
         return None
     names = list(curve.indexes["head"])
-    counted = set(relevant(results, facts)) if "heads/relevance" in results else set(names)
+    counted = set(relevant(results, facts)) if relevance in results else set(names)
     trained = len(curve["n"].values) - len(BEYOND)  # lengths measured directly; the rest comes from resampled scores
     figure = go.Figure()
     domains = (0, 0.46), (0.56, 1)

@@ -5,32 +5,31 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from pandas import DataFrame
 from plotly.graph_objects import Figure
-from xarray import DataArray
 
+from icl_interp.analyses import far
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import BLUE, FAINT, GREEN, GREY, INK, ORANGE, Symlog, finish, joined, ranged
 from icl_interp.figures.text import number, tested_by
-from icl_interp.provenance import decode
-from icl_interp.results import Result
 from icl_interp.tasks.distributions import Normal, Uniform
 
 BOUNDED = 100.0  # without a certificate: f counts as bounded below so many times its size in distribution
 LABELS = 8  # of an axis, in each direction
 
 
-def far_query(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
+def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """Single contexts, their mean, the truth, plateaus in closed form, the output certificate and the onset."""
-    contexts = results.get("far/contexts")
-    if not isinstance(contexts, DataArray):
+    contexts = results.get(far.contexts)
+    if contexts is None:
         return None
     order = np.argsort(contexts["x"].values)
     xs = contexts["x"].values[order]
     model, truth = (contexts.sel(curve=name).values[:, order] for name in ("model", "truth"))
     band = trained_range(facts)
-    weights = results.get("far/certificate")
-    known = weights.to_dict("records")[0] if isinstance(weights, DataFrame) else {}
+    weights = results.get(far.certificate)
+    known = weights.iloc[0].to_dict() if weights is not None else {}
     known = {name: value for name, value in known.items() if np.isfinite(value)}
 
     x_axis = Symlog(float(np.abs(xs[xs != 0]).min()))
@@ -44,8 +43,8 @@ def far_query(results: Mapping[str, Result], findings: Sequence[Finding], facts:
     figure.add_trace(_lines("truth", truth, xs, x_axis, y_axis, {"color": INK, "width": 0.8, "dash": "dot"}, 0.5))
     n = len(model)
     figure.add_trace(_lines(f"model, {n} contexts", model, xs, x_axis, y_axis, {"color": BLUE, "width": 1.1}, 0.45))
-    intact = results.get("far/intact")
-    if isinstance(intact, DataArray):
+    intact = results.get(far.intact)
+    if intact is not None:
         mean = intact.sel(statistic="mean").values.mean(0)[np.argsort(intact["x"].values)]
         line = {"color": "#003A5D", "width": 2.4}
         figure.add_trace(
@@ -79,13 +78,10 @@ def far_query(results: Mapping[str, Result], findings: Sequence[Finding], facts:
     return figure.update_layout(hovermode="closest")
 
 
-def trained_range(facts: Mapping[str, Any]) -> tuple[float, float] | None:
+def trained_range(facts: Facts) -> tuple[float, float] | None:
     """Where inputs lie in distribution, where the law of inputs is one of ours."""
-    law = facts.get("task", {}).get("inputs")
-    kinds = {"Uniform": Uniform, "Normal": Normal}
-    if not isinstance(law, Mapping) or law.get("kind") not in kinds:
-        return None
-    return decode(law, kinds).interval
+    law = getattr(facts.task, "inputs", None)
+    return law.interval if isinstance(law, (Uniform, Normal)) else None
 
 
 def _lines(

@@ -1,15 +1,15 @@
 """How f grows far out, intact and with norms frozen: plateau or line; and what that does to the error."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
-from xarray import DataArray
 
 from icl_interp.analyses import far
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.limits_layernorm import FAR_X, growth_exponent
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
     BLUE,
@@ -27,7 +27,6 @@ from icl_interp.figures.style import (
 )  # fmt: skip
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Result
 
 ARMS = {  # stored name: (label, colour, symbol, dash)
     "intact": ("intact", BLUE, "circle", "solid"),
@@ -38,10 +37,10 @@ ARMS = {  # stored name: (label, colour, symbol, dash)
 ALONE = ("", GREY, "circle", "solid")
 
 
-def growth(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
+def growth(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """|f| against |x|, the growth exponent and the far error of every arm: intact, frozen, sham, each norm alone."""
-    curve = results.get("far/norm arms")
-    if not isinstance(curve, DataArray):
+    curve = results.get(far.norm_arms)
+    if curve is None:
         return None
     arms = {arm: curve.sel(arm=arm).values for arm in curve.indexes["arm"] if arm != "zero predictor"}
     zero = (
@@ -49,8 +48,8 @@ def growth(results: Mapping[str, Result], findings: Sequence[Finding], facts: Ma
         if "zero predictor" in curve.indexes["arm"]
         else None
     )
-    other = results.get("far/counterpart")
-    if isinstance(other, DataArray) and len(other.indexes["function"]):
+    other = results.get(far.counterpart)
+    if other is not None and len(other.indexes["function"]):
         arms["trained without"] = other.values
     first = [name for name in ARMS if name in arms]
     arms = {name: arms[name] for name in [*first, *(name for name in arms if name not in ARMS)]}
@@ -58,15 +57,13 @@ def growth(results: Mapping[str, Result], findings: Sequence[Finding], facts: Ma
     squares = list(curve.indexes["statistic"]).index("mean square")
     errors = list(curve.indexes["statistic"]).index("squared error")
 
-    figure, far_x = go.Figure(), FAR_X * far.x_unit(facts)
+    figure, far_x = go.Figure(), FAR_X * facts.x_unit
     domains = (0, 0.335), (0.525, 0.75), (0.775, 1)
     place(figure, *domains)
     _sizes(figure, {name: values[squares] for name, values in arms.items()}, curve["x"].values)
-    twin = results.get("twin/far/norm arms")
+    twin = results.twin.get(far.norm_arms)
     of_twin = (
-        {n: twin.sel(arm=n, statistic="mean square").values for n in twin.indexes["arm"]}
-        if isinstance(twin, DataArray)
-        else {}
+        {n: twin.sel(arm=n, statistic="mean square").values for n in twin.indexes["arm"]} if twin is not None else {}
     )
     exponent, error = [], []
     for row, (name, values) in enumerate(arms.items()):

@@ -1,16 +1,18 @@
 """Heads one by one: how near each comes to a hardmax, whether it matters, and how orthogonal heads are."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 from xarray import DataArray
 
-from icl_interp.analyses.far import x_unit
+from icl_interp.analyses import heads as measured
+from icl_interp.analyses import limits_softmax
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.limits_softmax import CONCENTRATED, TARGETS
-from icl_interp.analyses.relevance import relevant
+from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.relevance import relevance, relevant
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.far_query import trained_range
 from icl_interp.figures.style import (
@@ -36,17 +38,17 @@ MAPS = (
 )
 
 
-def heads(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
+def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """Delta of every head near and far, its effect and target; overlap of heads beside random rotations."""
-    delta, overlap = results.get("heads/delta"), results.get("heads/overlap")
-    scored, paired = isinstance(delta, DataArray), isinstance(overlap, DataArray)
+    delta, overlap = results.get(limits_softmax.delta), results.get(measured.overlap)
+    scored, paired = delta is not None, overlap is not None
     if not (scored or paired):
         return None
     left = (0.0, 0.5 if paired else 0.8)
     right = (0.76 if scored else 0.0, 1.0)
     figure = go.Figure()
     place(figure, *([left] if scored else []), *([right] if paired else []))
-    n_rows = len(delta.indexes["head"]) if isinstance(delta, DataArray) else 4
+    n_rows = len(delta.indexes["head"]) if delta is not None else 4
     plot = max(280 if scored else 240, (22 if n_rows <= 24 else 15) * n_rows + 20)
     below = tested_by("heads", findings)
     if scored:
@@ -67,14 +69,14 @@ def heads(results: Mapping[str, Result], findings: Sequence[Finding], facts: Map
     return figure.update_layout(hovermode="closest")
 
 
-def _counted(results: Mapping[str, Result], facts: Mapping[str, Any], names: Sequence[str]) -> set[str]:
-    return set(relevant(results, facts)) if "heads/relevance" in results else set(names)
+def _counted(results: Results, facts: Facts, names: Sequence[str]) -> set[str]:
+    return set(relevant(results, facts)) if relevance in results else set(names)
 
 
-def effects(results: Mapping[str, Result], facts: Mapping[str, Any]) -> dict[str, float]:
+def effects(results: Results, facts: Facts) -> dict[str, float]:
     """Rise of the in-distribution error when a head's pattern is made uniform, in units of that error."""
-    result, error = results.get("heads/relevance"), facts.get("in_distribution", {}).get("error")
-    if not isinstance(result, DataArray) or not error:
+    result, error = results.get(relevance), facts.error
+    if result is None or not error:
         return {}
     rise = result.sel(intervention="uniform", statistic="rise").values.mean(-1) / error
     return dict(zip(result.indexes["head"], map(float, rise), strict=True))
@@ -85,14 +87,14 @@ def _size(effect: float) -> float:
     return 7.0 + 5.0 * float(np.log10(1 + max(effect, 0.0)))
 
 
-def _dumbbells(figure: Figure, delta: DataArray, results: Mapping[str, Result], facts: Mapping[str, Any]) -> None:
+def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts) -> None:
     names = list(delta.indexes["head"])
     counted, effect = _counted(results, facts, names), effects(results, facts)
     inside = trained_range(facts) or (0.0, 0.0)
     near = (delta["x"].values >= inside[0]) & (delta["x"].values <= inside[1])
     if not near.any():
         near = np.abs(delta["x"].values) == np.abs(delta["x"].values).min()
-    far = np.isclose(np.abs(delta["x"].values)[:, None] / x_unit(facts), FAR).any(1)
+    far = np.isclose(np.abs(delta["x"].values)[:, None] / facts.x_unit, FAR).any(1)
     values = delta.sel(statistic="delta").values
     start, end = values[:, near].mean(-1), values[:, far].mean(-1)
     rows = np.arange(len(names))
@@ -102,7 +104,7 @@ def _dumbbells(figure: Figure, delta: DataArray, results: Mapping[str, Result], 
         hoverinfo="skip", xaxis="x", yaxis="y",
     ))  # fmt: skip
     targets = [_target(delta, name) for name in names]
-    share = results.get("heads/concentration")
+    share = results.get(limits_softmax.concentration)
     for label, keep, symbol in (("", True, "circle"), (", effect not shown", False, "circle-open")):
         chosen = [i for i, name in enumerate(names) if (name in counted) == keep]
         if not chosen:
@@ -155,7 +157,7 @@ def _target(delta: DataArray, head: str) -> str:
 
 def _hover(name: str, start: float, end: float, effect: float | None, target: str, share: Result | None) -> str:
     lines = [f"<b>head {plain(name)}</b>", f"δ in distribution {number(start)}, far {number(end)}"]
-    if isinstance(share, DataArray):
+    if share is not None:
         near, *far = share.sel(head=name).values.mean(-1)
         lines.append(f"a hardmax in {number(100 * near)} % of contexts in distribution, {number(100 * min(far))} % far")
     lines += [f"looks at {plain(target)}"] if target else []

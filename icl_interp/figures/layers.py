@@ -1,6 +1,6 @@
 """What the layers do: predictions depth by depth, how much of the last is there before, errors without a part."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,10 +8,13 @@ import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 from xarray import DataArray
 
+from icl_interp.analyses import ablation, limits_layers, limits_patterns
 from icl_interp.analyses.ablation import ALL, BLIND, NOTHING, QUERY
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.limits_attention import ratio
 from icl_interp.analyses.limits_layers import LENSES, MAINLY, r_squared
 from icl_interp.analyses.limits_patterns import ALIKE, LARGEST
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
     BLUE,
@@ -29,7 +32,6 @@ from icl_interp.figures.style import (
     rows_axis,
 )
 from icl_interp.figures.text import number, plain, tested_by
-from icl_interp.results import Result
 
 ROW, LINE = 24, 24  # pixels: of an arm, and of the legend
 A_ROW = 5  # names that a line of the legend holds
@@ -55,23 +57,22 @@ MEANING = {
 }  # fmt: skip
 
 
-def layers(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
+def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """As many panels as can be shown: predictions and R2 by depth, errors by what is ablated, patterns by degree."""
-    curves, lens, whole, parts, patterns = (
-        results.get(name)
-        for name in ("layers/curves", "layers/lens", "layers/without attention", "layers/ablated", "patterns/degrees")
-    )
+    curves, lens = results.get(limits_layers.curves), results.get(limits_layers.lens)
+    whole, parts = results.get(ablation.without_attention), results.get(ablation.ablated)
+    patterns = results.get(limits_patterns.distances)
     panels: list[tuple[str, float, float, Any]] = []  # title, share of the width, room on its left, what draws it
-    if isinstance(curves, DataArray):
+    if curves is not None:
         panels.append(("One prompt, depth by depth", 0.3, 0.0, lambda f, axis: _curves(f, curves, axis)))
-    if isinstance(lens, DataArray):
+    if lens is not None:
         panels.append(("Prediction there already", 0.2, 0.08, lambda f, axis: _lens(f, lens, axis)))
     n_rows = 8
-    if isinstance(whole, DataArray):
-        rows = _arms(whole, parts if isinstance(parts, DataArray) else None)
+    if whole is not None:
+        rows = _arms(whole, parts)
         n_rows = max(n_rows, len(rows))
         panels.append(("Errors without a part", 0.2, 0.15, lambda f, axis: _errors(f, rows, axis)))
-    if isinstance(patterns, DataArray):
+    if patterns is not None:
         panels.append(("Patterns", 0.15, 0.08, lambda f, axis: _patterns(f, patterns, axis)))
     if not panels:
         return None

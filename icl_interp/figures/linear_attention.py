@@ -1,15 +1,18 @@
 """Linear regression in context: risk by prompt length against Theorem 4.2, the way to the minimum, which algorithm."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 from xarray import DataArray
 
+from icl_interp.analyses import lsa_algorithms, lsa_shifts, lsa_weights
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lsa_algorithms import SIZE, TRUTH
+from icl_interp.analyses.lsa_bench import task_in
 from icl_interp.analyses.lsa_shifts import BEST, MODEL, PRINTED, ZERO
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
     BLUE,
@@ -26,7 +29,7 @@ from icl_interp.figures.style import (
 )
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import bootstrap
-from icl_interp.results import Result, coordinates
+from icl_interp.results import coordinates
 
 LOWEST = 1e-12  # of logarithmic axes
 FLOOR = -0.5  # of the axis of similarities: a prediction can be off by any amount
@@ -43,22 +46,21 @@ ALONG = {
 Panel = tuple[str, float, Callable[[Figure, str], None]]  # title, share of the width, how it is drawn
 
 
-def linear_attention(
-    results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]
-) -> Figure | None:
+def linear_attention(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """As many panels as were measured: error by prompt length, loss and gradient over steps, nearness to algorithms."""
-    risk, path, algorithms = (results.get(f"lsa/{name}") for name in ("risk", "path", "algorithms"))
+    risk, path = results.get(lsa_shifts.risk), results.get(lsa_weights.path)
+    algorithms = results.get(lsa_algorithms.algorithms)
     panels: list[Panel] = []
-    if isinstance(risk, DataArray):
+    if risk is not None:
         panels.append(("Error by prompt length", 1.0, lambda f, axis: _risk(f, risk, facts, axis)))
-    if isinstance(path, DataArray) and _drawable(path):
+    if path is not None and _drawable(path):
         panels.append(("On the way", 1.0, lambda f, axis: _path(f, path, axis)))
-    if isinstance(algorithms, DataArray):
+    if algorithms is not None:
         panels.append(("Which algorithm", 0.8, lambda f, axis: _algorithms(f, algorithms, facts, axis)))
     if not panels:
         return None
     figure = go.Figure()
-    domains = _domains([share for _, share, _ in panels], isinstance(algorithms, DataArray))
+    domains = _domains([share for _, share, _ in panels], algorithms is not None)
     place(figure, *domains)
     for i, ((title, _, draw), domain) in enumerate(zip(panels, domains, strict=True)):
         draw(figure, "" if i == 0 else str(i + 1))
@@ -90,10 +92,10 @@ def _positive(values: np.ndarray) -> list[float]:
     return [float(v) for v in np.ravel(values) if np.isfinite(v) and v > 0]
 
 
-def _risk(figure: Figure, risk: DataArray, facts: Mapping[str, Any], axis: str) -> None:
+def _risk(figure: Figure, risk: DataArray, facts: Facts, axis: str) -> None:
     """Measured errors and the formulas' lines; the intervals are those of the ratio to the optimum's, by function."""
     held: list[float] = []
-    random = isinstance(facts["task"]["covariance"], Mapping)
+    random = task_in(facts).random_covariance
     theorem = "4.5" if random else "4.2"
     for who, (name, colour, dash) in LINES.items():
         if who == PRINTED and random:
@@ -153,9 +155,9 @@ def _path(figure: Figure, path: DataArray, axis: str) -> None:
     })  # fmt: skip
 
 
-def _algorithms(figure: Figure, result: DataArray, facts: Mapping[str, Any], axis: str) -> None:
+def _algorithms(figure: Figure, result: DataArray, facts: Facts, axis: str) -> None:
     """Similarity of predictions, and cosine of input gradients, at M = N and the last depth."""
-    trained = facts["n_points"] - 1
+    trained = facts.n_points - 1
     m = trained if trained in result.indexes["M"] else coordinates(result, "M")[-1]
     depth = coordinates(result, "depth")[-1]
     names = [name for name in result.indexes["algorithm"] if name != SIZE]

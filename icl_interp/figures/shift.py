@@ -1,6 +1,6 @@
 """The model beside its companions: errors as functions are scaled, within the domain, and by training interval."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,10 @@ import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 from xarray import DataArray
 
+from icl_interp.analyses import shift as measured
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.limits_shift import EDGE, INNER
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
     BLUE,
@@ -27,7 +30,6 @@ from icl_interp.figures.style import (
 )  # fmt: skip
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import bootstrap
-from icl_interp.results import Result
 
 LOOKS = {  # predictor: (colour, dash, symbol); other seeds share their colour
     "model": (BLUE, "solid", "circle"), "another seed": (BLUE, "dot", "circle-open"),
@@ -39,15 +41,16 @@ LOOKS = {  # predictor: (colour, dash, symbol); other seeds share their colour
 INTERVALS = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY)
 
 
-def shift(results: Mapping[str, Result], findings: Sequence[Finding], facts: Mapping[str, Any]) -> Figure | None:
+def shift(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """As many panels as companions allow: errors over sigma, over |x| within the domain, and over test intervals."""
-    functions, inside, intervals = (results.get(f"shift/{name}") for name in ("functions", "inside", "intervals"))
+    functions, inside = results.get(measured.functions), results.get(measured.inside)
+    intervals = results.get(measured.intervals)
     panels: list[tuple[str, Any]] = []
-    if isinstance(functions, DataArray):
+    if functions is not None:
         panels.append(("Functions scaled", lambda f, axis: _functions(f, functions, axis)))
-    if isinstance(inside, DataArray):
+    if inside is not None:
         panels.append(("Within the domain", lambda f, axis: _inside(f, inside, axis)))
-    if isinstance(intervals, DataArray):
+    if intervals is not None:
         panels.append(("By training interval U(−a, a)", lambda f, axis: _intervals(f, intervals, axis)))
     if not panels:
         return None

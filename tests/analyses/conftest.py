@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from known import changed
 
 import icl_interp.analyses  # noqa: F401  (registers the claims)
 from icl_interp.analyses import verdicts
-from icl_interp.analyses.lab import Lab, facts
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.verdicts import Finding
 from icl_interp.experiments.calibration import TASK
 from icl_interp.models import tokens
@@ -23,11 +25,11 @@ class Measured:
 
     lab: Lab
     results: dict[str, Result]
-    facts: dict[str, Any]
+    facts: Facts
 
     def judge(self, claim: str, **known: Any) -> Finding:
         """The finding on a claim; `known` overrides facts."""
-        return verdicts.REGISTRY[claim].judge_results(self.results, {**self.facts, **known})
+        return verdicts.REGISTRY[claim].judge_results(self.results, changed(self.facts, **known))
 
 
 def _measured(
@@ -40,8 +42,8 @@ def _measured(
     )
     out, truth = lab.predictions()
     error = float((out - truth).square().mean())
-    known = facts(model, task, tokens.name_of(encoding), {"error": error, "r2": 1 - error / float(truth.var())})
-    known["n_functions"] = n_functions
+    found = {"error": error, "r2": 1 - error / float(truth.var())}
+    known = Facts.of(model, task, tokens.name_of(encoding), found, n_functions=n_functions)
     for claim in verdicts.select(claims or None):
         if not claim.excluded(known):
             for m in claim.measurements:

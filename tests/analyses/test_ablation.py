@@ -14,6 +14,7 @@ from torch.testing import assert_close
 from icl_interp.analyses import ablation
 from icl_interp.analyses.ablation import ALL, BLIND, NOTHING, QUERY, MeanOutputs, sublayers
 from icl_interp.analyses.lab import Lab
+from icl_interp.checkpoints.companions import Role
 from icl_interp.errors import InputError
 from icl_interp.interventions import AblateHeads, At, intervene
 from icl_interp.models.transformer import HookedTransformer
@@ -31,7 +32,11 @@ def run(seed=5, **changes):
 
 
 def bench_of(found, **companions) -> Lab:
-    settings = {"n_functions": 4, "n_contexts": 3, "companions": companions}
+    settings = {
+        "n_functions": 4,
+        "n_contexts": 3,
+        "companions": {Role(kind): other for kind, other in companions.items()},
+    }
     return Lab(found.model, found.task, found.encoding, **settings)
 
 
@@ -159,7 +164,7 @@ def check_rows(measure):
     with torch.no_grad():
         outs = {"intact": lab.single(lab.tokens(prompts).float())[:, ::2, 0].double()}
         for role in ("MLP only", "attention only"):
-            other = lab.companions[role].model.float()
+            other = lab.companions[Role(role)].model.float()
             outs[role] = other(lab.tokens(prompts).float())[:, ::2, 0].double()
     # All other functions at the same inputs, as a mean of lines.
     a, b = (lab.few.parameters[::2, k].mean() for k in (0, 1))

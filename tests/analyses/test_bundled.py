@@ -8,6 +8,7 @@ from helpers import must_fail
 
 import icl_interp
 from icl_interp.analyses import verdicts
+from icl_interp.analyses.measurement import Results
 from icl_interp.checkpoints import bundled
 from icl_interp.models.constructions import CAUSE, ERASED, HARDMAX, LINEAR, ORTHOGONAL, SATURATES, UNIFORM
 from icl_interp.report import Report
@@ -42,7 +43,7 @@ def moved(report: Report, name: str, change) -> Report:
     """The report with one result changed."""
     result = report.results[name]
     changed = result.copy(data=change(result.values))
-    return replace(report, results={**report.results, name: changed})
+    return replace(report, results=Results({**report.results, name: changed}))
 
 
 def test_affine_saturates_where_its_weights_say():
@@ -72,7 +73,7 @@ def test_affine_without_a_norm_becomes_a_line():
     assert up["sd of intercept over contexts"] > 0.1
     assert (report[SATURATES].verdict, report[SATURATES].reason) == ("not_applicable", NO_NORM)
     assert verdicts.REGISTRY[LINEAR].judge_results(
-        moved(report, "far/ends", lambda f: f * np.array([1.0, 1.0, 1.5])[:, None, None]).results, report.model
+        moved(report, "far/ends", lambda f: f * np.array([1.0, 1.0, 1.5])[:, None, None]).results, report.facts
     ).verdict == "contradicted"  # fmt: skip
 
 

@@ -354,7 +354,7 @@ def test_heads_that_are_orthogonal_or_the_same(kind, expected, measured):
 
 def test_the_gate_holds_what_did_not_learn_open(measured):
     bench = measured(heads_of("orthogonal", 0), ORTHOGONAL)
-    assert bench.facts["r2"] < 0.9
+    assert bench.facts.r2 < 0.9
     assert bench.judge(ORTHOGONAL).verdict == OPEN
     assert bench.judge(ORTHOGONAL, r2=0.99).verdict == YES
 

@@ -6,6 +6,7 @@ from helpers import must_fail
 from small_reports import report
 
 from icl_interp.analyses.limits_algorithms import ARMS, ERROR, SELF, SIZE
+from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
 from icl_interp.results import make_array
 
@@ -16,7 +17,7 @@ def small():
 
 
 def drawn(r, results=None):
-    return catalogue.FIGURES["classes"](results or r.results, r.findings, r.model)
+    return catalogue.FIGURES["classes"](Results(results or r.results), r.findings, r.facts)
 
 
 def check_rates(r, figure):

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
+from known import facts
 from small_models import make
 from xarray import DataArray
 
 from icl_interp.analyses import limits_layernorm, verdicts
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.limits_softmax import TARGETS
 from icl_interp.experiments.calibration import TASK
 from icl_interp.models.config import HookedTransformerConfig
@@ -29,9 +31,10 @@ from icl_interp.models.constructions import (
     scalar_layer,
 )
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import encode, finite, generator
+from icl_interp.provenance import finite, generator
 from icl_interp.report import Report
 from icl_interp.results import from_dict, make_curve, make_table, to_dict
+from icl_interp.tasks.functions import Polynomial
 
 FAILURE, IMMEDIATE = "limits.layernorm_causes_failure", "limits.boundary_immediate"
 LAYERNORM = (SATURATES, CAUSE, FAILURE)
@@ -108,11 +111,11 @@ def test_stored_results_judged_again_give_the_same_findings(two_models, tmp_path
         findings = [bench.judge(claim.id) for claim in verdicts.select(None)]
         stored = {name: json.dumps(finite(to_dict(r)), allow_nan=False) for name, r in bench.results.items()}
         loaded = {name: from_dict(json.loads(text)) for name, text in stored.items()}
-        known = json.loads(json.dumps(bench.facts))
+        known = Facts.from_dict(json.loads(json.dumps(bench.facts.to_dict())))
         again = [claim.judge_results(loaded, known) for claim in verdicts.select(None)]
         assert as_data(again) == as_data(findings)
 
-        report = Report({"name": "a model"}, bench.facts, findings, bench.results)
+        report = Report({"name": "a model"}, bench.facts.to_dict(), findings, bench.results)
         report.to_json(tmp_path / "report.json")
         read = Report.load(tmp_path)
         assert as_data(read.findings) == as_data(findings)
@@ -149,12 +152,15 @@ def test_every_finding_is_complete(two_models):
 # ---- what cannot apply ----------------------------------------------------------------------------------------------
 
 
-def excluded(model: HookedTransformer, **known) -> dict[str, str]:
-    facts = {"config": vars(model.cfg), "n_functions": 64, "r2": 0.99, **known}
-    found = {claim.id: claim.excluded(facts) for claim in verdicts.select(None)}
+SEVERAL = replace(TASK, degrees=(1, 2, 3))
+
+
+def excluded(model: HookedTransformer, task: Polynomial = SEVERAL) -> dict[str, str]:
+    known = Facts.of(model, task, "interleaved", {"error": 0.01, "r2": 0.99}, n_functions=64)
+    found = {claim.id: claim.excluded(known) for claim in verdicts.select(None)}
     for claim, reason in found.items():
         if reason:
-            finding = verdicts.REGISTRY[claim].judge_results({}, facts)
+            finding = verdicts.REGISTRY[claim].judge_results({}, known)
             assert (finding.verdict, finding.reason) == ("not_applicable", reason)
     return {claim: reason for claim, reason in found.items() if reason}
 
@@ -196,7 +202,7 @@ def test_every_kind_of_model_is_judged(name, judged):
     open_or_sure = {finding.verdict for finding in findings.values()}
     assert open_or_sure <= set(verdicts.Verdict.__args__)
     not_applicable = {claim for claim, finding in findings.items() if finding.verdict == "not_applicable"}
-    assert not_applicable == set(excluded(make(name), task=encode(TASK)))
+    assert not_applicable == set(excluded(make(name), TASK))
     if name == "mlp only":
         assert findings[ERASED].verdict == "inconclusive"
         assert "does not depend on the context in distribution either" in findings[ERASED].reason
@@ -337,7 +343,7 @@ def check_signs(judge):
 
 
 def test_the_signs_of_the_failure():
-    known = {"config": {"normalization_type": "LN"}, "n_functions": 20, "r2": 0.99}
+    known = facts(n_functions=20)
     claim = verdicts.REGISTRY[FAILURE]
     check_signs(lambda results: claim.judge_results(results, known))
     must_fail(check_signs, lambda results: claim.judge_results({**results, "far/counterpart": other(None)}, known))

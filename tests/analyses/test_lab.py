@@ -9,6 +9,7 @@ from small_models import OTHERS, TASK, make
 
 from icl_interp.analyses import heads
 from icl_interp.analyses import lab as lab_module
+from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.verdicts import Measurement, select
 from icl_interp.errors import InputError
@@ -365,7 +366,7 @@ def check_length(lab_class: type[Lab], *claims: str):
         with torch.no_grad():
             model.pos_embed.W_pos[13:] = poison
         lab = lab_class(model, TASK, Interleaved(), **SIZES)
-        known = lab_module.facts(model, TASK, "interleaved", {"r2": 1.0}) | {"companions": {}}
+        known = Facts.of(model, TASK, "interleaved", {"error": 0.0, "r2": 1.0})
         wanted = {m.name: m for c in select(claims or None) if not c.excluded(known) for m in c.measurements}
         results[poison] = {name: lab.measure(m) for name, m in wanted.items()}
     clean, poisoned = results.values()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
+from known import facts
 from small_models import make
 from xarray import DataArray
 
@@ -31,8 +32,8 @@ from icl_interp.analyses.limits_algorithms import (
     unknown_degree,
 )
 from icl_interp.baselines import Averaging, LeastSquares, MaximumDegree, classical
+from icl_interp.checkpoints.companions import Role
 from icl_interp.models.tokens import Interleaved
-from icl_interp.provenance import encode
 from icl_interp.results import make_array
 
 CLAIM, UNKNOWN = "limits.no_classical_algorithm", "limits.better_than_unknown_degree"
@@ -47,7 +48,7 @@ def bench(kind=Lab, task=LINES, n_functions=32, **settings) -> Lab:
 
 
 def known(task=LINES, **more):
-    return {"task": encode(task), "n_functions": 64, "r2": 0.99, **more}
+    return facts(task=task, **more)
 
 
 def judge(claim, results, facts):
@@ -102,7 +103,7 @@ def test_order_is_all_one_to_an_algorithm():
 
 def check_distances(measure):
     lab = bench(n_functions=4)
-    lab.companions[SEED] = Constant()
+    lab.companions[Role(SEED)] = Constant()
     result = measure(lab)
     assert tuple(result.indexes["arm"]) == ARMS
     assert tuple(result.indexes["to"][:4]) == (SIZE, ERROR, SELF, SEED)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
+from known import facts
 from tiny_runs import checkpoint
 from xarray import DataArray
 
@@ -14,8 +15,9 @@ from icl_interp.analyses.ablation import ALL, BLIND, NOTHING, QUERY
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_attention import best_blind, ratio
 from icl_interp.models.constructions import gradient_step
-from icl_interp.provenance import encode, generator
+from icl_interp.provenance import generator
 from icl_interp.results import make_array
+from icl_interp.tasks import Continuous, Uniform
 
 NECESSARY, SUFFICIENT = "limits.attention_necessary", "limits.attention_sufficient"
 N = 40
@@ -43,10 +45,8 @@ def results(twin_level=1.1, blind=0.9, **arms):
 
 
 def known(*roles, attn_only=False, mlp_only=False, **more):
-    task = encode(checkpoint(task={"degrees": [1]}).task)
     config = {"attn_only": attn_only, "mlp_only": mlp_only, "n_layers": 2}
-    companions = {role: f"model {role}" for role in roles}
-    return {"config": config, "task": task, "n_functions": N, "r2": 0.99, "companions": companions, **more}
+    return facts(*roles, config=config, n_functions=N, **more)
 
 
 def judge(claim, found, facts):
@@ -156,7 +156,7 @@ def test_sufficient_is_gated():
 def test_who_cannot_be_asked():
     assert judge(SUFFICIENT, {}, known(mlp_only=True)).reason == "the model has no attention"
     assert judge(SUFFICIENT, {}, known()).verdict == "not_applicable"
-    fixed = known(task={"kind": "Continuous", "amplitude": None})
+    fixed = known(task=Continuous(function="abs", inputs=Uniform(-1, 1), n_points=9))
     assert judge(NECESSARY, {}, fixed).verdict == "not_applicable"
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
+from known import facts
 from small_models import TASK, make
 from xarray import DataArray
 
@@ -17,7 +18,7 @@ from icl_interp.analyses.limits_boundary import arm_rows, decades_to_level, rela
 from icl_interp.experiments.calibration import TASK as LONG
 from icl_interp.models.constructions import random_pre_norm, scalar_layer
 from icl_interp.models.tokens import Interleaved
-from icl_interp.provenance import encode, generator
+from icl_interp.provenance import generator
 from icl_interp.results import make_curve, make_table, row_of
 from icl_interp.theory import limits as theory
 
@@ -288,8 +289,7 @@ def test_the_table_of_a_pre_norm_model():
 
 
 def known(**more):
-    cfg = vars(make("pre").cfg)
-    return {"config": cfg, "task": encode(TASK), "n_functions": 64, "r2": 0.99, **more}
+    return facts(task=TASK, **more)
 
 
 def stored_for_onset(x0: float, onset=1.0, r=2.0) -> dict:
@@ -331,7 +331,7 @@ def test_immediate_is_open_where_the_weights_say_so():
     assert (constant.verdict, beyond.verdict) == ("inconclusive", "inconclusive")
     assert "constant output" in constant.reason
     assert "predicted onset" in beyond.reason
-    bare = verdicts.REGISTRY[IMMEDIATE].judge_results({}, known(config=vars(make("no norm").cfg)))
+    bare = verdicts.REGISTRY[IMMEDIATE].judge_results({}, known(config={"normalization_type": None}))
     assert bare.verdict == "not_applicable"
 
 

@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
+from known import facts
 from small_models import make
 from tiny_runs import checkpoint
 from xarray import DataArray
 
 from icl_interp import tasks
 from icl_interp.analyses import classes, limits_classes, verdicts
-from icl_interp.analyses.classes import OUTSIDE, degrees_of, errors, polynomials, sinusoids
+from icl_interp.analyses.classes import OUTSIDE, errors, polynomials, sinusoids
 from icl_interp.analyses.lab import Lab
 from icl_interp.baselines import LeastSquares
+from icl_interp.checkpoints.companions import Role
 from icl_interp.models.tokens import Interleaved, Stacked
-from icl_interp.provenance import encode
 from icl_interp.results import make_array
 
 ALIKE, UNSEEN = "limits.degrees_alike", "limits.unseen_classes"
@@ -35,8 +36,8 @@ def trained_on(degree):
     return checkpoint(task={"degrees": [degree], "n_points": 8}, model={"n_ctx": 16})
 
 
-def known(task=GAPS, **more):
-    return {"task": encode(task), "n_functions": 64, "r2": 0.99, "companions": {}, **more}
+def known(task=GAPS, roles=(), **more):
+    return facts(*(Role("degrees", degrees=(d,)) for d in roles), task=task, **more)
 
 
 def judge(claim, results, facts):
@@ -72,7 +73,7 @@ def replace_seed(lab, seed):
 
 
 def test_companions_do_not_change_the_model_s_own_prompts():
-    alone, beside = bench(), bench(companions={"degrees 6": trained_on(6)})
+    alone, beside = bench(), bench(companions={Role("degrees", degrees=(6,)): trained_on(6)})
     a, b = errors(alone), errors(beside)
     shared = a.indexes["class"]
     assert set(b.indexes["class"]) - set(shared) == {"degree 6"}
@@ -109,7 +110,7 @@ def test_sinusoids_are_truly_outside(degree):
 
 def check_errors(measure):
     """Every cell by explicit loops over prompts and points."""
-    lab = bench(companions={"degrees 2": trained_on(2)})
+    lab = bench(companions={Role("degrees", degrees=(2,)): trained_on(2)})
     result = measure(lab)
     assert tuple(result.indexes["predictor"]) == ("model", "degrees 2", "least squares", "zero")
     assert tuple(result.indexes["class"]) == ("degree 1", "degree 2", "degree 3", "degree 4", OUTSIDE)
@@ -117,7 +118,7 @@ def check_errors(measure):
         prompts = sinusoids(lab) if name == OUTSIDE else polynomials(lab, int(name[-1]))
         out = {"model": lab.predict(prompts), "zero": torch.zeros_like(prompts.ys)}
         if name == "degree 2":
-            out["degrees 2"] = lab.companions["degrees 2"].predict(prompts)
+            out["degrees 2"] = lab.companions[Role("degrees", degrees=(2,))].predict(prompts)
         for points, start in (("own", first), ("late", 5)):
             for function in (0, 9):
                 for who, said in out.items():
@@ -160,9 +161,8 @@ def test_a_model_that_looks_both_ways_is_scored_at_the_query():
 
 
 def test_roles_of_companions():
-    assert degrees_of("degrees 1,3,5") == (1, 3, 5)
-    assert degrees_of("no norm") == degrees_of("interval 5") == ()
-    assert classes.singles(["degrees 1,3", "no norm", "degrees 2"]) == {2: "degrees 2"}
+    two = Role("degrees", degrees=(2,))
+    assert classes.singles([Role("degrees", degrees=(1, 3)), Role("no norm"), two]) == {2: two}
 
 
 # ---- judges on made-up results --------------------------------------------------------------------------------------
@@ -227,13 +227,13 @@ def test_an_untrained_twin_that_passes_leaves_it_open():
 
 def test_one_degree_is_compared_with_companions():
     one = tasks.Polynomial(degrees=(1,), inputs=U, coefficients=U, n_points=8)
-    facts = known(one)
-    assert judge(ALIKE, {}, facts).verdict == "not_applicable"
-    facts["companions"] = {"degrees 1,2": "a", "no norm": "b"}
-    assert judge(ALIKE, {}, facts).verdict == "not_applicable"
-    facts["companions"] = {"degrees 3": "c"}
+    alone = known(one)
+    assert judge(ALIKE, {}, alone).verdict == "not_applicable"
+    several = {Role("degrees", degrees=(1, 2)): "a", Role("no norm"): "b"}
+    assert judge(ALIKE, {}, replace(alone, companions=several)).verdict == "not_applicable"
+    beside = replace(alone, companions={Role("degrees", degrees=(3,)): "c"})
     for rate, expected in ((0.02, "supported"), (0.08, "contradicted"), (0.001, "contradicted")):
-        finding = judge(ALIKE, results({1: 0.01, 3: 0.9}, singles={3: rate}), facts)
+        finding = judge(ALIKE, results({1: 0.01, 3: 0.9}, singles={3: rate}), beside)
         assert finding.verdict == expected, rate
         assert finding.twin.value > math.log10(limits_classes.ALIKE)  # an untrained model is not like its companion
 
@@ -247,7 +247,7 @@ def check_unseen():
         ({1: 0.001, 2: 0.01, 3: 0.1, 4: 0.5}, {2: 0.008}, "supported"),
         ({1: 0.2, 2: 0.2, 3: 0.2, 4: 0.2}, None, "inconclusive"),
     ):  # fmt: skip
-        finding = judge(UNSEEN, results(rates, singles=singles), known())
+        finding = judge(UNSEEN, results(rates, singles=singles), known(roles=singles or ()))
         assert finding.verdict == expected, (rates, singles)
         assert "Truly outside its family: degree 4" in finding.reason
         assert ("a companion trained on it" in finding.reason) == (singles is not None)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
+from known import facts
 from small_models import MODELS, OTHERS, TASK, encoding_of, make, tokens_for
 from torch.testing import assert_close
 from xarray import DataArray
@@ -245,9 +246,8 @@ def results(affine, logit=None, twin=0.99):
 
 
 def known(n_layers=3, **more):
-    config = {"mlp_only": False, "n_layers": n_layers, "norm_position": "pre", "normalization_type": "LN"}
-    config.update({k: more.pop(k) for k in list(more) if k in config})
-    return {"config": config, "n_functions": N, "r2": 0.99, **more}
+    config = {key: more.pop(key) for key in list(more) if key in ("mlp_only", "norm_position", "normalization_type")}
+    return facts(config={"n_layers": n_layers, **config}, n_functions=N, **more)
 
 
 def judge(found, facts=None):

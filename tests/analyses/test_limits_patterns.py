@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
+from known import facts
 from tiny_runs import STACKED, checkpoint
 from xarray import DataArray
 
@@ -16,8 +17,8 @@ from icl_interp.analyses.classes import polynomials
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_patterns import LARGEST, by_nearness, last_patterns, others, some, variation
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import encode
 from icl_interp.results import make_array
+from icl_interp.tasks import Continuous, Uniform
 
 ALIKE_ID = "limits.patterns_alike"
 STATISTICS = ("between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")
@@ -278,8 +279,7 @@ def results(ratio, twin_within=0.01, **settings):
 
 
 def known(degrees=(1, 3), **config):
-    config = {"mlp_only": False, "score_fn": "softmax", **config}
-    return {"config": config, "task": encode(run(degrees).task), "n_functions": N, "r2": 0.99}
+    return facts(task=run(degrees).task, config=config, n_functions=N)
 
 
 def judge(found, facts=None):
@@ -311,7 +311,10 @@ def test_who_cannot_be_asked():
     assert "no attention" in judge({}, known(mlp_only=True)).reason
     assert "no two degrees" in judge({}, known((1,))).reason
     assert judge({}, known(score_fn="linear")).verdict == "not_applicable"
-    assert judge({}, known((1, 3)) | {"task": {"kind": "Continuous"}}).verdict == "not_applicable"
+    assert (
+        judge({}, replace(known(), task=Continuous(function="abs", inputs=Uniform(-1, 1), n_points=9))).verdict
+        == "not_applicable"
+    )
 
 
 def test_one_degree_above_1_is_compared_with_those_below_it():

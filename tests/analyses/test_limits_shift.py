@@ -7,19 +7,21 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
+from known import facts
 from tiny_runs import checkpoint
 from xarray import DataArray
 
 import icl_interp
-from icl_interp import evaluation, tasks
+from icl_interp import evaluation, pipeline, tasks
 from icl_interp.analyses import shift, verdicts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_intervals import cells, exponents, ordered, overlap
 from icl_interp.analyses.limits_shift import BETTER, MARGIN, gain
 from icl_interp.analyses.shift import COARSE, INSIDE, SIGMAS
+from icl_interp.checkpoints.companions import Role
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import encode
 from icl_interp.results import make_array, make_curve
+from icl_interp.tasks.regression import LinearRegression
 
 BETTER_ID, NEAR_ID, SIZE_ID = (f"limits.{n}" for n in ("no_norm_better", "error_near_boundary", "size_does_not_help"))
 DENSITY_ID, LARGER_ID = "limits.training_density", "limits.larger_intervals"
@@ -39,7 +41,10 @@ def run(a=1.0, **model):
 def bench() -> Lab:
     """A model with companions without a norm, wider, and trained on U(-4, 4)."""
     mine = run()
-    others = {"no norm": run(normalization_type=None), "wider": run(d_model=16), "interval 4": run(4.0)}
+    others = {
+        Role("no norm"): run(normalization_type=None), Role("wider"): run(d_model=16),
+        Role("interval", half_width=4.0): run(4.0),
+    }  # fmt: skip
     return Lab(mine.model, mine.task, mine.encoding, n_functions=4, n_contexts=3, companions=others)
 
 
@@ -50,26 +55,22 @@ def test_half_widths():
     uniform = tasks.Uniform
     task = functools.partial(tasks.Polynomial, degrees=(1,), n_points=5)
     assert shift.half_width(task(inputs=uniform(-2, 2), coefficients=uniform(-2, 2))) == 2
-    assert shift.half_width(encode(task(inputs=uniform(-2, 2), coefficients=uniform(-2, 2)))) == 2
     for inputs, coefficients in (
         (uniform(-2, 2), uniform(-1, 1)), (uniform(0, 2), uniform(0, 2)), (tasks.Normal(1), tasks.Normal(1)),
         (uniform(-1, 1), tasks.Normal(1)),
     ):  # fmt: skip
         assert shift.half_width(task(inputs=inputs, coefficients=coefficients)) is None
-    assert shift.half_width({}) is None
+    assert shift.half_width(LinearRegression(n_dims=1, n_points=5)) is None
 
 
-def test_other_seeds_of_a_companion_are_found():
+def test_companions_come_with_a_second_seed_and_intervals_in_order():
     mine = icl_interp.load("affine")
-    lab = Lab(
-        mine.model, mine.task, mine.encoding, n_functions=2, n_contexts=2,
-        companions={"no norm": icl_interp.load("affine_no_ln"), "interval 5": icl_interp.load("affine_u5")},
-    )  # fmt: skip
-    found = shift.family(lab)
-    assert {role: c.name for role, c in found.items()} == {
-        "no norm": "affine_no_ln", "no norm, another seed": "affine_no_ln_seed1",
-    }  # fmt: skip
-    assert list(shift.by_interval(lab)) == [1.0, 5.0]
+    beside, left_out = pipeline.companions_of_model((), mine)
+    lab = Lab(mine.model, mine.task, mine.encoding, n_functions=2, n_contexts=2, companions=beside)
+    found = {str(role): c.name for role, c in shift.family(lab).items()}
+    assert left_out == []
+    assert (found["no norm"], found["no norm, another seed"]) == ("affine_no_ln", "affine_no_ln_seed1")
+    assert list(shift.by_interval(lab)) == [1.0, 5.0, 10.0, 100.0]
     assert shift.by_interval(lab)[1.0] is None
 
 
@@ -82,7 +83,11 @@ def test_functions_are_shared_by_all():
     assert tuple(errors.indexes["predictor"]) == ("model", "no norm", "wider", "least squares", "zero")
     assert tuple(errors.indexes["sigma"]) == SIGMAS
     alone = evaluation.function_errors(
-        {"wider": lab.companions["wider"]}, lab.task.scaled(5.0), n_functions=4, n_contexts=shift.N_CONTEXTS, seed=0
+        {"wider": lab.companions[Role("wider")]},
+        lab.task.scaled(5.0),
+        n_functions=4,
+        n_contexts=shift.N_CONTEXTS,
+        seed=0,
     )["wider"]
     assert np.allclose(errors.sel(predictor="wider", sigma=5.0).values, alone, rtol=1e-6)
     zero = errors.sel(predictor="zero").values
@@ -94,7 +99,7 @@ def check_inside(measure):
     lab = bench()
     curve = measure(lab)
     assert tuple(curve.indexes["predictor"]) == ("model", "no norm", "wider")
-    models = {"model": lab.model, "no norm": lab.companions["no norm"].model}
+    models = {"model": lab.model, "no norm": lab.companions[Role("no norm")].model}
     for name, model in models.items():
         for k in (0, 5, 7):
             squares = []
@@ -125,7 +130,7 @@ def check_intervals(measure):
     lab = bench()
     result = measure(lab)
     assert tuple(result.indexes["predictor"]) == ("1.0", "4.0", "zero")
-    for a, model in ((1.0, lab), (4.0, lab.companions["interval 4"])):
+    for a, model in ((1.0, lab), (4.0, lab.companions[Role("interval", half_width=4.0)])):
         for sigma in (1.0, 4.0):
             law, unit = tasks.Uniform(-sigma, sigma), tasks.Uniform(-1, 1)
             for arm, inputs in (("both", law), ("functions", unit)):
@@ -142,7 +147,14 @@ def test_intervals_test_each_model_on_each_interval():
     must_fail(check_intervals, lambda lab: (r := shift.intervals(lab)).copy(data=r.values[:, [1, 0, 2]]))
     # From the larger model's side the intervals are the same ones.
     mine, other = run(4.0), run(1.0)
-    seen = Lab(mine.model, mine.task, mine.encoding, n_functions=4, n_contexts=3, companions={"interval 1": other})
+    seen = Lab(
+        mine.model,
+        mine.task,
+        mine.encoding,
+        n_functions=4,
+        n_contexts=3,
+        companions={Role("interval", half_width=1.0): other},
+    )
     assert tuple(shift.intervals(seen).indexes["sigma"]) == (1.0, 4.0)
 
 
@@ -150,7 +162,7 @@ def test_onsets_are_measured_on_each_model_s_own_contexts():
     lab = bench()
     curve = shift.onsets(lab)
     assert tuple(curve.indexes["interval"]) == (1.0, 4.0)
-    other = lab.companions["interval 4"]
+    other = lab.companions[Role("interval", half_width=4.0)]
     own = Lab(other.model, other.task, other.encoding, n_functions=4, n_contexts=2)
     f = own.sweep([10.0, 1e6])
     w = other.model.unembed.W_U[:, 0].detach().double()
@@ -163,13 +175,11 @@ def test_onsets_are_measured_on_each_model_s_own_contexts():
 # ---- judges ---------------------------------------------------------------------------------------------------------
 
 
+BOTH = tuple(Role("interval", half_width=a) for a in (5.0, 10.0))
+
+
 def known(*roles, norm="LN", a=1.0, **more):
-    config = {"normalization_type": norm, "norm_position": "pre"}
-    data = {
-        "config": config, "task": encode(run(a).task), "n_functions": N, "r2": 0.99,
-        "companions": dict.fromkeys(roles, "other"),
-    }  # fmt: skip
-    return {**data, **more}
+    return facts(*roles, task=more.pop("task", run(a).task), config={"normalization_type": norm}, n_functions=N, **more)
 
 
 def judge(claim, results, facts):
@@ -327,7 +337,7 @@ def test_the_paper_s_table_is_in_the_claimed_order():
 
 
 def density(errors, **settings):
-    return judge(DENSITY_ID, {"shift/intervals": intervals_of(errors, **settings)}, known("interval 5", "interval 10"))
+    return judge(DENSITY_ID, {"shift/intervals": intervals_of(errors, **settings)}, known(*BOTH))
 
 
 def test_training_density():
@@ -373,7 +383,7 @@ def test_exponents_are_the_powers_of_a():
 )
 def test_larger_intervals(p, q, verdict):
     results = {"shift/onsets": onsets_of(p), "shift/intervals": errors_of(q), "shift/onsets, untrained": onsets_of(0.0)}
-    finding = judge(LARGER_ID, results, known("interval 5", "interval 10"))
+    finding = judge(LARGER_ID, results, known(*BOTH))
     assert finding.verdict == verdict
     assert [row["onset"] for row in finding.details] == pytest.approx([20 * a**p for a in SIZES])
     assert finding.twin is not None
@@ -385,16 +395,16 @@ def test_larger_intervals(p, q, verdict):
 
 def test_without_companions_nothing_is_asked():
     for claim in (BETTER_ID, NEAR_ID, SIZE_ID, DENSITY_ID, LARGER_ID):
-        for facts in (known(), known(norm=None), {"config": {"normalization_type": "LN"}, "n_functions": 40, "r2": 1}):
-            finding = judge(claim, {}, facts)
+        for alone in (known(), known(norm=None)):
+            finding = judge(claim, {}, alone)
             assert finding.verdict == "not_applicable"
     assert "trained without normalisation" in judge(BETTER_ID, {}, known()).reason
     assert "trained with normalisation" in judge(BETTER_ID, {}, known(norm=None)).reason
-    assert "no normalisation" in judge(LARGER_ID, {}, known("interval 5", norm=None)).reason
+    assert "no normalisation" in judge(LARGER_ID, {}, known(BOTH[0], norm=None)).reason
     normal = tasks.Polynomial(degrees=(1,), inputs=tasks.Normal(1), coefficients=tasks.Normal(1), n_points=5)
-    assert "U(-a, a)" in judge(DENSITY_ID, {}, known("interval 5", task=encode(normal))).reason
+    assert "U(-a, a)" in judge(DENSITY_ID, {}, known(BOTH[0], task=normal)).reason
     sine = tasks.Continuous(function="sin", inputs=tasks.Uniform(-1, 1), n_points=5)
-    assert "Continuous" in judge(BETTER_ID, {}, known("no norm", task=encode(sine))).reason
+    assert "Continuous" in judge(BETTER_ID, {}, known("no norm", task=sine)).reason
 
 
 def test_all_are_answered_where_companions_are_at_hand():

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers import must_fail
+from known import changed
 from lsa_models import BEST, RANDOM, TASK, VARIANCES, WHERE, N, bench, judge, layer, value
 
 from icl_interp.analyses import lsa_bench, lsa_weights, verdicts
@@ -305,8 +306,8 @@ def test_learning_is_measured_by_the_best_that_a_layer_can_do():
     best = lsa_bench.best_r2(known)
     assert best == pytest.approx(float(1 - theory.risk(LAMBDA, N, N, torch.eye(2)) / sum(VARIANCES)))
     assert best < 0.9  # so the common gate would never open
-    assert verdicts.low_r2({**known, "r2": best})
-    assert lsa_bench.not_learned({**known, "r2": 0.95 * best}) is None
-    assert "the best layer of linear attention" in lsa_bench.not_learned({**known, "r2": 0.85 * best})
+    assert verdicts.low_r2(changed(known, r2=best))
+    assert lsa_bench.not_learned(changed(known, r2=0.95 * best)) is None
+    assert "the best layer of linear attention" in lsa_bench.not_learned(changed(known, r2=0.85 * best))
     _, other = bench(softmax())
     assert lsa_bench.best_r2(other) == 1

@@ -10,6 +10,7 @@ import torch
 from helpers import must_fail
 from hypothesis import given
 from hypothesis import strategies as st
+from known import facts
 from small_models import BASE, TASK, make
 from xarray import DataArray
 
@@ -34,6 +35,7 @@ from icl_interp.analyses.limits_layernorm import (
     scale_growth,
 )
 from icl_interp.analyses.limits_softmax import _resampled, _scores, _split, _within, deficits, deltas
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.relevance import relevance, relevant
 from icl_interp.interventions import SwapPattern
 from icl_interp.models.config import HookedTransformerConfig
@@ -629,10 +631,10 @@ def test_a_head_that_is_not_read_is_not_relevant():
     with torch.no_grad():
         for model in (lab.model, lab.single):
             model.blocks[1].attn.W_O[2] = 0
-    results = {"heads/relevance": relevance(lab)}
-    assert "1.2" not in relevant(results, {"r2": 0.0})
-    assert "1.1" in relevant(results, {"r2": 0.0})
-    assert "1.2" not in relevant(results, {"r2": 0.99})
+    results = Results({"heads/relevance": relevance(lab)})
+    assert "1.2" not in relevant(results, facts(r2=0.0))
+    assert "1.1" in relevant(results, facts(r2=0.0))
+    assert "1.2" not in relevant(results, facts(r2=0.99))
 
 
 def _rises(rise):
@@ -649,7 +651,7 @@ def test_a_head_that_matters_a_lot_to_a_few_functions_is_relevant():
         "head": tuple(f"0.{h}" for h in range(12)), "intervention": ("uniform", "mean ablation"),
         "statistic": ("rise", "movement", "intact"), "function": tuple(range(40)),
     }  # fmt: skip
-    assert "0.4" in relevant({"heads/relevance": make_array(_rises(rise), axes)}, {"r2": 0.99})
+    assert "0.4" in relevant(Results({"heads/relevance": make_array(_rises(rise), axes)}), facts())
     _, low, _ = simultaneous(lambda mean: mean, rise.reshape(24, 40).T)
     assert low[8] < 0  # what the symmetric interval says
 
@@ -663,10 +665,10 @@ def test_relevance_needs_an_interval_above_zero():
     }  # fmt: skip
     for _ in range(60):
         noise = make_array(_rises(rng.normal(size=(12, 2, 40))), axes)
-        hits += bool(relevant({"heads/relevance": noise}, {"r2": 0.99}))
+        hits += bool(relevant(Results({"heads/relevance": noise}), facts()))
     assert hits <= 60 * (0.05 + 4 * math.sqrt(0.05 * 0.95 / 60))
     sure = make_array(_rises(rng.normal(size=(12, 2, 40)) + 3 * (np.arange(12) == 4)[:, None, None]), axes)
-    assert relevant({"heads/relevance": sure}, {"r2": 0.99}) == ["0.4"]
+    assert relevant(Results({"heads/relevance": sure}), facts()) == ["0.4"]
 
 
 # ---- certificates ---------------------------------------------------------------------------------------------------

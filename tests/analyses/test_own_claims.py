@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import SURFACE, must_fail
+from known import facts
 from tiny_runs import checkpoint
 
 import icl_interp
@@ -47,7 +48,7 @@ def fail(*_):
 
 
 def a_key(results, facts):
-    return facts["nothing"]
+    return results["nothing"]
 
 
 def analyze(*claims):
@@ -72,7 +73,7 @@ def check_broken(report, claim, *words):
     ("broken", "words"),
     [
         ({"judge": fail}, ("ZeroDivisionError: division by zero",)),
-        ({"judge": a_key}, ("KeyError: 'nothing'",)),
+        ({"judge": a_key}, ("unknown result 'nothing'",)),
         ({"judge": lambda results, facts: None}, ("TypeError", "returned NoneType")),
         ({"judge": lambda results, facts: Judgement(None, "r", details=({"a": np.ones(2)},))}, ("TypeError",)),
         ({"excluded": fail}, ("ZeroDivisionError: division by zero",)),
@@ -142,7 +143,10 @@ def test_a_claim_without_an_error_says_so(own):
 @pytest.mark.usefixtures("errors_are_caught")
 def test_what_is_no_error_of_a_claim_ends_the_analysis(own):
     for stop in (KeyboardInterrupt(), SystemExit(3)):
-        claim = own(f"stop{type(stop).__name__}", measurements=(measured("own/x", lambda lab, e=stop: _raise(e)),)).id
+        claim = own(
+            f"stop{type(stop).__name__}",
+            measurements=(measured(f"own/{type(stop).__name__}", lambda lab, e=stop: _raise(e)),),
+        ).id
         with pytest.raises(type(stop)):
             analyze(claim)
     with pytest.raises(InputError, match="unknown claim"):
@@ -156,7 +160,7 @@ def test_in_tests_an_error_surfaces(own):
         with pytest.raises(ZeroDivisionError):
             analyze(claim)
         with pytest.raises(ZeroDivisionError):
-            verdicts.REGISTRY["mine.judge"].judge_results({}, {"n_functions": 64})
+            verdicts.REGISTRY["mine.judge"].judge_results({}, facts())
 
 
 def test_a_figure_that_fails_costs_itself_only(monkeypatch, errors_are_caught, caplog, tmp_path):

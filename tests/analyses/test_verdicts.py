@@ -9,10 +9,12 @@ import pytest
 from helpers import must_fail
 from hypothesis import given
 from hypothesis import strategies as st
+from known import changed, facts
 from small_models import TASK, make
 
 import icl_interp
 from icl_interp.analyses import verdicts
+from icl_interp.analyses.measurement import measurement
 from icl_interp.analyses.verdicts import (
     LEARNED_R2,
     MIN_FUNCTIONS,
@@ -22,7 +24,6 @@ from icl_interp.analyses.verdicts import (
     Estimate,
     Finding,
     Judgement,
-    measurement,
     register,
     select,
 )
@@ -33,7 +34,7 @@ from icl_interp.results import make_array
 
 INF = float("inf")
 LOW = Criterion("at most 0.1 / above 0.2", supported=(-INF, 0.1), contradicted=(0.2, INF))
-FACTS = {"n_functions": 64, "r2": 0.99, "config": {}}
+FACTS = facts()
 SURE, OPEN, AGAINST = Interval(0.05, 0.02, 0.08), Interval(0.05, 0.02, 0.12), Interval(0.5, 0.4, 0.6)
 
 
@@ -43,8 +44,8 @@ def claim(found: Interval = SURE, kind: str = "architecture", **judgement) -> Cl
     return Claim("test.claim", kind, "a statement", "a source", LOW, (), lambda results, facts: fixed)
 
 
-def verdict(claim: Claim, **facts) -> str:
-    return claim.judge_results({}, {**FACTS, **facts}).verdict
+def verdict(claim: Claim, **known) -> str:
+    return claim.judge_results({}, changed(FACTS, **known)).verdict
 
 
 # ---- regions --------------------------------------------------------------------------------------------------------
@@ -118,8 +119,8 @@ def test_architecture_claims_hold_for_untrained_models_too():
 
 
 def test_the_reason_says_which_gate_closed():
-    def reason(found, **facts):
-        return found.judge_results({}, {**FACTS, **facts}).reason
+    def reason(found, **known):
+        return found.judge_results({}, changed(FACTS, **known)).reason
 
     assert "has not learned its task (in-distribution R2 0.500" in reason(claim(kind="learning"), r2=0.5)
     assert "untrained twin passes as well" in reason(claim(kind="learning", twin_verdict="supported"))
@@ -137,7 +138,7 @@ def test_what_cannot_apply_says_why_and_is_not_measured():
         raise AssertionError("a claim that cannot apply was judged")
 
     excluded = replace(claim(), judge=judge, excluded=lambda facts: "the model has no attention")
-    finding = excluded.judge_results({}, {**FACTS, "n_functions": 2})
+    finding = excluded.judge_results({}, changed(FACTS, n_functions=2))
     assert (finding.verdict, finding.reason) == ("not_applicable", "the model has no attention")
     assert finding.estimate is None
     assert finding.test is None

@@ -6,7 +6,7 @@ import pytest
 from helpers import must_fail
 
 from icl_interp.checkpoints import bundled, companions
-from icl_interp.checkpoints.companions import relation
+from icl_interp.checkpoints.companions import Role, relation
 
 RUN = bundled.config("affine")
 
@@ -46,14 +46,15 @@ def law(a, low=None):
     ],
 )
 def test_the_role_says_what_differs(changes, role):
-    assert relation(RUN, changed(**changes)) == role
+    found = relation(RUN, changed(**changes))
+    assert (found and str(found)) == role
 
 
 def check_both_ways(relation):
     bare = changed(model__normalization_type=None)
-    assert (relation(RUN, bare), relation(bare, RUN)) == ("no norm", "with norm")
+    assert (relation(RUN, bare), relation(bare, RUN)) == (Role("no norm"), Role("with norm"))
     attention = changed(model__attn_only=True)
-    assert (relation(RUN, attention), relation(attention, RUN)) == ("attention only", "with MLP")
+    assert (relation(RUN, attention), relation(attention, RUN)) == (Role("attention only"), Role("with MLP"))
 
 
 def test_roles_have_a_direction():
@@ -64,6 +65,6 @@ def test_roles_have_a_direction():
 def test_bundled_companions_are_what_they_are_called():
     found = companions.of(RUN)
     assert "affine" not in found.values()
-    assert bundled.config(found["no norm"])["model"]["normalization_type"] is None
-    assert bundled.config(found["attention only"])["model"]["attn_only"]
+    assert bundled.config(found[Role("no norm")])["model"]["normalization_type"] is None
+    assert bundled.config(found[Role("attention only")])["model"]["attn_only"]
     assert companions.of(changed(model__n_layers=7)) == {}

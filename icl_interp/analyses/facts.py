@@ -1,0 +1,180 @@
+"""What a claim may know about a model without having it: a report stores these facts beside the results."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from icl_interp.checkpoints.companions import Role
+from icl_interp.errors import InputError, whole
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import build, decode, encode
+from icl_interp.stored import Stored
+from icl_interp.tasks.base import Task
+from icl_interp.tasks.registry import KINDS
+
+
+@dataclass(frozen=True)
+class UnknownTask:
+    """A task of a class that is not registered here: its data, as the report stores them."""
+
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Facts about a model.
+
+    Attributes:
+        config: its shape.
+        task: what it was trained on; an `UnknownTask` where its class is not registered here.
+        encoding: how it reads prompts: "interleaved" or "stacked".
+        in_distribution: its error on fresh prompts, as `evaluation.in_distribution` gives it: "error", "r2" and more.
+        n_points: points of a prompt, the query included.
+        x_unit: what far queries are multiples of, see `lab.x_unit`.
+        has_features: whether the task's functions are linear in fixed features, as least squares needs.
+        norms: names of its norms, in their order.
+        n_parameters: of the model.
+        n_functions: functions of the sample that was measured.
+        snapshots: steps whose weights the run kept.
+        companions: names of the models beside it, by role.
+        companions_left_out: those that did not fit: "name" and "reason" each.
+        failed: measurements that failed, and why, by the names of their results.
+    """
+
+    config: HookedTransformerConfig
+    task: Task | UnknownTask
+    encoding: str
+    in_distribution: Mapping[str, Any]
+    n_points: int
+    x_unit: float
+    has_features: bool = True
+    norms: tuple[str, ...] = ()
+    n_parameters: int = 0
+    n_functions: int = 0
+    snapshots: tuple[int, ...] = ()
+    companions: Mapping[Role, str] = field(default_factory=dict)
+    companions_left_out: tuple[Mapping[str, str], ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, model: HookedTransformer, task: Task, encoding: str, in_distribution: Mapping[str, Any], **more: Any
+    ) -> Self:
+        """The facts that a model and its task tell; `more` holds those of the analysis."""
+        return cls(
+            config=model.cfg, task=task, encoding=encoding, in_distribution=in_distribution, n_points=task.n_points,
+            x_unit=x_unit(task), has_features=task.has_features, norms=tuple(model.norms),
+            n_parameters=sum(p.numel() for p in model.parameters()), **more,
+        )  # fmt: skip
+
+    @property
+    def error(self) -> float:
+        """Mean squared error in distribution."""
+        return float(self.in_distribution["error"])
+
+    @property
+    def r2(self) -> float:
+        """R^2 in distribution."""
+        return float(self.in_distribution["r2"])
+
+    @property
+    def task_kind(self) -> str:
+        """The name of the task's class."""
+        return str(self.task.data["kind"]) if isinstance(self.task, UnknownTask) else type(self.task).__name__
+
+    def unmeasured(self) -> str | None:
+        """Says that the model has no in-distribution error to speak of: it is NaN or infinite; None for one that has.
+
+        Nothing far out can be judged against such a model.
+        """
+        for name, value in (("error", self.error), ("R2", self.r2)):
+            if not np.isfinite(value):
+                return f"the model's in-distribution {name} is {value:g}, which is no finite number"
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        config = {key: value for key, value in encode(self.config).items() if key != "kind"}
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {
+            **encode(plain), "config": config, "r2": self.r2,
+            "task": dict(self.task.data) if isinstance(self.task, UnknownTask) else encode(self.task),
+            "companions": {str(role): name for role, name in self.companions.items()},
+            "roles": [encode(dataclasses.asdict(role)) for role in self.companions],
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], where: str = "model") -> Self:
+        """The facts that `to_dict` wrote; keys that are no facts are left alone.
+
+        Args:
+            where: names the place of the data in messages.
+
+        Raises:
+            InputError: the data are no such facts; the message names the place.
+        """
+        stored = Stored(data, where)
+        config, task = stored["config"], stored["task"]
+        errors = stored["in_distribution"]
+        numbers = {key: one.text() if key == "note" else one.number() for key, one in errors.members().items()}
+        if missing := {"error", "r2"} - numbers.keys():
+            raise InputError(f"{errors.where} lacks the key {min(missing)!r}")
+        known, failed = task["kind"].text() in KINDS, stored.get("failed")
+
+        def count(key: str) -> int:
+            return whole(stored[key].value, stored[key].where, 0)
+
+        return cls(
+            config=build(HookedTransformerConfig, config.facts(), config.where),
+            task=_task(task) if known else UnknownTask(task.facts()),
+            encoding=stored["encoding"].text(),
+            in_distribution=numbers,
+            x_unit=stored["x_unit"].number() if "x_unit" in data else 1.0,  # older reports have none
+            has_features=bool(data.get("has_features", True)),
+            norms=tuple(name.text() for name in _items(stored, "norms")),
+            snapshots=tuple(whole(step.value, step.where, 0) for step in _items(stored, "snapshots")),
+            companions=_companions(stored),
+            companions_left_out=tuple(
+                {key: one.text() for key, one in entry.members().items()}
+                for entry in _items(stored, "companions_left_out")
+            ),
+            failed={key: one.text() for key, one in failed.members().items()} if failed else {},
+            n_points=count("n_points"), n_parameters=count("n_parameters"), n_functions=count("n_functions"),
+        )  # fmt: skip
+
+
+def _task(stored: Stored) -> Task:
+    task = decode(stored.facts(), KINDS, stored.where)
+    if not isinstance(task, Task):
+        raise stored.refused("a task")
+    return task
+
+
+def _items(stored: Stored, key: str) -> list[Stored]:
+    found = stored.get(key)
+    return found.items() if found else []
+
+
+def _companions(stored: Stored) -> dict[Role, str]:
+    """Names of companions by role. Reports from before roles were stored name them only; then nothing is known."""
+    found: dict[Role, str] = {}
+    for one in _items(stored, "roles"):
+        values = {**one.facts(), "degrees": tuple(whole(d.value, d.where, 0) for d in one["degrees"].items())}
+        role = build(Role, values, one.where)
+        found[role] = stored["companions"][str(role)].text()
+    return found
+
+
+def x_unit(task: Task) -> float:
+    """What far queries are multiples of: the largest |x| of the inputs' interval.
+
+    >>> from icl_interp.tasks.functions import Polynomial, Uniform
+    >>> law = Uniform(-10, 5)
+    >>> x_unit(Polynomial(degrees=(1,), inputs=law, coefficients=law, n_points=9))
+    10.0
+    """
+    return float(max(abs(end) for end in task.inputs.interval))

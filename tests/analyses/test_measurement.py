@@ -1,0 +1,54 @@
+"""Results by measurement, and measurements that have a name each."""
+
+import pytest
+from known import facts
+from small_models import make
+
+from icl_interp.analyses import far, verdicts
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import Measurement, Results
+from icl_interp.errors import InputError
+from icl_interp.models.tokens import Interleaved
+from icl_interp.results import make_table
+
+
+def table(value):
+    return make_table({"r": [value]})
+
+
+def test_a_measurement_or_its_name_finds_the_result():
+    results = Results({far.certificate.name: table(1.0), "twin/far/certificate": table(2.0)})
+    assert results[far.certificate] is results["far/certificate"]
+    assert results.get(far.certificate) is results[far.certificate]
+    assert results.twin[far.certificate]["r"].item() == 2.0
+    assert far.certificate in results
+    assert far.certificate not in Results(results.twin.twin)
+    assert results.get(far.ends) is None
+    assert dict(results) == {name: results[name] for name in results}
+
+
+def test_a_result_that_is_not_there_is_named():
+    with pytest.raises(InputError, match=r"unknown result 'far/ends': .*known: far/certificate"):
+        Results({"far/certificate": table(1.0)})[far.ends]
+
+
+def test_two_measurements_of_one_name_are_refused(monkeypatch):
+    """The second would get the result of the first."""
+    monkeypatch.setattr(verdicts, "REGISTRY", dict(verdicts.REGISTRY))
+    words = {
+        "kind": "architecture",
+        "statement": "s",
+        "source": "s",
+        "criterion": verdicts.Criterion("", (0, 1), (2, 3)),
+    }
+    judge = lambda results, known: verdicts.Judgement(None, "")  # noqa: E731
+    double = Measurement("far/certificate", lambda lab: table(0.0))
+    for where in ({"measurements": (double,)}, {"measurements": (), "twin": (double,)}):
+        with pytest.raises(InputError, match="two measurements are called 'far/certificate'"):
+            verdicts.register(verdicts.Claim("mine.double", judge=judge, **words, **where))
+    verdicts.register(verdicts.Claim("mine.same", measurements=(far.certificate,), judge=judge, **words))
+    lab = Lab(make("pre"), facts().task.with_points(5), Interleaved(), n_functions=2, n_contexts=2)
+    lab.measure(far.certificate)
+    with pytest.raises(InputError, match="two measurements are called 'far/certificate'"):
+        lab.measure(double)
+    assert lab.measure(Measurement("far/other", double.function))["r"].item() == 0.0
