@@ -14,7 +14,7 @@ from icl_interp.errors import InputError
 from icl_interp.experiments import base, kept
 from icl_interp.provenance import read_json, write_atomically
 from icl_interp.reproduction.page import index_markdown
-from icl_interp.results import from_dict
+from icl_interp.results import from_dict, to_dict
 
 
 def in_words(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def in_words(record: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **record, "title": experiment.title, "source": experiment.source, "says": list(experiment.says(results)),
         "scale": {"name": scale, "words": experiment.words(scale), "published": experiment.published},
-        "comparison": comparison.to_dict() if comparison is not None else None,
+        "comparison": to_dict(comparison) if comparison is not None else None,
     }  # fmt: skip
 
 

@@ -9,6 +9,8 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp import evaluation
+from icl_interp.analyses.criterion import INF, Condition, Estimate
+from icl_interp.resampling import Interval
 from icl_interp.results import Result, described, make_array, make_table, table_of_rows
 
 SIGMAS = tuple(range(1, 11))
@@ -16,6 +18,37 @@ AGREES, DIFFERS, OPEN = "As in the paper: ", "Not as in the paper: ", "Undecided
 # A formula that is wrong as it is printed is no finding that failed to replicate: it is listed and counted apart.
 MISPRINT = "Misprint in the source: "
 WORDS = (AGREES, DIFFERS, OPEN, MISPRINT)
+
+
+def decided(condition: Condition, *found: Estimate | Interval | float, otherwise: str = DIFFERS) -> str:
+    """The word in front of a statement, decided as a claim's verdict is: by a condition on an interval.
+
+    Args:
+        condition: its regions say what agrees with the source and what does not.
+        found: one number, or several that must all lie in one region; a float is a number without error.
+        otherwise: the word where the condition contradicts: `DIFFERS` or `MISPRINT`.
+
+    >>> decided(Condition("ratio", (0, 2), (2, INF)), Interval(1.5, 1.2, 1.9))
+    'As in the paper: '
+    """
+    each = [Estimate.exactly(condition.quantity, one) if isinstance(one, (int, float)) else one for one in found]
+    outcome = condition.outcome(Estimate.spanning(condition.quantity, each))
+    return {"supported": AGREES, "contradicted": otherwise}.get(outcome, OPEN)
+
+
+def at_most(quantity: str, bound: float) -> Condition:
+    """Agrees up to a bound and differs above it."""
+    return Condition(quantity, (-INF, bound), (bound, INF))
+
+
+def none_of(quantity: str) -> Condition:
+    """Agrees where a number of exceptions is 0, and differs from 1 on."""
+    return Condition(quantity, (0, 0), (1, INF))
+
+
+def interval_of(row: Mapping[str, Any], value: str, low: str = "low", high: str = "high") -> Interval:
+    """An interval in a row of a table."""
+    return Interval(row[value], row[low], row[high])
 
 
 def pooled(matrix: DataArray, groups: Mapping[str, Sequence[str]]) -> DataArray:

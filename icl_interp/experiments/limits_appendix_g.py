@@ -17,11 +17,12 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses import scalar_layer
+from icl_interp.analyses.criterion import INF, Condition
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Model, Results, register
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, MISPRINT, OPEN
+from icl_interp.experiments.errors import AGREES, MISPRINT, OPEN, decided
 from icl_interp.experiments.limits_tables import PAPER
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
@@ -37,6 +38,8 @@ AT = 1000.0  # |x| at which single heads are shown
 BOUNDARY_AT = 1e6  # |x| at which a boundary value is read
 ONE_LAYER = "one layer of it on {n_functions} contexts of {n_points} points"
 CLOSE = 0.01  # |measured - formula|, in units of the tokens, up to which a formula gives the limit
+GIVES = errors.at_most("distance from the formula", CLOSE)
+REACHED = Condition("distance from the exact limit", (-INF, CLOSE), None)
 
 
 # ---- the layer -----------------------------------------------------------------------------------------------------
@@ -212,7 +215,7 @@ def says(results: Results) -> tuple[str, ...]:
         return (f"The model {MODEL} is missing.",)
     lines = [_says_sum(gaps, name) for name in gaps.indexes["sum"]]
     exponents = [_exponent(row) for row in errors.rows_of(results, "sums", sum="exponent of Var")]
-    word = AGREES if all(abs(e - 1) < CLOSE for e in exponents) else MISPRINT
+    word = decided(GIVES, *(abs(e - 1) for e in exponents), otherwise=MISPRINT)
     lines.append(
         f"{word}the variance over the width grows as |x| to the power {_range(exponents)}; printed is c |x|, "
         "power 1, by which LayerNorm's output would grow like the root of |x| and have no boundary value."
@@ -220,7 +223,7 @@ def says(results: Results) -> tuple[str, ...]:
     boundary = errors.rows_of(results, "boundary")
     held = max(abs(row["measured"] - row["exact limit"]) for row in boundary)
     apart = max(abs(row["exact limit"] - row["paper"]) for row in boundary)
-    word = AGREES if held < CLOSE else OPEN
+    word = decided(REACHED, held)
     lines.append(
         f"{word}with a LayerNorm behind the layer there is a boundary value in each direction "
         f"({', '.join(format(row['measured'], '.3g') for row in boundary)}; within {held:.1g} of the exact limit). "
@@ -240,7 +243,8 @@ def _says_sum(gaps: DataArray, name: str) -> str:
     exact, paper = (float(gaps.sel(sum=name, formula=formula).values[-1]) for formula in FORMULAS)
     if np.isnan(exact):
         return f"{OPEN}no head of this layer is in {name}."
-    word = OPEN if exact >= CLOSE else AGREES if paper < CLOSE else MISPRINT
+    # Where the exact limit is not reached yet, the distance from the printed one tells nothing.
+    word = OPEN if decided(REACHED, exact) == OPEN else decided(GIVES, paper, otherwise=MISPRINT)
     what = {AGREES: "holds as printed", MISPRINT: "does not hold as printed", OPEN: "is not reached yet"}[word]
     return (
         f"{word}{name} {what}: at |x| = {last:g} heads read within {exact:.1g} of the exact limit and within "

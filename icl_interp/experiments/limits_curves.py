@@ -1,24 +1,29 @@
 """Figures 2, 3, 5 and 7 of Naim & Asher (2025): error rates against sigma, and the map over both sigmas."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp import evaluation
+from icl_interp.analyses.limits_classes import ALIKE
 from icl_interp.experiments import errors, printed
 from icl_interp.experiments.base import Experiment, Model, Results, register
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN, SIGMAS
+from icl_interp.experiments.errors import SIGMAS, decided, none_of
 from icl_interp.experiments.limits_tables import BY_DEGREE, MIXED, MIXED_ATTENTION, PAPER, by_degree, table2_models
 from icl_interp.experiments.scales import polynomials
-from icl_interp.resampling import bootstrap
+from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array
 from icl_interp.tasks.functions import Polynomial
 
 CURRICULUM = "degrees_123_curriculum"
 GAUSSIAN = {1: "affine_gaussian", 2: "degree_2_gaussian", 3: "degree_3_gaussian"}
 MAPPED = {"U(-1,1)": MIXED, "U(-5,5)": "degrees_135_u5"}
-ALIKE = 2.0  # error rates of degrees count as "roughly the same" up to this factor between the largest and the smallest
+COMPARABLE = errors.at_most("error / error", ALIKE)  # the factor of the claims `degrees_alike` and `unseen_classes`
+BETTER = errors.at_most("error / error", 1.0)
 WIDE = "affine_wide"
 WIDER_HELPS = 1.25  # an error that width makes smaller by less than this counts as not improved
 MAP_CONTEXTS = 16  # prompts of each function in a cell of the map, which has a hundred cells
@@ -55,7 +60,7 @@ def says_figure2(results: Results) -> tuple[str, ...]:
         own = _ratio(results, degree, MIXED, BY_DEGREE[degree])
         if own:
             value, low, high = own
-            word = AGREES if high <= ALIKE else DIFFERS if low > ALIKE else OPEN
+            word = decided(COMPARABLE, Interval(value, low, high))
             lines.append(
                 f"{word}on unseen degree {degree} M135's error at sigma 1 is {value:.2g} [{low:.2g}, {high:.2g}] times "
                 f"that of the model trained on it (comparable: at most {ALIKE:g})."
@@ -63,7 +68,7 @@ def says_figure2(results: Results) -> tuple[str, ...]:
     gaps = _ratio(results, 4, MIXED, CURRICULUM)
     if gaps:
         value, low, high = gaps
-        word = AGREES if high < 1 else DIFFERS if low > 1 else OPEN
+        word = decided(BETTER, Interval(value, low, high))
         lines.append(
             f"{word}on degree 4, unseen by both, training with gaps (1, 3, 5) has {value:.2g} [{low:.2g}, {high:.2g}] "
             "times the error of the curriculum (1, 2, 3). Degree 4 lies inside the family of degree 5 and outside that "
@@ -130,16 +135,14 @@ def says_rates(results: Results) -> tuple[str, ...]:
     if len(curves) > 1:
         printed_too = not curves.keys() & set(GAUSSIAN.values())
         for sigma in (first, last):
-            rates = [curve[sigma] for curve in curves.values()]
-            factor = max(rates) / min(rates)
-            word = AGREES if factor <= ALIKE else DIFFERS
+            factor = _factor([row for row in stored if row["sigma"] == sigma])
             lines.append(
-                f"{word}at sigma {sigma} the error rates of the degrees differ by a factor of {factor:.2g} "
-                f"(\"roughly the same\": at most {ALIKE:g})."
+                f"{decided(COMPARABLE, factor)}at sigma {sigma} the error rates of the degrees differ by a factor of "
+                f"{factor.value:.2g} [{factor.low:.2g}, {factor.high:.2g}] (\"roughly the same\": at most {ALIKE:g})."
                 + (" The paper prints two decimals, all 0.0 there." if sigma == first and printed_too else "")
             )  # fmt: skip
     rising = [name for name, curve in curves.items() if all(np.diff([curve[s] for s in SIGMAS]) > 0)]
-    word = AGREES if len(rising) == len(curves) else DIFFERS
+    word = decided(none_of("models whose error rate falls somewhere"), len(curves) - len(rising))
     lines.append(f"{word}the error rate rises with every step of sigma for {len(rising)} of {len(curves)} models.")
     lines += _width(results)
     lines += errors.in_numbers(compare_rates(results))
@@ -149,13 +152,19 @@ def says_rates(results: Results) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _factor(rows: Sequence[Mapping[str, Any]]) -> Interval:
+    """Largest over smallest error rate; the interval is what the intervals of all of them allow."""
+    value, low, high = ([row[key] for row in rows] for key in ("error_rate", "rate_low", "rate_high"))
+    return Interval(max(value) / min(value), max(1.0, max(low) / min(high)), max(high) / min(low))
+
+
 def _width(results: Results) -> list[str]:
     """Section 5, footnote 3: "increasing model size from 22.5M to 38M parameters did not significantly improve"."""
     rows = [row for row in errors.rows_of(results, "width") if row["sigma"] > 1]
     if not rows:
         return []
     better = [row["sigma"] for row in rows if row["high"] < -np.log10(WIDER_HELPS)]
-    word = DIFFERS if better else AGREES
+    word = decided(none_of("sigmas at which width helps"), len(better))
     where = f"at sigma {errors.sigmas_text(better)}" if better else "at no sigma from 2 to 10"
     return [f"{word}twice the width makes the error smaller by more than {WIDER_HELPS - 1:.0%} {where}."]
 
@@ -213,7 +222,8 @@ def says_figure7(results: Results) -> tuple[str, ...]:
         narrow, wide = (result.sel(statistic="error").values for result in maps.values())
         share = float((wide < narrow).mean())
         near = wide[0, 0] / narrow[0, 0]
-        word = AGREES if near > 1 and wide[-1, -1] < narrow[-1, -1] else DIFFERS
+        far = wide[-1, -1] / narrow[-1, -1]
+        word = decided(BETTER, float(far), 1 / float(near))  # worse near, and better far out
         lines.append(
             f"{word}the wider training interval is less accurate at sigma 1 ({errors.plainly(near)} times the error) "
             f"and better in {share:.0%} of the cells (Observation 3)."

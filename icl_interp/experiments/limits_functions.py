@@ -8,11 +8,12 @@ import torch
 from pandas import DataFrame
 from torch import Tensor
 
+from icl_interp.analyses.criterion import INF, Condition
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import errors, queries
 from icl_interp.experiments.base import Experiment, Model, Results, register
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
+from icl_interp.experiments.errors import OPEN, decided
 from icl_interp.experiments.limits_tables import PAPER
 from icl_interp.provenance import generator
 from icl_interp.resampling import bootstrap
@@ -22,6 +23,7 @@ from icl_interp.theory import limits as theory
 
 CUBIC = "degree_3"
 FOLLOWED, MISSED = 0.9, 0.5  # R2 from which a function counts as followed, and below which it does not
+FOLLOWS = Condition("R2", (FOLLOWED, INF), (-INF, MISSED))
 FAR = queries.far_grid()
 SINGLE = "each function with {n_functions} contexts of {n_points} points"
 LENS_CONTEXTS = 8  # contexts of each function for R2 of the lens
@@ -120,7 +122,7 @@ def says_followed(results: Results) -> tuple[str, ...]:
     """Is each function followed, and how far from the best that its contexts allow?"""
     lines = []
     for row in errors.rows_of(results, "errors", predictor=CUBIC):
-        word = AGREES if row["r2 low"] >= FOLLOWED else DIFFERS if row["r2 high"] < MISSED else OPEN
+        word = decided(FOLLOWS, errors.interval_of(row, "r2", "r2 low", "r2 high"))
         (best,) = errors.rows_of(results, "errors", function=row["function"], predictor="least squares, degree 3")
         lines.append(
             f"{word}{row['function']} is followed with R² {row['r2']:.3f} [{row['r2 low']:.3f}, {row['r2 high']:.3f}] "
@@ -221,7 +223,7 @@ def says_figure4(results: Results) -> tuple[str, ...]:
     lines = []
     for row in errors.rows_of(results, "boundary"):
         change = row["change over the last decade"]
-        word = AGREES if change <= LEVEL else DIFFERS if change > 0.05 else OPEN
+        word = decided(PLATEAU, change)
         zone = f"up to |x| = {row['zone']:.2g}" if row["zone"] else "not even near 0 (to a tenth)"
         lines.append(
             f"{word}for {row['function']} ({row['model']}) the prediction tends to {row['level -']:.3g} on the left "
@@ -249,7 +251,9 @@ def compare_figure4(results: Results) -> DataFrame | None:
 
 
 LINE = ("f(x) = x", lambda x: x)
+PLATEAU = Condition("change over the last decade", (-INF, LEVEL), (0.05, INF))
 FORMED, UNFORMED = 0.9, 0.5  # R2 of the lens that counts as a formed prediction, and as none
+FORMED_LAST = Condition("R2 before the last block", (-INF, UNFORMED), (FORMED, INF))
 
 
 def run_figure8(bench: Bench) -> dict[str, Result]:
@@ -301,7 +305,7 @@ def says_figure8(results: Results) -> tuple[str, ...]:
     before, after = rows[-2], rows[-1]
     if after["low"] < FORMED:
         return (f"{OPEN}the model itself has R² {after['r2']:.3f} only: there is no prediction to locate.",)
-    word = AGREES if before["high"] < UNFORMED else DIFFERS if before["low"] >= FORMED else OPEN
+    word = decided(FORMED_LAST, errors.interval_of(before, "r2"))
     return (
         f"{word}the lens reads R² {before['r2']:.3f} [{before['low']:.3f}, {before['high']:.3f}] before the last block "
         f"and {after['r2']:.3f} after it (formed in the last: below {UNFORMED} before it). There are {len(rows) - 1} "

@@ -7,7 +7,7 @@ from pandas import DataFrame
 from icl_interp.experiments import errors, printed
 from icl_interp.experiments.base import Experiment, Results, register
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, DIFFERS
+from icl_interp.experiments.errors import DIFFERS, decided, none_of
 from icl_interp.experiments.limits_tables import PAPER
 from icl_interp.results import Result, make_table
 
@@ -60,7 +60,7 @@ def says(results: Results) -> tuple[str, ...]:
     """The numbers hold, the caption does not: it is the gaps that count."""
     table = compare(results)
     same = sum(table["same to 6 decimals"])
-    word = AGREES if same == len(table) else DIFFERS
+    word = decided(none_of("numbers that are not the paper's"), len(table) - same)
     weights = {
         name: np.array([row["softmax"] for row in errors.rows_of(results, "softmax", vector=name)])
         for name in vectors()

@@ -3,14 +3,17 @@
 import numpy as np
 from pandas import DataFrame
 
+from icl_interp.analyses.limits_classes import ALIKE
 from icl_interp.experiments import errors, printed
 from icl_interp.experiments.base import Experiment, Model, Results, register
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN, SIGMAS
+from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN, SIGMAS, decided
 from icl_interp.experiments.scales import polynomials
+from icl_interp.resampling import Interval
 from icl_interp.results import Result
 
 PAPER = "Naim & Asher (2025)"
+COMPARABLE = errors.at_most("error / error", ALIKE)  # the factor of the claim `unseen_classes`
 WITH, WITHOUT = "with LN", "without LN"
 SEEDS = {
     WITH: (Model("affine"), Model("affine", 1, ("smoke", "small")), Model("affine", 2, ("small",))),
@@ -185,10 +188,10 @@ def _unseen(results: Results) -> tuple[str, ...]:
     for degree in (2, 4):
         for row in errors.rows_of(results, "ratios", degree=degree, a=BY_DEGREE[degree], b=MIXED, sigma=1):
             value, low, high = (10 ** -row[key] for key in ("log10 ratio", "high", "low"))
-            word = AGREES if high <= 2 else DIFFERS if low > 2 else OPEN
+            word = decided(COMPARABLE, Interval(value, low, high))
             lines.append(
                 f"{word}on degree {degree}, which it never saw, M135's error at sigma 1 is {value:.2g} [{low:.2g}, "
-                f"{high:.2g}] times that of the model trained on it (comparable: at most 2)."
+                f"{high:.2g}] times that of the model trained on it (comparable: at most {ALIKE:g})."
             )
     return tuple(lines)
 

@@ -12,14 +12,15 @@ import numpy as np
 import torch
 from pandas import DataFrame
 
+from icl_interp.analyses.criterion import INF, Condition
 from icl_interp.experiments import errors
 from icl_interp.experiments import linear_attention_models as models
 from icl_interp.experiments.base import Experiment, Results, register
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
+from icl_interp.experiments.errors import at_most, decided
 from icl_interp.experiments.linear_attention_models import LEAST_SQUARES
 from icl_interp.models.units import read_layer
-from icl_interp.resampling import bootstrap
+from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_curve, make_table
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
@@ -31,6 +32,8 @@ PREDICTORS = (MODEL, LEAST_SQUARES, LSA)
 STATISTICS = ("mean", "low", "high")
 LAYER = "lsa_random"
 HALF = 0.5  # a model does well where its error is below half of the LSA layer's
+WELL = at_most("error / error of the LSA layer", HALF)
+NEAR_THEOREM = Condition("distance from Theorem 4.5", (-INF, 0.1), None)
 
 
 def run(bench: Bench) -> dict[str, Result]:
@@ -132,7 +135,7 @@ def _says_random(rows: list[Mapping[str, Any]]) -> list[str]:
     lines = []
     for row in rows:
         ratio, low, high = row["softmax / LSA"], row["low"], row["high"]
-        word = AGREES if high < HALF else DIFFERS if low > HALF else OPEN
+        word = decided(WELL, Interval(ratio, low, high))
         lines.append(
             f"{word}trained and tested on random covariances (c = 1, M = N = {row['N']}) the softmax model's error is "
             f"{ratio:.2g} of the LSA layer's [{low:.2g}, {high:.2g}] (the slides: it performs well where LSA fails; "
@@ -169,7 +172,7 @@ def _says_shift(rows: list[Mapping[str, Any]]) -> list[str]:
 
 
 def _says_limit(row: Mapping[str, Any]) -> str:
-    word = AGREES if row["distance"] < 0.1 else OPEN
+    word = decided(NEAR_THEOREM, row["distance"])
     return (
         f"{word}a layer trained on random covariances (N = {row['N']}) predicts {row['read off']:.4f} <w, x> on "
         f"average, Theorem 4.5 says {row['theorem 4.5']:.4f} (|P - P*| / |P*| = {row['distance']:.2g}); for long "

@@ -18,13 +18,14 @@ from pandas import DataFrame
 from torch import Tensor
 from xarray import DataArray
 
+from icl_interp.analyses.criterion import INF, Condition
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import unknown
 from icl_interp.experiments import errors
 from icl_interp.experiments import linear_attention_models as models
 from icl_interp.experiments.base import Experiment, Results, register
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
+from icl_interp.experiments.errors import at_most, decided
 from icl_interp.experiments.linear_attention_covariance import label_moment
 from icl_interp.experiments.linear_attention_models import LEAST_SQUARES
 from icl_interp.models.tokens import Interleaved
@@ -43,6 +44,10 @@ SHOWN = {FIXED: (*EDITS, ALONE), RANDOM: (*EDITS, ALONE), WITHOUT: ("trained wit
 STEPS, RATE = {"smoke": 10, "small": 400, "paper": 4000}, 0.01  # of Adam on untrained vectors alone
 SPIKE = 1.1  # mean error beyond N over the error at N from which there is a spike: more examples should lower it
 MOST = 0.9  # share of the rise that an edit takes away from which it counts as its cause
+SPIKES = Condition("error beyond N / error at N", (SPIKE, INF), (-INF, SPIKE))
+NO_SPIKE = at_most("error beyond N / error at N", SPIKE)
+CAUSES = Condition("share of the rise that goes", (MOST, INF), (-INF, -1e-9))  # 0: the edit changes nothing
+BETTER = at_most("one / the other", 1.0)
 
 
 def replaced(
@@ -196,12 +201,12 @@ def _says_without(without: list[Mapping[str, Any]], with_them: list[Mapping[str,
     """A model trained without positions: no spike, better beyond N, and what it costs up to N."""
     lines = []
     for row in without:
-        word = AGREES if row["high"] < SPIKE else DIFFERS if row["low"] > SPIKE else OPEN
+        word = decided(NO_SPIKE, errors.interval_of(row, "ratio"))
         lines.append(f"{word}trained without positions the error beyond N is {_ratio(row)} times the error at N.")
         for other in with_them:
             better = row["mean beyond"] < other["mean beyond"]
             lines.append(
-                f"{AGREES if better else DIFFERS}beyond N the model without positions is "
+                f"{decided(BETTER, row['mean beyond'] / other['mean beyond'])}beyond N the model without positions is "
                 f"{'better' if better else 'worse'} ({row['mean beyond']:.2g} against {other['mean beyond']:.2g} of "
                 f"E[y²]); at N its error is {row['error at N']:.2g} against {other['error at N']:.2g}, after as many "
                 "steps."
@@ -215,7 +220,7 @@ def _ratio(row: Mapping[str, Any]) -> str:
 
 def _says_spike(name: str, own: Mapping[str, Mapping[str, Any]]) -> list[str]:
     row = own[AS_THEY_ARE]
-    word = AGREES if row["low"] > SPIKE else DIFFERS if row["high"] < SPIKE else OPEN
+    word = decided(SPIKES, errors.interval_of(row, "ratio"))
     lines = [
         f"{word}{name}, on its own law: beyond N = {row['N']} the error is {_ratio(row)} times the error at N "
         f"(a spike from {SPIKE:g} on)."
@@ -225,8 +230,10 @@ def _says_spike(name: str, own: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for how in (how for how in (*REPLACED, ALONE) if how in own):
         edit = own[how]
         share = (row["ratio"] - edit["ratio"]) / (row["ratio"] - 1)
-        sure = (row["low"] - edit["high"]) / (row["low"] - 1) > MOST
-        word = AGREES if sure else DIFFERS if edit["low"] > row["low"] else OPEN
+        # Least share that the two intervals allow; an edit whose whole interval lies higher takes nothing away.
+        least = (row["low"] - edit["high"]) / (row["low"] - 1)
+        most = (row["low"] - edit["low"]) / (row["low"] - 1)
+        word = decided(CAUSES, Interval(share, least, most))
         what = "trained alone" if how == ALONE else f"replaced ({how})"
         lines.append(f"{word}with the untrained vectors {what}, {100 * share:.0f} % of the rise goes: {_ratio(edit)}.")
     new = own["drawn anew"]
@@ -240,7 +247,8 @@ def _says_variance(name: str, rows: list[Mapping[str, Any]]) -> list[str]:
     low, high = at.get("random, c = 1"), at.get("random, c = 9")
     if not low or not high:
         return []
-    word = AGREES if high["high"] < low["low"] else DIFFERS if high["low"] > low["high"] else OPEN
+    quotient = Interval(high["ratio"] / low["ratio"], high["low"] / low["high"], high["high"] / low["low"])
+    word = decided(BETTER, quotient)
     rises = [row["mean beyond"] - row["error at N"] for row in (low, high)]
     return [
         f"{word}{name}: the rise beyond N, relative to the error at N, is {_ratio(low)} at c = 1 and {_ratio(high)} at "

@@ -14,13 +14,14 @@ import torch
 from pandas import DataFrame
 from xarray import DataArray
 
+from icl_interp.analyses.criterion import INF, Condition
 from icl_interp.baselines.base import Predictor, Zero
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.experiments import errors
 from icl_interp.experiments import linear_attention_models as models
 from icl_interp.experiments.base import Experiment, Results, register
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN, plainly
+from icl_interp.experiments.errors import at_most, decided, plainly
 from icl_interp.experiments.linear_attention_models import LEAST_SQUARES
 from icl_interp.models.units import LinearSelfAttention
 from icl_interp.provenance import encode, generator
@@ -41,6 +42,8 @@ MODEL, LSA, ZERO = "softmax", "LSA limit", "zero"
 PREDICTORS = (MODEL, LEAST_SQUARES, LSA)
 STATISTICS = ("mean", "low", "high")
 CLOSE = 0.05  # of E[y^2]: as close to least squares as the source's own noise
+STAYS_CLOSE = at_most("error above least squares", CLOSE)
+GOES_FAR = Condition("error above least squares", (CLOSE, INF), (-INF, CLOSE))
 ROUNDING = 1e-9  # least squares is exact without noise: what it leaves is rounding
 
 
@@ -142,19 +145,19 @@ def says(results: Results) -> tuple[str, ...]:
 
 def _says_shift(shift: str, rows: list[Mapping[str, Any]]) -> str:
     close, far = all(row["high"] < CLOSE for row in rows), all(row["low"] > CLOSE for row in rows)
-    word = ""
+    word, gaps = "", [errors.interval_of(row, "softmax - least squares") for row in rows]
     if shift in STAYS:
-        word = AGREES if close else DIFFERS if far else OPEN
+        word = decided(STAYS_CLOSE, *gaps)
     elif shift in FAILS:
-        word = AGREES if far else DIFFERS if close else OPEN
+        word = decided(GOES_FAR, *gaps)
     said = " (the slides: a failure)" if shift in FAILS else " (the slides: stays close)" if shift in STAYS else ""
-    verdict = "close to least squares" if close else "far from least squares" if far else "not clearly close or far"
+    found = "close to least squares" if close else "far from least squares" if far else "not clearly close or far"
     each = "; ".join(
         f"N = {row['N']}: {plainly(row[MODEL])}, {plainly(row['softmax / unshifted'])} times that without the shift "
         f"(least squares {_or_zero(row[LEAST_SQUARES])}, LSA limit {plainly(row[LSA])})"
         for row in rows
     )
-    return f"{word}{shift}: {verdict}{said}. Error over E[y²] at {each}."
+    return f"{word}{shift}: {found}{said}. Error over E[y²] at {each}."
 
 
 def _or_zero(error: float) -> str:
