@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from icl_interp.models.transformer import HookedTransformer
     from icl_interp.pipeline import analyze
     from icl_interp.probes import probe
-    from icl_interp.report import Report
+    from icl_interp.report.report import Report
     from icl_interp.training.trainer import train
 
 __version__ = "0.1.0"

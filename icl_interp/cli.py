@@ -17,8 +17,8 @@ from icl_interp.checkpoints import bundled
 from icl_interp.errors import InputError
 
 if TYPE_CHECKING:
-    from icl_interp.analyses.verdicts import Finding
-    from icl_interp.report import Report
+    from icl_interp.analyses.finding import Finding
+    from icl_interp.report.report import Report
 
 app = typer.Typer(
     name="icl-interp",
@@ -155,7 +155,7 @@ def reproduce(
 def zoo() -> None:
     """List the bundled models."""
     from icl_interp import results
-    from icl_interp.page import task_words
+    from icl_interp.report.page import task_words
 
     rows = [(name, bundled.config(name), bundled.provenance(name)) for name in bundled.names()]
     columns: dict[str, list[Any]] = {"name": [], "model": [], "task": [], "steps": [], "error": [], "R2": []}

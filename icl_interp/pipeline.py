@@ -12,7 +12,8 @@ import torch
 from tqdm.auto import tqdm
 
 from icl_interp import evaluation
-from icl_interp.analyses import published, verdicts  # noqa: F401  (importing the published claims registers them)
+from icl_interp.analyses import published, registry  # noqa: F401  (importing the published claims registers them)
+from icl_interp.analyses.claim import Claim, said
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import TWIN, Results
@@ -26,7 +27,7 @@ from icl_interp.errors import InputError, whole
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
 from icl_interp.provenance import encode, environment, run_id
-from icl_interp.report import Report
+from icl_interp.report.report import Report
 from icl_interp.tasks.base import Task
 
 N_CONTEXTS = 16
@@ -74,7 +75,7 @@ def analyze(
     """
     n_prompts, seed = whole(n_prompts, "n_prompts", 2 * N_CONTEXTS, MOST), whole(seed, "seed", 0)
     device = None if device is None else str(checked_device(device, torch.float64))
-    selected = verdicts.select(tuple(claims) if claims is not None else None)
+    selected = registry.select(tuple(claims) if claims is not None else None)
     loaded = _loaded(checkpoint, task, encoding)
     weights.check_finite(loaded.model.named_parameters(), "the model")
     check_round_trip(loaded.config)
@@ -101,13 +102,14 @@ def analyze(
         "seconds": time.perf_counter() - started,
         "n_prompts": n_functions * N_CONTEXTS,
         "seed": seed,
+        "measurements": {name: m.version for claim in selected for name, m in claim.needs.items() if name in results},
         "environment": environment(),
     }
     origin = {**loaded.provenance, "name": loaded.name, "step": loaded.step, "run_id": run_id(loaded.config)}
     return Report(origin, known.to_dict(), findings, results, provenance)
 
 
-def _measure(lab: Lab, claims: list[verdicts.Claim], progress: bool) -> tuple[Results, dict[str, str]]:
+def _measure(lab: Lab, claims: list[Claim], progress: bool) -> tuple[Results, dict[str, str]]:
     """Everything the claims need, each measurement once (the untrained twin's under "twin/"), and what failed, why."""
     wanted = {m.name: m for claim in claims for m in claim.measurements}
     of_twin = {TWIN + m.name: m for claim in claims for m in claim.twin}
@@ -122,7 +124,7 @@ def _measure(lab: Lab, claims: list[verdicts.Claim], progress: bool) -> tuple[Re
                 lab.measure(wanted[name])
         except Exception as error:
             log.warning("measuring %s failed", name, exc_info=True)
-            failed[name] = verdicts.said(error)
+            failed[name] = said(error)
     return lab.results, failed
 
 

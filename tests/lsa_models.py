@@ -6,10 +6,10 @@ import torch
 from known import changed
 
 import icl_interp.analyses  # noqa: F401  (registers the claims)
-from icl_interp.analyses import verdicts
+from icl_interp.analyses import registry
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import Finding
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.units import LinearSelfAttention
@@ -38,7 +38,7 @@ def bench(
     snapshots: Mapping[int, HookedTransformer] | None = None,
     lab_class: type[Lab] = Lab,
 ) -> tuple[Lab, Facts]:
-    """A lab, and what judges may know."""
+    """A lab, and what claims may know."""
     encoding = tokens.infer(model.cfg.d_in, task.dim)
     lab = lab_class(
         model, task, encoding, n_functions=n_functions, n_contexts=4, snapshots=lambda: dict(snapshots or {})
@@ -58,7 +58,7 @@ def judge(claim: str, model: HookedTransformer, task: LinearRegression = TASK, *
     lab, known = bench(model, task, **settings)
     if learned is not None:
         known = changed(known, r2=learned)
-    rule = verdicts.REGISTRY[f"linear_attention.{claim}"]
+    rule = registry.REGISTRY[f"linear_attention.{claim}"]
     if not rule.excluded(known):
         for m in rule.measurements:
             lab.measure(m)

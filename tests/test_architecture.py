@@ -24,7 +24,7 @@ LAYERS = {
     2: ("checkpoints", "training", "probes", "interventions", "evaluation"),
     3: ("analyses",),
     4: ("experiments", "figures"),
-    5: ("page", "report", "pipeline", "reproduction"),
+    5: ("report", "pipeline", "reproduction"),
     6: ("cli",),
     7: ("__main__",),
 }
@@ -39,9 +39,8 @@ SIDEWAYS = {
     "stored": {"errors"},
     "training": {"checkpoints", "evaluation"},
     "evaluation": {"checkpoints"},
-    "report": {"page"},
     "pipeline": {"report"},
-    "reproduction": {"page"},
+    "reproduction": {"report"},
 }
 # What is compared with the rest shares nothing with it.
 ALONE = {"theory"}
@@ -52,6 +51,12 @@ ONCE = {"kaleido"}
 PRINTS = {"cli"}
 MARKUP = {"figures/text.py", "figures/files.py"}  # where `markup` is, and plotly's own HTML
 MAX_LINES = 400
+# Verdicts come from criteria: these files decide, or hold what is expected of constructions of known truth.
+VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
+JUDGES = {
+    *(f"analyses/{name}.py" for name in ("criterion", "claim", "finding")),
+    *(f"experiments/{name}.py" for name in ("errors", "calibration", "calibration_layers")),
+}
 # Neither `import icl_interp` nor `icl-interp --help` loads any of these.
 HEAVY = {"torch", "numpy", "plotly", "transformer_lens", "jaxtyping"}
 
@@ -214,6 +219,21 @@ def html_has_one_origin(sources: Sources) -> Iterator[str]:
                     yield f"{path}:{node.lineno}: makes Markup of what is no text in the code"
 
 
+def only_criteria_pass_verdicts(sources: Sources) -> Iterator[str]:
+    """Measurements, evidence and experiments return numbers: none of their strings but docstrings names a verdict."""
+    for path, text in sources.items():
+        if PurePosixPath(path).parts[0] not in ("analyses", "experiments") or path in JUDGES:
+            continue
+        tree = ast.parse(text)
+        holders = (ast.Module, ast.ClassDef, ast.FunctionDef)
+        docs = {id(n.body[0].value) for n in ast.walk(tree) if isinstance(n, holders) and ast.get_docstring(n)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+                for word in VERDICTS:
+                    if word in node.value:
+                        yield f"{path}:{node.lineno}: says {word!r}, which only a criterion decides"
+
+
 RULES = (
     imports_point_down,
     theory_stands_alone,
@@ -225,6 +245,7 @@ RULES = (
     annotations_are_evaluated,
     public_names_are_documented,
     html_has_one_origin,
+    only_criteria_pass_verdicts,
 )
 
 
@@ -261,6 +282,7 @@ KEEPS = {
     "probes.py": "import typing\nif typing.TYPE_CHECKING:\n    from icl_interp.models.hooks import HookPoint",
     "analyses/__init__.py": "",
     "analyses/limits.py": "from icl_interp.theory import limits\n" + "\n" * (MAX_LINES - 1),
+    "analyses/criterion.py": "SUPPORTED = 'supported'",
     "figures/__init__.py": "",
     "figures/curves.py": "import plotly.graph_objects as go",
     "figures/export.py": "import kaleido",
@@ -296,6 +318,8 @@ BREAKS = [
     (annotations_are_evaluated, "report.py", "from __future__ import annotations"),
     (public_names_are_documented, "report.py", "class Report:\n    pass"),
     (public_names_are_documented, "report.py", "def load(path):\n    return path"),
+    (only_criteria_pass_verdicts, "analyses/limits.py", "VERDICT = 'supported'"),
+    (only_criteria_pass_verdicts, "analyses/limits.py", "def _f(x):\n    return f'not {x} contradicted'"),
     (html_has_one_origin, "report.py", "markup(f'<b>{name}</b>')"),
     (html_has_one_origin, "report.py", "markup('<b>' + name)"),
     (html_has_one_origin, "report.py", "markup(template, name)"),

@@ -17,10 +17,11 @@ from pandas import DataFrame
 from small_reports import report
 
 from icl_interp import figures
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate
 from icl_interp.analyses.limits_context import r_squared, spread
 from icl_interp.analyses.limits_layernorm import FAR_X, growth_exponent
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement
 from icl_interp.errors import InputError
 from icl_interp.figures import catalogue, claims, files, heads
 from icl_interp.figures.style import VERDICTS, Symlog, log_axis
@@ -168,7 +169,8 @@ def forest_shows(findings, figure):
                 assert mark.error_x.array[0] == e.high - e.value
                 assert mark.error_x.arrayminus[0] == e.value - e.low
         assert interval(f.test, unit=False) in words
-        zones = {VERDICTS[v].pale: getattr(f.criterion, v) for v in ("supported", "contradicted")}
+        zones = {VERDICTS["supported"].pale: f.decided_by.supports}
+        zones |= {VERDICTS["contradicted"].pale: f.decided_by.contradicts} if f.decided_by.contradicts else {}
         layout = figure.layout[f"xaxis{axis[1:]}"]
         ends = 10.0 ** np.array(layout.range) if layout.type == "log" else np.array(layout.range)
         shaded = {s.fillcolor: (s.x0, s.x1) for s in figure.layout.shapes if s.type == "rect" and s.xref == axis}
@@ -202,15 +204,14 @@ def test_shams_stand_on_the_scale_of_the_estimate(small):
     expected = np.log10(failure.causal["sham"] / failure.causal["far error / zero predictor"]["intact"])
     assert claims.sham(failure) == expected
     # A number on another scale is not drawn; one that says it is on the estimate's, is.
-    other = replace(saturation, id="my.claim")
-    assert claims.sham(other) is None
-    assert claims.sham(replace(other, causal={"sham effect": 0.25})) == 0.25
+    assert claims.sham(replace(saturation, causal={"sham": 0.25})) is None
+    assert claims.sham(replace(saturation, causal={"sham effect": 0.25})) == 0.25
 
 
 MINE = Claim(
     id="my.claim", kind="architecture", statement="f is <b>small</b> & x < y", source="Me (2026), here",
-    criterion=Criterion("<= 1 / > 2", supported=(-np.inf, 1.0), contradicted=(2.0, np.inf), scale="log"),
-    measurements=(), judge=lambda results, facts: Judgement(Estimate("size", 0.5, 0.4, 0.6, "m"), "because"),
+    criterion=Criterion("<= 1 / > 2", (Condition("size", (-np.inf, 1.0), (2.0, np.inf), "log"),)), measurements=(),
+    evidence=lambda results, facts: Evidence({"size": Estimate("size", 0.5, 0.4, 0.6, "m")}, "because"),
 )  # fmt: skip
 
 

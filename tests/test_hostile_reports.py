@@ -10,13 +10,12 @@ from browsers import browser
 from helpers import must_fail
 from small_reports import report
 
-from icl_interp import page
 from icl_interp.errors import InputError
 from icl_interp.experiments import kept
 from icl_interp.figures import files
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import finite
-from icl_interp.report import Report
+from icl_interp.report import Report, page
 from icl_interp.reproduction import page as reproduced
 from icl_interp.results import make_table, to_dict
 
@@ -100,7 +99,11 @@ def test_a_changed_report_is_refused_in_one_line_or_works(data, tmp_path, errors
     [
         (("findings", 0, "estimate", "low"), "x", r"findings\[0\]\.estimate\.low must be a number, but got 'x'"),
         (("findings", 1, "verdict"), "true", r"findings\[1\]\.verdict must be one of supported, .* but got 'true'"),
-        (("findings", 0, "criterion", "supported"), [1], r"findings\[0\]\.criterion\.supported must be a list of 2"),
+        (
+            ("findings", 0, "criterion", "conditions", 0, "supports"),
+            [1],
+            r"conditions\[0\]\.supports must be a list of 2",
+        ),
         (("findings", 0, "figures"), "growth", r"findings\[0\]\.figures must be a list"),
         (("findings", 0, "weight"), 1, r"unknown key in .*findings\[0\] 'weight'"),
         (("findings", 0, "details"), [3], r"findings\[0\]\.details\[0\] must be a mapping"),
@@ -169,7 +172,7 @@ def test_a_file_that_is_no_report_is_one_line(tmp_path, content):
 def test_files_without_end_are_not_read(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="no regular file"):
         Report.load("/dev/zero")
-    monkeypatch.setattr("icl_interp.report.LARGEST", 10)
+    monkeypatch.setattr("icl_interp.report.report.LARGEST", 10)
     (tmp_path / "report.json").write_text("{" + " " * 20 + "}")
     with pytest.raises(InputError, match="22 bytes, but a report has at most 10"):
         Report.load(tmp_path)

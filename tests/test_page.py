@@ -10,12 +10,11 @@ from helpers import must_fail
 from markupsafe import escape
 from small_reports import report
 
-from icl_interp import page
 from icl_interp.figures import catalogue, files
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import interval
 from icl_interp.provenance import finite
-from icl_interp.report import Report
+from icl_interp.report import Report, page
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 HOSTILE = "</script><script>alert('<b>&amp;\"x\"')</script>"

@@ -11,7 +11,7 @@ import torch
 from helpers import must_fail
 
 import icl_interp
-from icl_interp.analyses.verdicts import REGISTRY
+from icl_interp.analyses.registry import REGISTRY
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError

@@ -6,7 +6,7 @@ python tools/verdict_table.py [MODEL ...]
 import sys
 
 from icl_interp import pipeline
-from icl_interp.analyses import verdicts
+from icl_interp.analyses import registry
 from icl_interp.checkpoints import bundled
 from icl_interp.report import Report
 
@@ -27,7 +27,7 @@ def main(names: list[str]) -> None:
     print("|---|" + "---|" * len(names))
     errors = [f"{report.model['in_distribution']['error']:.1e}" for report in reports.values()]
     print("| in-distribution error | " + " | ".join(errors) + " |")
-    for claim in verdicts.REGISTRY:
+    for claim in registry.REGISTRY:
         print(f"| `{claim}` | " + " | ".join(cell(report, claim) for report in reports.values()) + " |")
     for report in reports.values():
         print(f"\n{report.checkpoint['name']} ({report.provenance['seconds']:.0f} s)", file=sys.stderr)

@@ -3,23 +3,16 @@
 Register your own with `register(Claim(...))`: it then appears in every report.
 """
 
-from icl_interp.analyses.measurement import Measurement, measurement
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding, Quote
+from icl_interp.analyses.measurement import Measurement, Results, measurement
 from icl_interp.analyses.published import heads, limits_context, limits_layernorm, limits_softmax
-from icl_interp.analyses.verdicts import REGISTRY, Claim, Criterion, Estimate, Finding, Judgement, register, select
+from icl_interp.analyses.registry import REGISTRY, register, select
 
 __all__ = [
-    "REGISTRY",
-    "Claim",
-    "Criterion",
-    "Estimate",
-    "Finding",
-    "Judgement",
-    "Measurement",
-    "heads",
-    "limits_context",
-    "limits_layernorm",
-    "limits_softmax",
-    "measurement",
-    "register",
-    "select",
-]
+    "REGISTRY", "Claim", "Condition", "Criterion", "Estimate", "Evidence", "Facts", "Finding", "Measurement",
+    "Precondition", "Quote", "Results", "heads", "limits_context", "limits_layernorm", "limits_softmax", "measurement",
+    "register", "select",
+]  # fmt: skip

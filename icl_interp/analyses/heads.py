@@ -7,15 +7,17 @@ import torch
 from xarray import DataArray
 
 from icl_interp.analyses import relevance
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results, measurement
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
+from icl_interp.analyses.registry import register
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 
 N_ROTATIONS = 2000
-INF = float("inf")
 MAPS = ("OV", "QK", "outputs")
 
 
@@ -125,13 +127,12 @@ def pair_ablation(lab: Lab) -> DataArray:
     return make_array(values, {"pair": names, "ablated": ("both", "first", "second")})
 
 
-def judge_orthogonality(results: Results, facts: Facts) -> Judgement:
+def orthogonality(results: Results, facts: Facts) -> Evidence:
     """Do heads of a layer overlap less than chance, in what they read, write and say?"""
     result, counted = results[overlap], set(relevance.relevant(results, facts))
-    position, twin = (_position(r) for r in (result, results.twin[overlap]))
     means, chance = result.sel(pair="mean").values, result.sel(pair="null median").values
     parts = [f"{m} {v:.3f} (chance {c:.3f})" for m, v, c in zip(MAPS, means, chance, strict=True)]
-    reason = f"mean overlap of heads within a layer: {', '.join(parts)}"
+    says = f"mean overlap of heads within a layer: {', '.join(parts)}"
     ablation = results[pair_ablation]
     interactions = {}
     for name in ablation.indexes["pair"]:
@@ -149,10 +150,9 @@ def judge_orthogonality(results: Results, facts: Facts) -> Judgement:
         {"map": m, "overlap": float(v), "chance": float(c), "position among rotations": float(q)}
         for m, v, c, q in zip(MAPS, means, chance, result.sel(pair="position").values, strict=True)
     )
-    twin_verdict = ORTHOGONALITY.verdict(twin)
-    return Judgement(
-        position, reason + ".", scope="these weights, heads within a layer, in distribution", causal=causal,
-        twin=twin, twin_verdict=twin_verdict, details=details,
+    return Evidence(
+        {"position": _position(result)}, says + ".", scope="these weights, heads within a layer, in distribution",
+        causal=causal, twin={"position": _position(results.twin[overlap])}, details=details,
     )  # fmt: skip
 
 
@@ -170,22 +170,32 @@ def _one_head(facts: Facts) -> str | None:
     return "a layer has a single head" if config.n_heads == 1 else None
 
 
-ORTHOGONALITY = Criterion(
-    "overlap of OV maps, QK maps and centred outputs among 2,000 random rotations that keep each head's spectrum, the "
-    "least orthogonal of the three: below the 2.5 % / above the 99.2 % quantile (97.5 %, corrected for three maps)",
-    supported=(-INF, 0.025), contradicted=(1 - 0.025 / len(MAPS), INF),
-)  # fmt: skip
-
 register(
     Claim(
         id="heads.orthogonality",
+        question="attention",
+        short="The heads of a layer are orthogonal to each other after training.",
+        quote=Quote(
+            "To further relate our experimental findings to our theory, we also exhibit an orthogonality "
+            "property between heads after training.",
+            "Sander et al. (2024), section 6, 'Non-Augmented setting', with Figure 8 (theory: section 5.1, "
+            "after Proposition 3)",
+            "The paper shows it for one layer of linear attention that is trained on autoregressive "
+            "sequences; the formula of its measure is missing from our copy. We ask it of any attention: what"
+            " two heads of a layer read, write and say must overlap less than after random rotations.",
+        ),
         kind="learning",
         statement="The heads of a layer are orthogonal: they read, write and say different things",
-        source="Sander et al. (2024), section 4, there for linear attention; here for any attention",
-        criterion=ORTHOGONALITY,
+        source="Sander et al. (2024), sections 5.1 and 6, there for linear attention; here for any attention",
+        criterion=Criterion(
+            "overlap of OV maps, QK maps and centred outputs among 2,000 random rotations that keep each head's "
+            "spectrum, the least orthogonal of the three: below the 2.5 % / above the 99.2 % quantile (97.5 %, "
+            "corrected for three maps)",
+            (Condition("position", (-INF, 0.025), (1 - 0.025 / len(MAPS), INF)),),
+        ),
         measurements=(relevance.relevance, overlap, pair_ablation),
         twin=(overlap,),
-        judge=judge_orthogonality,
+        evidence=orthogonality,
         excluded=_one_head,
         figures=("heads",),
     )

@@ -10,11 +10,14 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses import classes
+from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.classes import needs_polynomials, per_function, polynomial_in, polynomial_task, squared_errors
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results, measurement
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
+from icl_interp.analyses.registry import register
 from icl_interp.baselines.base import Predictor
 from icl_interp.baselines.named import classical
 from icl_interp.baselines.regression import MaximumDegree
@@ -34,7 +37,6 @@ N_CONTEXTS = 2  # contexts of each function: algorithms are read at the query on
 RESEMBLES = 2.0  # times the ceiling up to which a distance is what resampling makes of one and the same algorithm
 FLOOR = 1e-9  # of the truth's mean square: float32 leaves distances of this size between equal predictions
 SEED, SELF, ERROR, SIZE = "another seed", "itself, context reshuffled", "truth", "size of the truth"
-INF = float("inf")
 
 
 # ---- better without knowing the degree ------------------------------------------------------------------------------
@@ -78,7 +80,7 @@ def _log_ratio(a: np.ndarray, b: np.ndarray) -> Interval:
     return bootstrap(lambda x, y: np.log10(np.maximum(x, tiny) / np.maximum(y, tiny)), a, b)
 
 
-def judge_unknown_degree(results: Results, facts: Facts) -> Judgement:
+def better_than_unknown_degree(results: Results, facts: Facts) -> Evidence:
     """Is the model's error below that of least squares which has to allow for the largest degree?"""
     rivals, model = results[unknown_degree], results[classes.errors]
     names = tuple(rivals.indexes["class"])
@@ -88,7 +90,7 @@ def judge_unknown_degree(results: Results, facts: Facts) -> Judgement:
     twin = _log_ratio(_over_classes(results.twin[classes.errors], "model", names, points="own"), against[TOLD])
     errors = ", ".join(f"{who} {error.mean():.2g}" for who, error in against.items())
     listed = ", ".join(name.removeprefix("degree ") for name in names)
-    reason = (
+    says = (
         f"over degrees {listed}, from each one's n + 2nd point on, the model's error is {own.mean():.2g}; {errors}. "
         f"It is {10 ** ratio[TOLD].value:.2g} times that of least squares with the largest degree, and "
         f"{10 ** ratio[BAYES].value:.2g} times that of Bayes over the degrees. Least squares that is told the degree "
@@ -103,12 +105,10 @@ def judge_unknown_degree(results: Results, facts: Facts) -> Judgement:
         for name in names
     )
     name = "error / least squares with the largest degree"
-    # As good as is not better: an interval that ends at 0 lies in neither region.
-    verdict = None if ratio[TOLD].high < 0 or ratio[TOLD].low > 0 else "inconclusive"
-    return Judgement(
-        Estimate.of(name, ratio[TOLD], "log10"), reason + ".", verdict,
+    return Evidence(
+        {"ratio": Estimate.of(name, ratio[TOLD], "log10")}, says + ".",
         scope="these weights, this task, functions and inputs in distribution, no noise",
-        twin=Estimate.of(name, twin, "log10"), twin_verdict=UNKNOWN_CRITERION.verdict(twin), details=details,
+        twin={"ratio": Estimate.of(name, twin, "log10")}, details=details,
     )  # fmt: skip
 
 
@@ -210,15 +210,16 @@ def _per_function(result: DataArray) -> np.ndarray:
     return np.moveaxis(np.asarray(result.values), -1, 0)
 
 
-def nearest(result: DataArray) -> Interval:
+def nearest(result: DataArray) -> Estimate:
     """The smallest over algorithms of the largest over arms of distance / ceiling, log10."""
-    return bootstrap(lambda mean: ratios(result, mean).max(-2).min(-1), _per_function(result))
+    interval = bootstrap(lambda mean: ratios(result, mean).max(-2).min(-1), _per_function(result))
+    return Estimate.of("distance from the nearest algorithm / ceiling", interval, "log10")
 
 
-def judge_no_algorithm(results: Results, facts: Facts) -> Judgement:
+def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
     """Is there a classical algorithm that the model follows wherever the two are put to the test?"""
     result = results[distance]
-    test = nearest(result)
+    found = nearest(result)
     mean = result.values.mean(-1)
     others = list(result.indexes["to"])
     relative = mean / np.maximum(mean[:, [others.index(SIZE)]], np.finfo(float).tiny)
@@ -240,8 +241,8 @@ def judge_no_algorithm(results: Results, facts: Facts) -> Judgement:
         said.append(f"{arm} {names[best]} ({10 ** over[a, best]:.2g})")
     closest = int(np.argmin(over.max(0)))
     where = ARMS[int(np.argmax(over[:, closest]))]
-    reason = (
-        f"nearest over all arms is {names[closest]}, at its furthest {10**test.value:.2g} times the ceiling ({where}, "
+    says = (
+        f"nearest over all arms is {names[closest]}, at its furthest {10**found.value:.2g} times the ceiling ({where}, "
         f"similarity {1 - relative[ARMS.index(where), first + closest]:.3f}); "
         f"nearest by arm: {', '.join(said)}. The ceiling is the model's distance from itself with the context in "
         f"another order{' or from another seed' if SEED in others else ''}, or its in-distribution error"
@@ -249,39 +250,39 @@ def judge_no_algorithm(results: Results, facts: Facts) -> Judgement:
     within = [name for name, worst in zip(names, over.max(0), strict=True) if worst <= math.log10(RESEMBLES)]
     if within:
         # Several at once mean that the model is too unlike itself for this to tell algorithms apart.
-        reason += f". Within {RESEMBLES:g} times of it in every arm: {', '.join(within)}"
-    name = "distance from the nearest algorithm / ceiling"
-    twin = nearest(results.twin[distance])
-    return Judgement(
-        Estimate.of(name, test, "log10"), reason + ".",
+        says += f". Within {RESEMBLES:g} times of it in every arm: {', '.join(within)}"
+    return Evidence(
+        {"distance": found}, says + ".",
         scope="these weights, this task, predictions at the last query: in distribution, functions x 3, query at the "
-        "edge", twin=Estimate.of(name, twin, "log10"), twin_verdict=CRITERION.verdict(twin), details=tuple(rows),
+        "edge", twin={"distance": nearest(results.twin[distance])}, details=tuple(rows),
     )  # fmt: skip
 
-
-UNKNOWN_CRITERION = Criterion(
-    "error over that of least squares with features of the largest degree trained on, log10, over each degree's own "
-    "points n + 2, n + 3, ...: below 0 / above 0",
-    supported=(-INF, 0.0), contradicted=(0.0, INF),
-)  # fmt: skip
-
-CRITERION = Criterion(
-    "for each algorithm the squared distance of predictions over the ceiling, in whichever arm it is largest; of these "
-    f"the smallest: a factor > {RESEMBLES:g} / < {RESEMBLES:g}. The ceiling is the model's distance from itself: "
-    "context reshuffled, another seed, or its in-distribution error, whichever is largest",
-    supported=(math.log10(RESEMBLES), INF), contradicted=(-INF, math.log10(RESEMBLES)),
-)  # fmt: skip
 
 register(
     Claim(
         id="limits.better_than_unknown_degree",
+        question="algorithm",
+        short="The model beats algorithms that must know the function's degree.",
+        quote=Quote(
+            "In this sense, our models did better than optimal algorithms like LS or polynomial regression, "
+            "which require knowing a function’s degree.",
+            "Naim & Asher (2025), section 5, first paragraph",
+            "The paper compares what each method must be told, not its errors. We compare the model's error "
+            "with that of least squares that uses the largest degree trained on, because it does not know the"
+            " degree.",
+        ),
         kind="learning",
         statement="The model does better than optimal algorithms would that have to know a function's degree",
         source="Naim & Asher (2025), section 5",
-        criterion=UNKNOWN_CRITERION,
+        criterion=Criterion(
+            "error over that of least squares with features of the largest degree trained on, log10, over each "
+            "degree's own points n + 2, n + 3, ...: below 0 / above 0",
+            # As good as is not better: an interval that is 0 alone lies in both regions, and so decides nothing.
+            (Condition("ratio", (-INF, 0.0), (0.0, INF)),),
+        ),
         measurements=(classes.errors, unknown_degree),
         twin=(classes.errors,),
-        judge=judge_unknown_degree,
+        evidence=better_than_unknown_degree,
         excluded=_knows_the_degree,
         figures=("classes",),
     )
@@ -290,13 +291,28 @@ register(
 register(
     Claim(
         id="limits.no_classical_algorithm",
+        question="algorithm",
+        short="The model's predictions resemble those of no classical learning algorithm.",
+        quote=Quote(
+            "It does not resemble the application of any classical learning algorithm such as least squares, "
+            "ridge regression, or interpolation.",
+            "Naim & Asher (2025), section 6, before Proposition 3",
+            "The paper argues from the form of the model's formula and compares no predictions. We compare "
+            "the model's predictions with those of classical algorithms in distribution, for functions scaled"
+            " by 3, and at the edge of the input interval.",
+        ),
         kind="learning",  # argued from the design, but a model that failed at its task would be like no algorithm too
         statement="Predictions resemble those of no classical learning algorithm",
         source="Naim & Asher (2025), section 6",
-        criterion=CRITERION,
+        criterion=Criterion(
+            "for each algorithm the squared distance of predictions over the ceiling, in whichever arm it is largest; "
+            f"of these the smallest: a factor > {RESEMBLES:g} / < {RESEMBLES:g}. The ceiling is the model's distance "
+            "from itself: context reshuffled, another seed, or its in-distribution error, whichever is largest",
+            (Condition("distance", (math.log10(RESEMBLES), INF), (-INF, math.log10(RESEMBLES))),),
+        ),
         measurements=(distance,),
         twin=(distance,),
-        judge=judge_no_algorithm,
+        evidence=no_classical_algorithm,
         excluded=needs_polynomials,
         figures=("classes",),
     )

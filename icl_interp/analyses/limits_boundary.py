@@ -5,11 +5,14 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.analyses import boundary, far
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.far import CONSTANT, power
-from icl_interp.analyses.limits_layernorm import SCOPE, needs_growth
+from icl_interp.analyses.finding import Quote
+from icl_interp.analyses.limits_layernorm import CONSTANT_OUTPUT, ONSET, SCOPE, needs_growth
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
+from icl_interp.analyses.registry import register
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import row_of
 
@@ -18,7 +21,6 @@ HIGH = (1e4, 1e5)
 HELPS = 0.9  # error over the best context-free reference from which the context counts as no help
 BOUNDED = 0.1  # growth exponent up to which f counts as bounded
 SHOWN = ("trained range", "zone", "peak", "peak at", "onset", "level", "approach rate", "E_f", "E_N", "E_sigma")
-INF = float("inf")
 
 
 # ---- at once --------------------------------------------------------------------------------------------------------
@@ -43,7 +45,7 @@ def _edges(table: DataFrame) -> dict[str, float]:
     return {d: row_of(table, direction=d, quantity="trained range")["value"] for d in boundary.SIGNS}
 
 
-def judge_immediate(results: Results, facts: Facts) -> Judgement:
+def boundary_immediate(results: Results, facts: Facts) -> Evidence:
     """How far beyond the training range does f reach its boundary value, and how much do contexts still differ?"""
     table, weights = results[boundary.boundary], results[far.certificate].iloc[0]
     edges, r = _edges(table), weights["r"]
@@ -51,36 +53,34 @@ def judge_immediate(results: Results, facts: Facts) -> Judgement:
     x_unit = facts.x_unit
     end_x, last = 1e6 * x_unit, boundary.LAST * x_unit
     scope = f"{SCOPE}|x| = {0.1 * x_unit:g} .. {power(end_x)}"
-    if not r > CONSTANT:
-        nan = Estimate(name, *[float("nan")] * 3, unit)
-        return Judgement(nan, f"constant output: f is {weights['c']:.6g} everywhere.", "inconclusive", scope)
+    quantities = {"half-width r": Estimate.exactly("half-width r of the certificate", r, "f")}
+    if not r >= CONSTANT:
+        return Evidence(quantities, f"f is {weights['c']:.6g} everywhere.", scope=scope)
+    if not np.isnan(weights["onset"]):
+        predicted = weights["onset"] / x_unit
+        quantities["predicted onset"] = Estimate.exactly("predicted onset of saturation", predicted, "units of x")
     onset = decades_to_level(results[boundary.approach], edges, boundary.LEVEL * r)
+    quantities["onset"] = Estimate.of(name, onset, unit)
     rows = {(row["direction"], row["quantity"]): row for row in table.to_dict("records")}
     near = np.array([[rows[d, f"one decade out{s}"]["value"] for d in edges] for s in ("", ", spread")])
     end = np.array([[rows[d, f"level{s}"]["value"] for d in edges] for s in ("", ", spread")])
-    verdict = None
     if onset.value >= np.log10(last / max(edges.values())):
-        reason = (
-            f"f does not settle within {boundary.LEVEL} r of its value at {power(end_x)} before |x| = {power(last)}"
-        )
+        says = f"f does not settle within {boundary.LEVEL} r of its value at {power(end_x)} before |x| = {power(last)}"
     else:
-        reason = (
+        says = (
             f"f stays within {boundary.LEVEL} r of its boundary value from |x| = "
             f"{10**onset.value * max(edges.values()):.3g} on, {onset.value:.2g} decades beyond the trained range; one "
             f"decade beyond it is {near[0, 0]:.3g} and {near[0, 1]:.3g} on average (at {power(end_x)} {end[0, 0]:.3g} "
             f"and {end[0, 1]:.3g}), and contexts differ by {near[1].max():.2g} (at {power(end_x)} by "
             f"{end[1].max():.2g})"
         )
-    if weights["onset"] > last:
-        verdict = "inconclusive"
-        reason += f". But the predicted onset of saturation, |x| = {power(weights['onset'])}, lies beyond the range"
     twin = decades_to_level(
         results.twin[boundary.approach_decades],
         edges,
         boundary.LEVEL * results.twin[far.certificate].iloc[0]["r"],
     )
-    return Judgement(
-        Estimate.of(name, onset, unit), reason + ".", verdict, scope, twin=Estimate.of(name, twin, unit),
+    return Evidence(
+        quantities, says + ".", scope=scope, twin={"onset": Estimate.of(name, twin, unit)},
         details=tuple({"direction": d, **{q: rows[d, q]["value"] for q in SHOWN}} for d in edges),
     )  # fmt: skip
 
@@ -126,7 +126,7 @@ def arm_rows(curve: DataArray) -> list[dict[str, object]]:
     return rows
 
 
-def judge_no_icl(results: Results, facts: Facts) -> Judgement:
+def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
     """Does the context still help to predict where the query's embedding is large?"""
     curve = results[boundary.approach]
     x_unit = facts.x_unit
@@ -141,7 +141,7 @@ def judge_no_icl(results: Results, facts: Facts) -> Judgement:
         f"{row['arm']}: error {row['error at 1e+04']:.2g}, spread {row['spread at 1e+04']:.2g}, "
         f"{'bounded' if row['bounded'] else 'growing'}" for row in rows[1:]
     )  # fmt: skip
-    reason = (
+    says = (
         f"at a query of {power(near)} the error is {error / zero:.3g} of the zero predictor's and {error / line:.3g} "
         f"of that of the model's own context-free curve ({design}); the smaller ratio over {power(near)} and "
         f"{power(out)} is {found.value:.3g}. With all inputs, or the function, scaled by 1e4 "
@@ -149,27 +149,37 @@ def judge_no_icl(results: Results, facts: Facts) -> Judgement:
     )
     twin = relative_error(results.twin[boundary.approach_decades], x_unit)
     name = "far error / best context-free error"
-    return Judgement(
-        Estimate.of(name, found), reason + ".", None, SCOPE + f"|x| = {power(near)} and {power(out)}",
-        twin=Estimate.of(name, twin), details=tuple(rows),
+    return Evidence(
+        {"error": Estimate.of(name, found)}, says + ".", scope=SCOPE + f"|x| = {power(near)} and {power(out)}",
+        twin={"error": Estimate.of(name, twin)}, details=tuple(rows),
     )  # fmt: skip
 
 
 register(
     Claim(
         id="limits.boundary_immediate",
+        question="far from the data",
+        short="The output levels off just beyond the range of inputs trained on.",
+        quote=Quote(
+            "Although the mathematical reasoning speaks of infinity but this value appears immediately "
+            "empirically",
+            "Naim & Asher (2025), appendix G.1, last sentence of the proof of Proposition 6",
+            "The paper shows plots (Figure 4) and does not say what counts as immediate. We ask that the "
+            "output settle at its end value within one decade beyond the edge of the trained range.",
+        ),
         kind="architecture",
         statement="Boundary values appear immediately: the output is level just beyond the training range",
         source="Naim & Asher (2025), Appendix G, after Proposition 6",
         criterion=Criterion(
             f"onset of the plateau (f within {boundary.LEVEL} r of its end for good) beyond the edge of the trained "
             "range, both directions: <= 1 decade / > 2 decades",
-            supported=(-INF, 1.0), contradicted=(2.0, INF),
+            (Condition("onset", (-INF, 1.0), (2.0, INF)),),
+            (CONSTANT_OUTPUT, Precondition("predicted onset", (-INF, boundary.LAST), ONSET, optional=True)),
         ),
         measurements=(far.certificate, far.intact, far.contexts, far.norm_scales, boundary.approach, boundary.logs,
                       boundary.boundary),
         twin=(boundary.approach_decades, far.certificate),
-        judge=judge_immediate,
+        evidence=boundary_immediate,
         excluded=needs_growth,
         figures=("boundary",),
     )
@@ -178,17 +188,26 @@ register(
 register(
     Claim(
         id="limits.no_icl_at_high_norm",
+        question="far from the data",
+        short="Transformers cannot learn in context from queries with large embeddings.",
+        quote=Quote(
+            "Transformer models cannot perform in-context learning over inputs with high embedding norm.",
+            "Naim & Asher (2025), section 6, Proposition 4",
+            "The paper argues from what the output tends to. We measure the squared error at queries of 1e4 "
+            "and 1e5 units and compare it with guesses that do not look at the context; only the query is "
+            "large.",
+        ),
         kind="architecture",
         statement="Transformers cannot learn in context over inputs of high embedding norm",
         source="Naim & Asher (2025), Proposition 4",
         criterion=Criterion(
             "squared error at a query of 1e4 and 1e5 units over that of the better context-free reference (zero, or "
             f"the model's own curve averaged over contexts), the smaller one: >= {HELPS} / < 0.5",
-            supported=(HELPS, INF), contradicted=(-INF, 0.5), scale="log",
+            (Condition("error", (HELPS, INF), (-INF, 0.5), "log"),),
         ),
         measurements=(boundary.approach, boundary.arms, boundary.boundary),
         twin=(boundary.approach_decades,),
-        judge=judge_no_icl,
+        evidence=no_icl_at_high_norm,
         figures=("boundary",),
     )
 )  # fmt: skip

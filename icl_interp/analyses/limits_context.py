@@ -5,12 +5,15 @@ import torch
 from xarray import DataArray
 
 from icl_interp.analyses import far
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.far import power
+from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.limits_layernorm import SCOPE
+from icl_interp.analyses.limits_layernorm import ONSET, SCOPE
 from icl_interp.analyses.measurement import Results, measurement
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
+from icl_interp.analyses.registry import register
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import make_array, make_curve
@@ -18,7 +21,7 @@ from icl_interp.results import make_array, make_curve
 ERASED_AT = 1e4  # in units of `Lab.x_unit`
 N_FOLDS = 8
 ROUNDING = 1e-9  # of f: a spread below this is what float64 leaves, not what the model does
-INF = float("inf")
+TINY = float(np.finfo(float).tiny)
 
 
 @measurement("context/information")
@@ -136,29 +139,29 @@ def r_squared(info: DataArray, inputs: str) -> Interval:
     return bootstrap(lambda a, b: (b - a) / np.maximum(b, np.finfo(float).tiny), residual, total)
 
 
-def judge_erased(results: Results, facts: Facts) -> Judgement:
+def context_erased(results: Results, facts: Facts) -> Evidence:
     """Does f still differ between contexts far out, and does it still tell which function they show?"""
     curve, near = results[far.intact], results[far.in_distribution]
-    if spread(near).max() <= ROUNDING * np.abs(near.values[0]).max():
-        return Judgement(None, "f does not depend on the context in distribution either.", "inconclusive")
+    inside = spread(near).max() / max(np.abs(near.values[0]).max(), TINY)
+    quantities = {"spread in distribution": Estimate.exactly("spread in distribution", inside, "relative")}
+    if not inside >= ROUNDING:
+        return Evidence(quantities, "")
     x_unit = facts.x_unit
     out = ERASED_AT * x_unit
-    amplitude, decay = _amplitude(curve, near, x_unit), _decay(curve, x_unit)
+    quantities |= _far_spread(curve, near, x_unit)
+    onset = results[far.certificate].iloc[0]["onset"] / x_unit
+    if not np.isnan(onset):
+        quantities["onset"] = Estimate.exactly("predicted onset of saturation", onset, "units of x")
+    decay = _decay(curve, x_unit)
     info, null = (r_squared(results[information], i) for i in ("coefficients", "permuted"))
-    readable = np.isfinite(decay)
-    reason = f"the spread of f over contexts at |x| = {power(out)} is {amplitude.value:.2g} of that in distribution"
-    reason += f" and goes like |x|^{decay:.2f}" if readable else " (below the resolution of float64)"
-    if readable:
-        reason += f"; what is left follows the function with R2 {info.value:.2f} (permuted: {null.value:.2f})"
-    verdict = None
-    if amplitude.high <= 0.05:
-        verdict = "supported" if decay <= -0.9 else "inconclusive"
-        told = readable and info.low > max(null.high, 0.0)
-        reason += ": attenuated, but not erased as information" if told else ": erased"
-    onset = results[far.certificate].iloc[0]["onset"]
-    if verdict is None and onset > out:
-        verdict = "inconclusive"
-        reason += f". But the predicted onset of saturation, |x| = {power(onset)}, lies further out"
+    says = f"the spread of f over contexts at |x| = {power(out)} is {quantities['amplitude'].value:.2g} of that in "
+    says += "distribution"
+    if np.isfinite(decay):
+        told = info.low > max(null.high, 0.0)
+        says += f" and goes like |x|^{decay:.2f}; what is left {'still tells' if told else 'does not tell'} the "
+        says += f"function: R2 {info.value:.2f} (permuted: {null.value:.2f})"
+    else:
+        says += " (below the resolution of float64)"
     moved = np.sqrt(results[swap].values.mean(0))
     causal = {
         "intervention": "put another function's context before the same query",
@@ -170,12 +173,19 @@ def judge_erased(results: Results, facts: Facts) -> Judgement:
         {"statistic": "information R2", "value": info.value, "low": info.low, "high": info.high},
         {"statistic": "R2 with permuted coefficients", "value": null.value, "low": null.low, "high": null.high},
     )
-    of_twin = (results.twin[m] for m in (far.decades, far.in_distribution))
-    twin = Estimate.of("spread far / in distribution", _amplitude(*of_twin, x_unit))
-    return Judgement(
-        Estimate.of("spread far / in distribution", amplitude), reason + ".", verdict,
-        SCOPE + f"|x| = {power(out)}", causal=causal, twin=twin, details=details,
-    )  # fmt: skip
+    twin = _far_spread(results.twin[far.decades], results.twin[far.in_distribution], x_unit)
+    return Evidence(
+        quantities, says + ".", scope=SCOPE + f"|x| = {power(out)}", causal=causal, twin=twin, details=details
+    )
+
+
+def _far_spread(far_curve: DataArray, near: DataArray, x_unit: float) -> dict[str, Estimate]:
+    """The amplitude of the spread and its slope; no slope where the spread has sunk into rounding."""
+    decay = _decay(far_curve, x_unit)
+    found = {"amplitude": Estimate.of("spread far / in distribution", _amplitude(far_curve, near, x_unit))}
+    if np.isfinite(decay):
+        found["decay"] = Estimate.exactly("slope of the spread", decay, "exponent")
+    return found
 
 
 # ---- one line per direction -----------------------------------------------------------------------------------------
@@ -210,7 +220,7 @@ def _departure(ends: np.ndarray, x_unit: float = 1.0) -> Interval:
     return bootstrap(worst, np.moveaxis(per_function, 1, 0))
 
 
-def judge_linear(results: Results, facts: Facts) -> Judgement:
+def linear_asymptote(results: Results, facts: Facts) -> Evidence:
     """Is f one line in each direction, the same slope whatever the context says?"""
     ends = results[far.ends].values
     x_unit = facts.x_unit
@@ -226,25 +236,24 @@ def judge_linear(results: Results, facts: Facts) -> Judgement:
     )  # fmt: skip
     up, down = details
     reached = f"{power(far.LINE[0] * x_unit)} .. {power(far.LINE[-1] * x_unit)}"
-    reason = (
+    says = (
         f"over {reached} f is {up['slope']:.4g} x + b upwards and "
         f"{down['slope']:.4g} x + b' downwards; the worst departure (curvature, or spread of the slope over "
         f"contexts) is {departure.value:.2g}. The right slope would be the function's own"
     )
-    verdict = None
-    if _flat(slopes, ends, x_unit).any():
-        verdict = "inconclusive"
-        reason += ". But f does not grow: what slope there is lies below rounding, and its spread over it is 0 / 0"
-    twin = Estimate.of("departure from one line", _departure(results.twin[far.ends].values, x_unit))
-    scope = f"{SCOPE}|x| = {reached}"
-    estimate = Estimate.of("departure from one line", departure, "relative")
-    return Judgement(estimate, reason + ".", verdict, scope=scope, twin=twin, details=details)
+    name = "departure from one line"
+    quantities = {
+        "growth": Estimate.exactly("growth of f over its size", _growth(slopes, ends, x_unit).min(), "relative"),
+        "departure": Estimate.of(name, departure, "relative"),
+    }
+    twin = {"departure": Estimate.of(name, _departure(results.twin[far.ends].values, x_unit), "relative")}
+    return Evidence(quantities, says + ".", scope=f"{SCOPE}|x| = {reached}", twin=twin, details=details)
 
 
-def _flat(slopes: np.ndarray, ends: np.ndarray, x_unit: float) -> np.ndarray:
-    """Whether f stays what it is, up to rounding, over the whole range: (direction)."""
+def _growth(slopes: np.ndarray, ends: np.ndarray, x_unit: float) -> np.ndarray:
+    """How much f grows over the whole range, relative to its size: (direction)."""
     grown = np.abs(slopes).max((1, 2)) * far.LINE[-1] * x_unit
-    return grown <= ROUNDING * np.abs(ends).max((1, 2, 3))
+    return grown / np.maximum(np.abs(ends).max((1, 2, 3)), TINY)
 
 
 def _without_norm(facts: Facts) -> str | None:
@@ -258,17 +267,38 @@ def _without_norm(facts: Facts) -> str | None:
 register(
     Claim(
         id="limits.context_erased",
+        question="far from the data",
+        short="Far from the data the prediction no longer depends on the context.",
+        quote=Quote(
+            "This behavior indicates that, in the absence of layer normalization, the model’s predictions "
+            "become insensitive to the prompt content as ||x|| increases, thus precluding ICL.",
+            "Naim & Asher (2025), section 6, between Propositions 3 and 4",
+            "This is the nearest sentence: it is about models without LayerNorm, and appendix G.2 says the "
+            "same of softmax. We ask it of every model, and measure how much predictions for a query at 1e4 "
+            "units still differ between contexts.",
+        ),
         kind="architecture",
         statement="Far from the data the prediction no longer depends on the context",
-        source="Naim & Asher (2025), section 6, Propositions 3 to 6",
+        source="Naim & Asher (2025), section 6, after Proposition 3",
         criterion=Criterion(
             "spread of f over contexts at 1e4 over that in distribution: <= 0.05, falling with a log-log slope <= -0.9 "
             "/ > 0.2",
-            supported=(-INF, 0.05), contradicted=(0.2, INF), scale="log",
+            (
+                Condition("amplitude", (-INF, 0.05), (0.2, INF), "log"),
+                # A spread that has sunk into rounding has no slope.
+                Condition("decay", (-INF, -0.9), None, optional=True),
+            ),
+            (
+                Precondition(
+                    "spread in distribution", (ROUNDING, INF),
+                    "The output f does not depend on the context in distribution either.",
+                ),
+                Precondition("onset", (-INF, ERASED_AT), ONSET, optional=True),
+            ),
         ),
         measurements=(far.intact, far.contexts, far.in_distribution, far.certificate, information, swap),
         twin=(far.decades, far.in_distribution),
-        judge=judge_erased,
+        evidence=context_erased,
         figures=("context",),
     )
 )  # fmt: skip
@@ -276,16 +306,34 @@ register(
 register(
     Claim(
         id="limits.linear_asymptote",
+        question="far from the data",
+        short="Without LayerNorm the output becomes one linear function of the query.",
+        quote=Quote(
+            "In this regime, the model’s output asymptotically converges to a linear function of the form ..."
+            " ax + b, where a and b are set by the model’s fixed parameters during pretraining and are "
+            "minimally affected by the in-context examples.",
+            "Naim & Asher (2025), section 6, between Propositions 3 and 4 (Proposition 5 in appendix G.1 for "
+            "attention alone)",
+            "The paper derives the line for one attention layer. We fit lines to the whole model's output "
+            "from 1e4 to 1e6 units, one for each direction, and ask that the slope be the same in all "
+            "contexts; the constant b may differ between contexts.",
+        ),
         kind="architecture",
         statement="Without LayerNorm the output becomes one linear function of a far query, fixed by the weights",
-        source="Naim & Asher (2025), Proposition 5",
+        source="Naim & Asher (2025), section 6 and Proposition 5",
         criterion=Criterion(
             "curvature and sd(slope) / |slope| over 1e4 .. 1e6, the larger one, both directions: <= 1 % / > 10 %",
-            supported=(-INF, 0.01), contradicted=(0.1, INF), scale="log",
+            (Condition("departure", (-INF, 0.01), (0.1, INF), "log"),),
+            (
+                Precondition(
+                    "growth", (ROUNDING, INF), "But f does not grow: what slope there is lies below rounding, and its "
+                    "spread over it is 0 / 0.",
+                ),
+            ),
         ),
         measurements=(far.ends, far.intact, far.contexts),
         twin=(far.ends,),
-        judge=judge_linear,
+        evidence=linear_asymptote,
         excluded=_without_norm,
         figures=("far_query",),
     )

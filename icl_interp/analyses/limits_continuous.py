@@ -6,15 +6,18 @@ import numpy as np
 import torch
 from xarray import DataArray
 
+from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.classes import needs_polynomials, per_function, polynomial_in, polynomial_task, squared_errors
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results, measurement
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
+from icl_interp.analyses.registry import register
 from icl_interp.baselines.base import Predictor
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.provenance import generator
-from icl_interp.resampling import Interval, bootstrap
+from icl_interp.resampling import bootstrap
 from icl_interp.results import make_array
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import CONTINUOUS, Continuous
@@ -23,7 +26,6 @@ LOW = 0.1  # share of a function's variance left unexplained up to which it is f
 HIGH = 0.2  # and from which it is not
 DOMAINS = {"exp": (0.0, 1.0), "sin": (0.0, 1.0), "log1p": (0.0, 1.0), "abs": (-1.0, 1.0)}  # Figures 1 and 6
 PRINTED = {"exp": "exp", "sin": "sin", "log1p": "ln(1+x)", "abs": "|x|"}
-INF = float("inf")
 
 
 @measurement("classes/continuous")
@@ -84,19 +86,21 @@ def shares(facts: Facts, result: DataArray, predictor: str) -> tuple[list[str], 
     return names, np.stack(each, -1), {name: floor for name, (_, floor) in constants.items()}
 
 
-def _worst_share(left: np.ndarray, keep: list[int]) -> Interval:
-    return bootstrap(lambda mean: mean[..., keep].max(-1), left)
+def _worst_share(left: np.ndarray, keep: list[int]) -> Estimate:
+    worst = bootstrap(lambda mean: mean[..., keep].max(-1), left)
+    return Estimate.of("unexplained share, worst function", worst, "share")
 
 
-def judge_continuous(results: Results, facts: Facts) -> Judgement:
+def continuous_functions(results: Results, facts: Facts) -> Evidence:
     """Does the model follow the continuous functions that polynomials of its degree approximate?"""
     result = results[continuous]
     names, left, floors = shares(facts, result, "model")
     _, best, _ = shares(facts, result, "least squares")
     keep = [i for i, name in enumerate(names) if floors[name] <= LOW]
+    quantities = {"functions": Estimate.exactly("functions that polynomials of its degree approximate", len(keep))}
     if not keep:
-        return Judgement(None, "no function is approximated by polynomials of the model's degree.", "inconclusive")
-    worst = _worst_share(left, keep)
+        return Evidence(quantities, "")
+    quantities["worst"] = _worst_share(left, keep)
     rows = []
     for i, name in enumerate(names):
         each = bootstrap(lambda mean: mean, left[:, i])
@@ -111,17 +115,15 @@ def judge_continuous(results: Results, facts: Facts) -> Judgement:
         if row["judged"]
     )
     degree = polynomial_in(facts).max_degree
-    reason = f"share of the function's variance left unexplained, beside least squares of degree {degree}: {said}"
+    says = f"share of the function's variance left unexplained, beside least squares of degree {degree}: {said}"
     other = [PRINTED[name] for i, name in enumerate(names) if i not in keep]
     if other:
-        reason += f"; {', '.join(other)} not judged, since no polynomial of degree {degree} comes near"
+        says += f"; {', '.join(other)} not judged, since no polynomial of degree {degree} comes near"
     twin_names, twin_left, _ = shares(facts, results.twin[continuous], "model")
     assert twin_names == names
-    twin = _worst_share(twin_left, keep)
-    name = "unexplained share, worst function"
-    return Judgement(
-        Estimate.of(name, worst, "share"), reason + ".", scope="these weights, the functions themselves (amplitude 1)",
-        twin=Estimate.of(name, twin, "share"), twin_verdict=CRITERION.verdict(twin), details=tuple(rows),
+    return Evidence(
+        quantities, says + ".", scope="these weights, the functions themselves (amplitude 1)",
+        twin={"worst": _worst_share(twin_left, keep)}, details=tuple(rows),
     )  # fmt: skip
 
 
@@ -138,22 +140,31 @@ def _out_of_reach(facts: Facts) -> str | None:
     return f"polynomials of degree {degree} approximate none of the functions"
 
 
-CRITERION = Criterion(
-    "share of a function's variance left unexplained, the worst of exp, sin, ln(1+x) on [0, 1] and |x| on [-1, 1] that "
-    f"polynomials of the largest trained degree approximate (to {LOW}): <= {LOW} / > {HIGH}",
-    supported=(-INF, LOW), contradicted=(HIGH, INF), scale="log",
-)  # fmt: skip
-
 register(
     Claim(
         id="limits.continuous_functions",
+        question="functions",
+        short="Models trained on polynomials also follow other continuous functions.",
+        quote=Quote(
+            "Despite being trained only on polynomials of degree ≤ n ... our models achieve low approximation"
+            " error on smooth continuous functions not seen during training, including ... "
+            "(e.g.,exp(x),sin(x),log(1+x)) as well as non-smooth functions such as |x| ...",
+            "Naim & Asher (2025), section 4.2, after Proposition 2 (Figures 1 and 6)",
+            "The paper shows plots. We ask that at most a tenth of each function's variance be left "
+            "unexplained, and leave out functions that no polynomial of the trained degree comes near.",
+        ),
         kind="learning",
         statement="Trained on polynomials, the model follows continuous functions that polynomials approximate",
         source="Naim & Asher (2025), section 4.2, Proposition 2 and Figures 1 and 6",
-        criterion=CRITERION,
+        criterion=Criterion(
+            "share of a function's variance left unexplained, the worst of exp, sin, ln(1+x) on [0, 1] and |x| on "
+            f"[-1, 1] that polynomials of the largest trained degree approximate (to {LOW}): <= {LOW} / > {HIGH}",
+            (Condition("worst", (-INF, LOW), (HIGH, INF), "log"),),
+            (Precondition("functions", (1, INF), "No function is approximated by polynomials of the model's degree."),),
+        ),
         measurements=(continuous,),
         twin=(continuous,),
-        judge=judge_continuous,
+        evidence=continuous_functions,
         excluded=_out_of_reach,
         figures=("classes",),
     )

@@ -9,15 +9,16 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses import boundary, shift
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.limits_layernorm import needs_growth
 from icl_interp.analyses.limits_shift import SCOPE
 from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.registry import register
 from icl_interp.analyses.shift import own_interval
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
 from icl_interp.resampling import Interval, bootstrap, slope
-
-INF = float("inf")
 
 
 def _needs_an_interval(facts: Facts) -> str | None:
@@ -55,18 +56,18 @@ def ordered(result: DataArray, arm: str) -> Interval:
 DENSITY = Criterion(
     "share of pairs of models and test intervals U(-sigma, sigma) in which the one whose training interval overlaps "
     "more with the test's has the smaller error: all / at most half",
-    supported=(1.0, INF), contradicted=(-INF, 0.5),
-)  # fmt: skip
+    (Condition("share", (1.0, INF), (-INF, 0.5)),),
+)
 
 
-def judge_density(results: Results, facts: Facts) -> Judgement:
+def density(results: Results, facts: Facts) -> Evidence:
     """Is a model the better on an interval the more of it was in its training distribution?"""
     result = results[shift.intervals]
     sizes = list(result.indexes["sigma"])
     found, in_functions, twin = (ordered(result, arm) for arm in ("both", "functions", "untrained"))
     mean, zero = result.sel(arm="both").values.mean(-1), result.sel(arm="both", predictor="zero").values.mean(-1)
     first, last = sizes[0], sizes[-1]
-    reason = (
+    says = (
         f"models trained on U(-a, a), a = {', '.join(f'{a:g}' for a in sizes)}: in {found.value:.0%} of "
         f"{len(cells(sizes))} comparisons the one that saw more of the test interval is better (with functions alone "
         f"scaled, as in Table 3, {in_functions.value:.0%}). From a = {first:g} to {last:g} the error on "
@@ -80,9 +81,10 @@ def judge_density(results: Results, facts: Facts) -> Judgement:
         for i, a in enumerate(sizes) for k, sigma in enumerate(sizes)
     )  # fmt: skip
     name = "comparisons in the claimed order"
-    return Judgement(
-        Estimate.of(name, found, "share"), reason + ".", None, f"{SCOPE}inputs and functions from U(-sigma, sigma)",
-        twin=Estimate.of(name, twin, "share"), twin_verdict=DENSITY.verdict(twin), details=details,
+    return Evidence(
+        {"share": Estimate.of(name, found, "share")}, says + ".",
+        scope=f"{SCOPE}inputs and functions from U(-sigma, sigma)", twin={"share": Estimate.of(name, twin, "share")},
+        details=details,
     )  # fmt: skip
 
 
@@ -119,11 +121,11 @@ def exponents(curve: DataArray, errors: DataArray, arm: str = "both") -> tuple[I
 LARGER = Criterion(
     "powers of a with which the plateau's onset and the error on the smallest interval grow over models trained on "
     "U(-a, a), the smaller of the two: > 0.1 / < 0",
-    supported=(0.1, INF), contradicted=(-INF, 0.0),
-)  # fmt: skip
+    (Condition("power", (0.1, INF), (-INF, 0.0)),),
+)
 
 
-def judge_larger(results: Results, facts: Facts) -> Judgement:
+def larger(results: Results, facts: Facts) -> Evidence:
     """Do larger training intervals move the plateau's onset outwards, and is accuracy the price?"""
     curve, errors = results[shift.onsets], results[shift.intervals]
     onset, cost, both = exponents(curve, errors)
@@ -134,7 +136,7 @@ def judge_larger(results: Results, facts: Facts) -> Judgement:
     sizes = list(curve.indexes["interval"])
     price = errors.sel(arm="both", sigma=sizes[0]).values.mean(-1)
     first = sizes[0]
-    reason = (
+    says = (
         f"from a = {first:g} to {sizes[-1]:g} the onset of the plateau goes from |x| = {onsets[0]:.3g} to "
         f"{onsets[-1]:.3g} (a^{onset.value:.2f}; in units of a from {onsets[0] / first:.3g} to "
         f"{onsets[-1] / sizes[-1]:.3g}) and the error on U(-{first:g}, {first:g}) from {price[0]:.2g} to "
@@ -145,9 +147,9 @@ def judge_larger(results: Results, facts: Facts) -> Judgement:
         for a, o, e in zip(sizes, onsets, price[: len(sizes)], strict=True)
     )
     name = "power of a, onset and error, the smaller"
-    return Judgement(
-        Estimate.of(name, both), reason + ".", None, f"{SCOPE}query arm for onsets",
-        twin=Estimate.of(name, twin), twin_verdict=LARGER.verdict(twin), details=details,
+    return Evidence(
+        {"power": Estimate.of(name, both)}, says + ".", scope=f"{SCOPE}query arm for onsets",
+        twin={"power": Estimate.of(name, twin)}, details=details,
     )  # fmt: skip
 
 
@@ -158,12 +160,21 @@ def _needs_an_onset(facts: Facts) -> str | None:
 register(
     Claim(
         id="limits.training_density",
+        question="weights and training",
+        short="Models are better on intervals that hold more of their training data.",
+        quote=Quote(
+            "Models have better performance over intervals that contain a larger proportion of examples in "
+            "the training distribution.",
+            "Naim & Asher (2025), appendix E, Observation 3 (i), with Table 3 (appendix C)",
+            "Table 3 changes the functions alone and keeps inputs inside [-1, 1]. We change both, and take as"
+            " the proportion how much the interval of training and the interval of the test overlap.",
+        ),
         kind="learning",
         statement="Models are better on intervals that hold more of their training distribution",
         source="Naim & Asher (2025), Observation 3 and Table 3",
         criterion=DENSITY,
         measurements=(shift.intervals,),
-        judge=judge_density,
+        evidence=density,
         excluded=_needs_an_interval,
         figures=("shift",),
     )
@@ -172,12 +183,22 @@ register(
 register(
     Claim(
         id="limits.larger_intervals",
+        question="far from the data",
+        short="Larger training intervals move boundary values outwards but cost accuracy.",
+        quote=Quote(
+            "Training with distributions over much larger intervals, for instance U(-100, 100), can extend "
+            "boundary values. However, as shown in Table 3, such training comes at a substantial cost: "
+            "performance deteriorates sharply across all testing scenarios we considered.",
+            "Naim & Asher (2025), section 5, with Table 3 (appendix C; also appendix E, Observation 3 (ii))",
+            "The paper's Table 3 gives errors only. We compare models trained on U(-a, a) for several a and "
+            "measure both how far out the output levels off and the error on the smallest interval.",
+        ),
         kind="learning",
         statement="Training on larger intervals moves the boundary values outwards, at a cost in accuracy",
         source="Naim & Asher (2025), section 5, Table 3 and Observation 3 (ii)",
         criterion=LARGER,
         measurements=(shift.intervals, shift.onsets, shift.onsets_untrained),
-        judge=judge_larger,
+        evidence=larger,
         excluded=_needs_an_onset,
         figures=("shift",),
     )

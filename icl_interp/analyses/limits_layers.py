@@ -17,10 +17,13 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.ablation import ALL, NOTHING, QUERY, ablated, chunks, without_attention
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results, measurement
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
+from icl_interp.analyses.registry import register
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
@@ -32,7 +35,6 @@ N_FOLDS = 8
 PENALTIES = (1e-10, 1e-6, 1e-4, 1e-2, 1.0)  # of the ridge, in units of the features' mean square
 N_SHOWN, N_QUERIES = 3, 33  # of the curves: contexts, and queries from end to end of the inputs' interval
 SCOPE = "these weights, this task, the last query in distribution"
-INF = float("inf")
 
 
 def depths(model: HookedTransformer) -> list[str]:
@@ -132,7 +134,7 @@ def curves(lab: Lab) -> DataArray:
     return make_curve(np.moveaxis(lines, 0, 1), {"context": tuple(range(len(rows))), "what": what, "x": tuple(xs)})
 
 
-# ---- the judge ------------------------------------------------------------------------------------------------------
+# ---- the evidence ----------------------------------------------------------------------------------------------------
 
 
 def r_squared(result: DataArray, name: str, depth: int) -> Interval:
@@ -141,32 +143,32 @@ def r_squared(result: DataArray, name: str, depth: int) -> Interval:
     return bootstrap(lambda a, b: 1 - a / np.maximum(b, np.finfo(float).tiny), residual, total)
 
 
-def judge_last(results: Results, facts: Facts) -> Judgement:
+def _seen_before(result: DataArray, n_layers: int) -> Estimate:
+    interval = r_squared(result, "affine", n_layers - 1)
+    return Estimate.of("R2 of the best affine read-out before the last block", interval)
+
+
+def last_layer(results: Results, facts: Facts) -> Evidence:
     """How much of the prediction is there before the last block?"""
     result = results[lens]
     n_layers = facts.config.n_layers
-    before = r_squared(result, "affine", n_layers - 1)
+    before = _seen_before(result, n_layers)
     lensed = {name: [r_squared(result, name, d) for d in range(n_layers + 1)] for name in LENSES}
-    reason = (
+    says = (
         f"before the last block the best affine read-out already sees {before.value:.2f} of the variance of the "
-        f"prediction (depth by depth {_listed(lensed['affine'])}); the logit lens has R2 {_listed(lensed['logit'])}"
+        f"prediction (depth by depth {_listed(lensed['affine'])}); the logit lens has R2 "
+        f"{lensed['logit'][n_layers - 1].value:.2f} there (depth by depth {_listed(lensed['logit'])})"
     )
-    alone = LAST.verdict(lensed["logit"][n_layers - 1])
-    if alone != LAST.verdict(before):
-        reason += f", by which alone the claim would be {alone}"
     causal, said = _blocks(results, n_layers)
     if facts.config.norm_position == "post":
         said += ". There is no final norm, so both lenses read the stream as it is"
-    twin = results.twin[lens]
-    name = "R2 of the best affine read-out before the last block"
-    untrained = r_squared(twin, "affine", n_layers - 1)
     rows = tuple(
         {"depth": d, "lens": name, "R2": i.value, "low": i.low, "high": i.high}
         for name in LENSES for d, i in enumerate(lensed[name])
     )  # fmt: skip
-    return Judgement(
-        Estimate.of(name, before), f"{reason}. {said}.", scope=SCOPE, causal=causal,
-        twin=Estimate.of(name, untrained), twin_verdict=LAST.verdict(untrained), details=rows,
+    return Evidence(
+        {"seen before": before}, f"{says}. {said}.", scope=SCOPE, causal=causal,
+        twin={"seen before": _seen_before(results.twin[lens], n_layers)}, details=rows,
     )  # fmt: skip
 
 
@@ -216,22 +218,30 @@ def _one_layer(facts: Facts) -> str | None:
     return None
 
 
-LAST = Criterion(
-    "share of the variance of the final prediction that the best affine read-out (cross-validated over functions) sees "
-    f"in the stream before the last block: <= {MAINLY} / > {MAINLY}",
-    supported=(-INF, MAINLY), contradicted=(MAINLY, INF),
-)  # fmt: skip
-
 register(
     Claim(
         id="limits.last_layer",
+        question="algorithm",
+        short="The prediction is mainly formed in the last layer.",
+        quote=Quote(
+            "Evolution of predictions over layers show that the final prediction is mainly generated in the "
+            "last layer.",
+            "Naim & Asher (2025), appendix F, with Figure 8 (also section 4.1)",
+            "The paper shows a plot for f(x) = x and does not say how predictions were read from inner "
+            "layers. We fit the best affine read-out before the last layer, and ask that it explain at most "
+            "half of the variance of the final prediction.",
+        ),
         kind="learning",
         statement="The prediction is mainly formed in the last layer",
         source="Naim & Asher (2025), section 4.1, appendix F and Figure 8",
-        criterion=LAST,
+        criterion=Criterion(
+            "share of the variance of the final prediction that the best affine read-out (cross-validated over "
+            f"functions) sees in the stream before the last block: <= {MAINLY} / > {MAINLY}",
+            (Condition("seen before", (-INF, MAINLY), (MAINLY, INF)),),
+        ),
         measurements=(lens, curves, without_attention, ablated),
         twin=(lens,),
-        judge=judge_last,
+        evidence=last_layer,
         excluded=_one_layer,
         figures=("layers",),
     )

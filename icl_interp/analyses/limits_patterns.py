@@ -14,11 +14,14 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.ablation import chunks
+from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.classes import n_contexts, needs_polynomials, polynomial_in, polynomials
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results, measurement
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, Verdict, register
+from icl_interp.analyses.registry import register
 from icl_interp.interventions import Hook, Intervention, SwapPattern, intervene
 from icl_interp.models.config import DISTRIBUTIONS
 from icl_interp.models.transformer import HookedTransformer
@@ -35,7 +38,6 @@ N_CONTEXTS = 2  # of each function, and one where two functions meet the same in
 N_SHIFTS = 4  # other prompts that each one is compared with
 LARGEST = "largest"
 SCOPE = "these weights, this task, the last query in distribution, polynomials of degree 1 to the largest trained on"
-INF = float("inf")
 
 
 # ---- prompts and patterns -------------------------------------------------------------------------------------------
@@ -220,53 +222,46 @@ def _query(lab: Lab, prompts: Prompts, *edits: Intervention) -> Float[Tensor, " 
         return lab.single(tokens, range(last, last + 1))[:, 0, 0].double().cpu()
 
 
-# ---- the judge ------------------------------------------------------------------------------------------------------
+# ---- the evidence ----------------------------------------------------------------------------------------------------
 
 
-def _estimate(result: DataArray) -> Estimate:
+def _quantities(result: DataArray) -> dict[str, Estimate]:
+    """What the criterion asks for: the largest ratio, and how far prompts of one degree are apart on average."""
     cell = {s: float(result.sel(pair=LARGEST, layer=LARGEST, statistic=s).values) for s in ("ratio", "low", "high")}
-    return Estimate("mean patterns of two degrees / prompts of one", cell["ratio"], cell["low"], cell["high"])
+    name, response = "mean patterns of two degrees / prompts of one", result.sel(statistic="within").values[:-1, :-1]
+    return {
+        "ratio": Estimate(name, cell["ratio"], cell["low"], cell["high"]),
+        "response": Estimate.exactly("distance between prompts of one degree", response.mean(), "weight moved"),
+    }
 
 
-def _verdict(result: DataArray) -> Verdict:
-    """Alike, and not because they never change; or not alike."""
-    found = CRITERION.verdict(_estimate(result))
-    return "inconclusive" if found == "supported" and _response(result) < RESPONDS else found
-
-
-def _response(result: DataArray) -> float:
-    """Distance between prompts of one degree, mean over layers and pairs of degrees."""
-    return float(result.sel(statistic="within").values[:-1, :-1].mean())
-
-
-def judge_alike(results: Results, facts: Facts) -> Judgement:
+def patterns_alike(results: Results, facts: Facts) -> Evidence:
     """Do mean patterns of two degrees differ less than patterns of two prompts of the same degree?"""
-    result, patched = results[distances], results[swapped]
-    estimate, response = _estimate(result), _response(result)
+    result = results[distances]
+    quantities = _quantities(result)
+    ratio, response = quantities["ratio"].value, quantities["response"].value
     table = result.sel(statistic="ratio").values[:-1, :-1]
     pair, layer = np.unravel_index(table.argmax(), table.shape)
     at = {
         s: float(result.sel(pair=LARGEST, layer=LARGEST, statistic=s).values)
         for s in ("shuffled", "excess", "by position")
     }
-    reason = (
-        f"mean patterns of two degrees are at most {estimate.value:.2g} times as far apart as prompts of one degree "
+    says = (
+        f"mean patterns of two degrees are at most {ratio:.2g} times as far apart as prompts of one degree "
         f"(degrees {result.indexes['pair'][pair]}, layer {layer}; with degrees shuffled {at['shuffled']:.2g}); "
         f"two prompts differ by {response:.2g} of the weight on average. At the same inputs functions of two degrees "
         f"differ up to {at['excess']:+.0%} from functions of one"
     )
-    verdict = _verdict(result)
     if response < RESPONDS:
-        reason += ". But patterns hardly depend on the prompt, so being alike says nothing"
-    twin = results.twin[distances]
+        says += ". But patterns hardly depend on the prompt, so being alike says nothing"
     layers = tuple(
         {"layer": i, **{s: float(result.sel(pair=LARGEST, layer=i, statistic=s).values) for s in (
             "between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")}}
         for i in result.indexes["layer"] if i != LARGEST
     )  # fmt: skip
-    return Judgement(
-        estimate, reason + ".", verdict, SCOPE, causal=_causal(patched), twin=_estimate(twin),
-        twin_verdict=_verdict(twin), details=layers,
+    return Evidence(
+        quantities, says + ".", scope=SCOPE, causal=_causal(results[swapped]),
+        twin=_quantities(results.twin[distances]), details=layers,
     )  # fmt: skip
 
 
@@ -308,23 +303,30 @@ def _one_degree(facts: Facts) -> str | None:
     return None
 
 
-CRITERION = Criterion(
-    "distance of the mean patterns of two degrees over that between two prompts of one degree (total variation, keys "
-    f"lined up by nearness to the query), the largest over pairs of degrees and layers: <= {ALIKE}, and patterns that "
-    f"depend on the prompt (distance >= {RESPONDS}) / > {UNLIKE}",
-    supported=(-INF, ALIKE), contradicted=(UNLIKE, INF),
-)  # fmt: skip
-
 register(
     Claim(
         id="limits.patterns_alike",
+        question="attention",
+        short="Attention patterns are alike for polynomials of every degree.",
+        quote=Quote(
+            "Moreover, an analysis of the attention weights at all 12 layers in our best models showed "
+            "remarkably similar patterns, regardless of the complexity of the polynomial being computed ...",
+            "Naim & Asher (2025), section 4.1, before Proposition 1 (repeated in section 6)",
+            "The paper does not say how patterns were compared. We compare the mean patterns of two degrees "
+            "with the usual distance between two prompts of one degree, at the last query.",
+        ),
         kind="learning",
         statement="Attention patterns are alike whatever the degree of the polynomial",
         source="Naim & Asher (2025), section 4.1",
-        criterion=CRITERION,
+        criterion=Criterion(
+            "distance of the mean patterns of two degrees over that between two prompts of one degree (total "
+            "variation, keys lined up by nearness to the query), the largest over pairs of degrees and layers: <= "
+            f"{ALIKE}, and patterns that depend on the prompt (distance >= {RESPONDS}) / > {UNLIKE}",
+            (Condition("ratio", (-INF, ALIKE), (UNLIKE, INF)), Condition("response", (RESPONDS, INF), None)),
+        ),
         measurements=(distances, swapped),
         twin=(distances,),
-        judge=judge_alike,
+        evidence=patterns_alike,
         excluded=_one_degree,
         figures=("layers",),
     )

@@ -7,9 +7,12 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses import shift
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, Verdict, register
+from icl_interp.analyses.registry import register
 from icl_interp.checkpoints.companions import Role
 from icl_interp.resampling import Interval, bootstrap
 
@@ -18,7 +21,6 @@ MARGIN = float(np.log10(1.25))  # errors within a quarter of each other count as
 LEARNED = 0.1  # error relative to the zero predictor up to which a companion has learned its task
 INNER, EDGE = 0.5, 0.9  # shares of the half-width: the inner half of the domain, and what lies near its boundary
 SCOPE = "these weights and these companions', this task, "
-INF = float("inf")
 
 
 def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
@@ -52,16 +54,36 @@ def _needs_the_other_norm(facts: Facts) -> str | None:
     return f"no companion trained {what} normalisation is at hand (pass companions=)"
 
 
-def _unlearned(result: DataArray, predictors: list[str]) -> list[str]:
-    """Those whose error in distribution is not far below the zero predictor's."""
+LEARNED_BY_ALL = Precondition(
+    "largest error",
+    (0.0, LEARNED),
+    f"But not all of these models have learned the task: the largest error is {{value:.2g}} of the zero predictor's, "
+    f"and at most {LEARNED:g} counts as learned.",
+)
+
+
+def _relative(result: DataArray, predictors: list[str]) -> dict[str, float]:
+    """Errors in distribution over the zero predictor's."""
     zero = result.sel(predictor="zero", sigma=1.0).values.mean()
-    return [p for p in predictors if not result.sel(predictor=p, sigma=1.0).values.mean() <= LEARNED * zero]
+    return {p: float(result.sel(predictor=p, sigma=1.0).values.mean() / zero) for p in predictors}
 
 
-def _unanimous(criterion: Criterion, intervals: list[Interval]) -> Verdict:
-    """The verdict that every pair of models gives, if they agree."""
-    found: list[Verdict] = [criterion.verdict(interval) for interval in intervals]
-    return found[0] if len(set(found)) == 1 else "inconclusive"
+def _largest(relative: dict[str, float]) -> Estimate:
+    """The largest of them; NaN where one is, for an error that is no number does not count as learned."""
+    return Estimate.exactly("largest error / zero predictor's", np.max(list(relative.values())))
+
+
+def _said_of_unlearned(relative: dict[str, float]) -> str:
+    """Which models have errors above `LEARNED`; "" where none has."""
+    return "".join(
+        f"; the error of {p} is {share:.2g} of the zero predictor's"
+        for p, share in relative.items() if not share <= LEARNED
+    )  # fmt: skip
+
+
+def _every_pair(name: str, intervals: list[Interval]) -> Estimate:
+    """Where all pairs of models lie."""
+    return Estimate.spanning(name if len(intervals) == 1 else f"{name}, every pair of seeds", intervals, "log10")
 
 
 def _mean_ratio(arrays: list[tuple[np.ndarray, np.ndarray]]) -> Interval:
@@ -77,11 +99,12 @@ def _mean_ratio(arrays: list[tuple[np.ndarray, np.ndarray]]) -> Interval:
 NO_NORM = Criterion(
     "squared error in distribution without a norm over with one, log10, paired by function, every pair of seeds: "
     "<= log10 0.9 / >= 0",
-    supported=(-INF, BETTER), contradicted=(0.0, INF),
-)  # fmt: skip
+    (Condition("ratio", (-INF, BETTER), (0.0, INF)),),
+    (LEARNED_BY_ALL,),
+)
 
 
-def judge_no_norm(results: Results, facts: Facts) -> Judgement:
+def no_norm(results: Results, facts: Facts) -> Evidence:
     """Is the model without a norm the better one in distribution?"""
     result = results[shift.functions]
     without, normed = _sides(result, facts)
@@ -89,29 +112,26 @@ def judge_no_norm(results: Results, facts: Facts) -> Judgement:
     errors = {p: result.sel(predictor=p).values for p in (*without, *normed)}
     each = [_mean_ratio([(errors[a][0], errors[b][0])]) for a, b in pairs]
     found = _mean_ratio([(errors[a][0], errors[b][0]) for a, b in pairs])
-    unlearned = _unlearned(result, [*without, *normed])
-    verdict = "inconclusive" if unlearned else _unanimous(NO_NORM, each)
+    relative = _relative(result, [*without, *normed])
     at = list(result.indexes["sigma"])
     shifted = ", ".join(
         f"{10 ** _mean_ratio([(errors[a][k], errors[b][k]) for a, b in pairs]).value:.2f} at sigma {at[k]:g}"
         for k in range(1, len(at))
     )
-    reason = (
+    says = (
         f"in distribution the error without a norm is {10**found.value:.2f} of that with one "
         f"({', '.join(f'{errors[p][0].mean():.2g}' for p in without)} against "
         f"{', '.join(f'{errors[p][0].mean():.2g}' for p in normed)}); with functions scaled {shifted}"
     )
     if len(each) > 1:
-        reason += f"; the {len(each)} pairs of seeds say {', '.join(f'{10**e.value:.2f}' for e in each)}"
-    reason += (
+        says += f"; the {len(each)} pairs of seeds say {', '.join(f'{10**e.value:.2f}' for e in each)}"
+    says += _said_of_unlearned(relative)
+    says += (
         f". This is a geometric mean over pairs on {result.values.shape[-1]} functions x {shift.N_CONTEXTS} contexts; "
         "limits.table1 of `icl-interp reproduce` has the ratio of mean errors on more prompts, which can differ"
     )
-    if unlearned:
-        reason += f". But {', '.join(unlearned)} has not learned the task"
     untrained = results[shift.functions_untrained]
     twins = [(untrained.sel(predictor=a).values[0], untrained.sel(predictor=b).values[0]) for a, b in pairs]
-    twin = _mean_ratio(twins)
     details = tuple(
         {
             "without": a, "with": b, "sigma": sigma, "error without": float(errors[a][k].mean()),
@@ -121,10 +141,10 @@ def judge_no_norm(results: Results, facts: Facts) -> Judgement:
     )  # fmt: skip
     name = "error without / with norm"
     seeds = f"{len(without)} seed(s) without and {len(normed)} with a norm"
-    return Judgement(
-        Estimate.of(name, found, "log10"), reason + ".", verdict, f"{SCOPE}in distribution, {seeds}",
-        twin=Estimate.of(name, twin, "log10"), twin_verdict=_unanimous(NO_NORM, [_mean_ratio([t]) for t in twins]),
-        details=details,
+    return Evidence(
+        {"ratio": _every_pair(name, each), "largest error": _largest(relative)}, says + ".",
+        Estimate.of(name, found, "log10"), f"{SCOPE}in distribution, {seeds}",
+        twin={"ratio": _every_pair(name, [_mean_ratio([t]) for t in twins])}, details=details,
     )  # fmt: skip
 
 
@@ -133,8 +153,9 @@ def judge_no_norm(results: Results, facts: Facts) -> Judgement:
 NEAR = Criterion(
     "log10 error without a norm over with one, paired by function, every pair of seeds: at the edge (|x| >= 0.9 of the "
     "half-width), and there less than in the inner half, the larger of the two: <= log10 0.9 / >= 0",
-    supported=(-INF, BETTER), contradicted=(0.0, INF),
-)  # fmt: skip
+    (Condition("gain", (-INF, BETTER), (0.0, INF)),),
+    (LEARNED_BY_ALL,),
+)
 
 
 def gain(curve: DataArray, without: str, normed: str, arm: str = "trained") -> tuple[Interval, Interval, Interval]:
@@ -159,28 +180,26 @@ def gain(curve: DataArray, without: str, normed: str, arm: str = "trained") -> t
     return bootstrap(edge, *arrays), bootstrap(more, *arrays), bootstrap(larger, *arrays)
 
 
-def judge_near(results: Results, facts: Facts) -> Judgement:
+def near(results: Results, facts: Facts) -> Evidence:
     """Is the model without a norm better near the edge of the domain, and more so than inside?"""
     curve, errors = results[shift.inside], results[shift.functions]
     without, normed = _sides(errors, facts)
     pairs = [(a, b) for a in without for b in normed]
     found = {pair: gain(curve, *pair) for pair in pairs}
-    unlearned = _unlearned(errors, [*without, *normed])
-    verdict = "inconclusive" if unlearned else _unanimous(NEAR, [each[2] for each in found.values()])
+    relative = _relative(errors, [*without, *normed])
     edge, more, both = found[pairs[0]]
     rise = [
         float(e[:, curve["share"].values >= EDGE - 1e-9].mean() / e[:, curve["share"].values <= INNER + 1e-9].mean())
         for e in (curve.sel(arm="trained", predictor=p).values for p in pairs[0])
     ]
-    reason = (
+    says = (
         f"near the boundary the error without a norm is {10**edge.value:.2f} of that with one, in the inner half "
         f"{10 ** (edge.value - more.value):.2f}; from the inner half to the edge errors change by a factor of "
         f"{rise[0]:.2g} without and {rise[1]:.2g} with a norm"
     )
     if len(pairs) > 1:
-        reason += "; at the edge the pairs of seeds say " + ", ".join(f"{10 ** e[0].value:.2f}" for e in found.values())
-    if unlearned:
-        reason += f". But {', '.join(unlearned)} has not learned the task"
+        says += "; at the edge the pairs of seeds say " + ", ".join(f"{10 ** e[0].value:.2f}" for e in found.values())
+    says += _said_of_unlearned(relative)
     untrained = [gain(curve, *pair, arm="untrained")[2] for pair in pairs]
     details = tuple(
         {"predictor": p, "|x| / half-width": float(x), "error": float(error)}
@@ -188,9 +207,10 @@ def judge_near(results: Results, facts: Facts) -> Judgement:
         for x, error in zip(curve["share"].values, curve.sel(arm="trained", predictor=p).values.mean(0), strict=True)
     )
     name = "log10 error ratio, edge and edge less inner, the larger"
-    return Judgement(
-        Estimate.of(name, both, "log10"), reason + ".", verdict, f"{SCOPE}the query within the inputs' interval",
-        twin=Estimate.of(name, untrained[0], "log10"), twin_verdict=_unanimous(NEAR, untrained), details=details,
+    return Evidence(
+        {"gain": _every_pair(name, [each[2] for each in found.values()]), "largest error": _largest(relative)},
+        says + ".", Estimate.of(name, both, "log10"), f"{SCOPE}the query within the inputs' interval",
+        twin={"gain": _every_pair(name, untrained)}, details=details,
     )  # fmt: skip
 
 
@@ -205,7 +225,7 @@ def _needs_a_width(facts: Facts) -> str | None:
     return "no companion of another width is at hand (pass companions=)"
 
 
-def judge_size(results: Results, facts: Facts) -> Judgement:
+def size(results: Results, facts: Facts) -> Evidence:
     """Are errors on shifted functions the same for two widths?"""
     result = results[shift.functions]
     role = "wider" if "wider" in result.indexes["predictor"] else "narrower"
@@ -214,36 +234,45 @@ def judge_size(results: Results, facts: Facts) -> Judgement:
     shifted = [k for k, sigma in enumerate(result.indexes["sigma"]) if sigma > 1]
     found = _mean_ratio([(a[k], b[k]) for k in shifted])
     within = _mean_ratio([(a[0], b[0])])
-    unlearned = _unlearned(result, [large, small])
+    relative = _relative(result, [large, small])
     sigmas = ", ".join(f"{result.indexes['sigma'][k]:g}" for k in shifted)
-    reason = (
+    says = (
         f"on functions scaled by {sigmas} the wider model's error "
         f"is {10**found.value:.2f} of the other's (geometric mean); in distribution {10**within.value:.2f}"
     )
     if found.low > MARGIN:
-        reason += "; the wider one is worse, which is no help, but two models trained alike well would not differ so"
-    if unlearned:
-        reason += f". But {', '.join(unlearned)} has not learned the task"
+        says += "; the wider one is worse, which is no help, but two models trained alike well would not differ so"
+    says += _said_of_unlearned(relative)
     details = tuple(
         {"sigma": s, "error wider": float(a[k].mean()), "error narrower": float(b[k].mean()),
          "log10 ratio": _mean_ratio([(a[k], b[k])]).value}
         for k, s in enumerate(result.indexes["sigma"])
     )  # fmt: skip
-    return Judgement(
-        Estimate.of("error wider / narrower", found, "log10"), reason + ".", "inconclusive" if unlearned else None,
-        f"{SCOPE}functions scaled, one seed each", details=details,
+    ratio = Estimate.of("error wider / narrower", found, "log10")
+    return Evidence(
+        {"ratio": ratio, "largest error": _largest(relative)}, says + ".",
+        scope=f"{SCOPE}functions scaled, one seed each", details=details,
     )  # fmt: skip
 
 
 register(
     Claim(
         id="limits.no_norm_better",
+        question="weights and training",
+        short="In distribution a model without normalisation makes smaller errors.",
+        quote=Quote(
+            "Transformers without normalization can achieve better performance.",
+            "Naim & Asher (2025), section 5, Observation 2, with Table 1",
+            "The observation says 'can' and Table 1 has one model of each kind; the paragraphs before it "
+            "limit the claim to inputs and functions as in training. There we ask for an error that is at "
+            "least a tenth smaller, for every pair of seeds.",
+        ),
         kind="learning",
         statement="In distribution a model without normalisation is the better one",
         source="Naim & Asher (2025), Observation 2 and Table 1",
         criterion=NO_NORM,
         measurements=(shift.functions, shift.functions_untrained),
-        judge=judge_no_norm,
+        evidence=no_norm,
         excluded=_needs_the_other_norm,
         figures=("shift",),
     )
@@ -252,12 +281,22 @@ register(
 register(
     Claim(
         id="limits.error_near_boundary",
+        question="weights and training",
+        short="Removing normalisation helps most near the boundaries of the input domain.",
+        quote=Quote(
+            "As a result, the model is able to approximate certain functions more accurately, especially near"
+            " the boundaries of the input domain, where layer normalization would otherwise constrain the "
+            "output.",
+            "Naim & Asher (2025), section 5, before Observation 2",
+            "The paper gives no errors by position in the domain. We compare models with and without "
+            "normalisation in the outer tenth of the domain and in its inner half.",
+        ),
         kind="learning",
         statement="Without normalisation functions are followed better, especially near the boundaries of the domain",
         source="Naim & Asher (2025), section 5, before Observation 2",
         criterion=NEAR,
         measurements=(shift.functions, shift.inside),
-        judge=judge_near,
+        evidence=near,
         excluded=_needs_the_other_norm,
         figures=("shift",),
     )
@@ -266,6 +305,16 @@ register(
 register(
     Claim(
         id="limits.size_does_not_help",
+        question="far from the data",
+        short="A larger model is no better beyond the training range.",
+        quote=Quote(
+            "Notably, increasing model size from 22.5M to 38M parameters did not significantly improve "
+            "performances, suggesting that the observed limitations are not simply due to model capacity but "
+            "may reflect deeper architectural constraints.",
+            "Naim & Asher (2025), section 5 (its footnote 3: embeddings of width 512 instead of 256)",
+            "The paper prints no errors for the larger model. We compare two widths on functions scaled by 2,"
+            " 5 and 10, and call them equal if their errors differ by less than a factor of 1.25.",
+        ),
         # Untrained models of two sizes err alike too: what the claim denies is that training makes a difference.
         kind="architecture",
         statement="A larger model is no better on functions beyond the training range",
@@ -273,10 +322,11 @@ register(
         criterion=Criterion(
             "squared error of the wider over the narrower model on functions scaled by 2, 5 and 10, log10, paired by "
             "function, mean over the three: within log10 1.25 of 0 (an equivalence test) / below -log10 1.25",
-            supported=(-MARGIN, MARGIN), contradicted=(-INF, -MARGIN),
+            (Condition("ratio", (-MARGIN, MARGIN), (-INF, -MARGIN)),),
+            (LEARNED_BY_ALL,),
         ),
         measurements=(shift.functions,),
-        judge=judge_size,
+        evidence=size,
         excluded=_needs_a_width,
         figures=("shift",),
     )

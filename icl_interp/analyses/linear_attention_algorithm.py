@@ -5,11 +5,14 @@ import math
 import numpy as np
 from xarray import DataArray
 
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lsa_algorithms import PRECONDITIONED, SIZE, TRUTH, algorithms, order
-from icl_interp.analyses.lsa_bench import INF, SOURCE, needs_regression, needs_theory, not_learned, task_in
+from icl_interp.analyses.lsa_bench import SOURCE, needs_regression, needs_theory, not_learned, task_in
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, register
+from icl_interp.analyses.registry import register
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import coordinates
 
@@ -22,8 +25,8 @@ FREE, SENSITIVE = 0.01, 0.05
 ALGORITHM = Criterion(
     "squared distance of predictions from one preconditioned step over that from the nearest other algorithm, log10, "
     f"at M = N: <= -log10 {NEARER:g} / >= log10 {NEARER:g}",
-    supported=(-INF, -math.log10(NEARER)), contradicted=(math.log10(NEARER), INF),
-)  # fmt: skip
+    (Condition("ratio", (-INF, -math.log10(NEARER)), (math.log10(NEARER), INF)),),
+)
 
 
 def rivals(result: DataArray, m: int) -> list[str]:
@@ -49,7 +52,7 @@ def nearer(result: DataArray, m: int, depth: int) -> Interval:
     return bootstrap(statistic, *arrays)
 
 
-def judge_algorithm(results: Results, facts: Facts) -> Judgement:
+def algorithm(results: Results, facts: Facts) -> Evidence:
     """Is one preconditioned step the nearest of all algorithms?"""
     result, fresh = results[algorithms], results.twin[algorithms]
     n, last = task_in(facts).n_points - 1, coordinates(result, "depth")[-1]
@@ -73,24 +76,25 @@ def judge_algorithm(results: Results, facts: Facts) -> Judgement:
             nearest[m, depth] = max(block, key=lambda row: row["similarity"])
     best = nearest[n, last]
     step = next(r for r in rows if (r["M"], r["depth"], r["algorithm"]) == (n, last, PRECONDITIONED))
-    reason = (
+    says = (
         f"at M = N = {n} predictions are nearest to {_described(best)}"
         f"{'' if best is step else f'; one preconditioned step: {_numbers(step)}'}"
     )
     if best["similarity"] < ALIKE:
-        reason += f". That is not near: like none of the {len(names)} that were compared"
+        says += f". That is not near: like none of the {len(names)} that were compared"
     others = {m: nearest[m, last] for m in result.indexes["M"] if m != n}
-    reason += ". By length: " + ", ".join(f"M = {m} {_named(row)}" for m, row in others.items())
+    says += ". By length: " + ", ".join(f"M = {m} {_named(row)}" for m, row in others.items())
     if len(result.indexes["depth"]) > 1:
         by_depth = ", ".join(f"{depth} {_named(nearest[n, depth])}" for depth in result.indexes["depth"])
-        reason += f". By layers read: {by_depth}"
+        says += f". By layers read: {by_depth}"
     merged = [name for name in names if name != PRECONDITIONED and name not in rivals(result, n)]
     if merged:
-        reason += f". Here {', '.join(merged)} is the same as one preconditioned step"
+        says += f". Here {', '.join(merged)} is the same as one preconditioned step"
     name = "distance from one preconditioned step / from the nearest other"
-    return Judgement(
-        Estimate.of(name, test, "log10"), reason + ".", scope="these weights, this task, predictions at the query",
-        twin=Estimate.of(name, twin, "log10"), twin_verdict=ALGORITHM.verdict(twin), details=tuple(rows),
+    return Evidence(
+        {"ratio": Estimate.of(name, test, "log10")}, says + ".",
+        scope="these weights, this task, predictions at the query", twin={"ratio": Estimate.of(name, twin, "log10")},
+        details=tuple(rows),
     )  # fmt: skip
 
 
@@ -114,8 +118,8 @@ def _described(row: dict) -> str:
 ORDER = Criterion(
     f"standard deviation of predictions over orders of the examples, over that over prompts: <= {FREE:g} / > "
     f"{SENSITIVE:g}",
-    supported=(0.0, FREE), contradicted=(SENSITIVE, INF),
-)  # fmt: skip
+    (Condition("spread", (0.0, FREE), (SENSITIVE, INF)),),
+)
 
 
 def sensitivity(result: DataArray) -> Interval:
@@ -126,7 +130,7 @@ def sensitivity(result: DataArray) -> Interval:
     )  # fmt: skip
 
 
-def judge_order(results: Results, facts: Facts) -> Judgement:
+def order_evidence(results: Results, facts: Facts) -> Evidence:
     """Is the order of the examples all one to the model, as to every algorithm for independent examples?"""
     result, fresh = results[order], results.twin[order]
     test, twin = sensitivity(result), sensitivity(fresh)
@@ -137,27 +141,39 @@ def judge_order(results: Results, facts: Facts) -> Judgement:
             "causal attention below the last layer": cfg.attention_dir == "causal" and cfg.n_layers > 1,
         }.items() if present
     ]  # fmt: skip
-    reason = (
+    says = (
         f"another order of the same examples moves predictions by {100 * test.value:.3g} % of their spread over prompts"
         + (f"; {' and '.join(told)} can tell orders apart" if told else "; nothing in the design can tell orders apart")
     )
     name = "spread over orders / spread over prompts"
-    return Judgement(
-        Estimate.of(name, test), reason + ".", scope="these weights, M = N, in distribution",
-        twin=Estimate.of(name, twin),
+    return Evidence(
+        {"spread": Estimate.of(name, test)}, says + ".", scope="these weights, M = N, in distribution",
+        twin={"spread": Estimate.of(name, twin)},
     )  # fmt: skip
 
 
 register(
     Claim(
         id="linear_attention.algorithm",
+        question="algorithm",
+        short="The model computes one preconditioned step of gradient descent.",
+        quote=Quote(
+            "The f*_LSA prediction ŷ_query = [f*_LSA(E_P; (W*^PV, W*^KQ))]_(d+1),(M+1) is ... = x_query^T Γ⁻¹"
+            " ((1/M) Σ_i y_i x_i).",
+            "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), slide 21, equation (3) (follows from "
+            "Theorem 4.1 on slide 20)",
+            "This is the nearest sentence: the slides give the formula and do not call it a step of gradient "
+            "descent; that reading is ours, with Γ⁻¹ as the preconditioner, a fixed matrix. We ask whether "
+            "the model's predictions are closer to this formula than to other algorithms for linear "
+            "regression.",
+        ),
         kind="learning",
         statement="The model implements one preconditioned step of gradient descent",
-        source=f"{SOURCE}, Theorem 4.1: the prediction is x_q^T Γ⁻¹ (1/M) Σ y_i x_i",
+        source=f"{SOURCE}, Theorem 4.1 and equation (3): the prediction is x_q^T Γ⁻¹ (1/M) Σ y_i x_i",
         criterion=ALGORITHM,
         measurements=(algorithms,),
         twin=(algorithms,),
-        judge=judge_algorithm,
+        evidence=algorithm,
         excluded=needs_theory,
         learned=not_learned,
         figures=("linear_attention",),
@@ -167,13 +183,23 @@ register(
 register(
     Claim(
         id="linear_attention.order_free",
+        question="algorithm",
+        short="The order of the examples does not change the prediction.",
+        quote=Quote(
+            "Then, the prediction ŷ_query is ŷ_query = ((w_21^PV)^T, w_22^PV) · (E E^T / N) (W_11^KQ ; "
+            "(w_21^KQ)^T) x_query",
+            "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), equation (3.6)",
+            "This is the nearest sentence: the slides do not speak of order, but E has one column per "
+            "example, and E E^T is a sum over columns, so their order cannot matter. We shuffle the examples,"
+            " and also ask this of models that are not linear attention.",
+        ),
         kind="architecture",
         statement="The order of the examples does not matter",
-        source=f"{SOURCE}, equation (3.6): the prediction depends on Σ y_i x_i alone",
+        source=f"{SOURCE}, equation (3): at the optimum the prediction depends on Σ y_i x_i alone",
         criterion=ORDER,
         measurements=(order,),
         twin=(order,),
-        judge=judge_order,
+        evidence=order_evidence,
         excluded=needs_regression,
     )
 )

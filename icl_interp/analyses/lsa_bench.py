@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icl_interp.analyses.claim import LEARNED_R2
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import LEARNED_R2
 from icl_interp.errors import InputError
 from icl_interp.models.tokens import Stacked
 from icl_interp.models.units import beyond_a_layer
@@ -27,7 +27,6 @@ from icl_interp.theory import linear_attention as theory
 
 SOURCE = "Zhang et al. (2023)"
 BATCH = 256  # prompts predicted at once
-INF = float("inf")
 
 
 # ---- whom a claim is about -------------------------------------------------------------------------------------------

@@ -23,10 +23,14 @@ class Measurement(Generic[R]):
     """A named measurement: a function of the lab. The lab runs each once, however many claims ask for it.
 
     It is also the key of its result: `results[far.intact]`. No two may have one name.
+
+    Attributes:
+        version: goes up when the same model would give another result: stored results are then not judged again.
     """
 
     name: str
     function: "Callable[[Lab], R]"
+    version: int = 1
 
     def __call__(self, lab: "Lab") -> R:
         """Measure.
@@ -39,9 +43,9 @@ class Measurement(Generic[R]):
         return result
 
 
-def measurement(name: str) -> "Callable[[Callable[[Lab], R]], Measurement[R]]":
+def measurement(name: str, version: int = 1) -> "Callable[[Callable[[Lab], R]], Measurement[R]]":
     """Decorator that makes a function of the lab a measurement."""
-    return lambda function: Measurement(name, function)
+    return lambda function: Measurement(name, function, version)
 
 
 class Results(UserDict[str, Any]):

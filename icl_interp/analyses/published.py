@@ -3,6 +3,7 @@
 from icl_interp.analyses import limits_layernorm  # isort: skip
 from icl_interp.analyses import limits_context  # isort: skip
 from icl_interp.analyses import limits_softmax  # isort: skip
+from icl_interp.analyses import limits_uniform  # isort: skip
 from icl_interp.analyses import limits_classes  # isort: skip
 from icl_interp.analyses import limits_continuous  # isort: skip
 from icl_interp.analyses import limits_algorithms  # isort: skip
@@ -31,6 +32,7 @@ __all__ = [
     "limits_patterns",
     "limits_shift",
     "limits_softmax",
+    "limits_uniform",
     "linear_attention_algorithm",
     "linear_attention_risk",
     "linear_attention_weights",

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from pandas import DataFrame
 
 from icl_interp import evaluation
-from icl_interp.analyses import published, verdicts  # noqa: F401  (importing the published claims registers them)
+from icl_interp.analyses import published, registry  # noqa: F401  (importing the published claims registers them)
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import Finding
 from icl_interp.errors import unknown, whole
 from icl_interp.experiments.calibration_layers import LAYERS, Layer
 from icl_interp.models import tokens
@@ -38,7 +38,7 @@ def judge(
         in_distribution = {"error": error, "r2": 1 - error / float(truth.square().mean())}
     known = Facts.of(model, task, tokens.name_of(encoding), in_distribution, n_functions=n_functions)
     findings = []
-    for claim in verdicts.select(tuple(claims)):
+    for claim in registry.select(tuple(claims)):
         if not claim.excluded(known):
             for m in claim.measurements:
                 lab.measure(m)

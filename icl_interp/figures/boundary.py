@@ -12,8 +12,8 @@ from xarray import DataArray
 from icl_interp.analyses import boundary as measured
 from icl_interp.analyses import far
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
     BLUE,
     FAINT,

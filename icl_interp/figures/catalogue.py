@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.boundary import boundary
 from icl_interp.figures.claims import forest
 from icl_interp.figures.classes import classes

@@ -1,29 +1,21 @@
 """The forest plot: a row a claim, its estimate over the zones that its criterion fixed beforehand."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
+from icl_interp.analyses.criterion import Condition, Estimate
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.verdicts import Criterion, Estimate, Finding
 from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, Marks, finish, log_axis
 from icl_interp.figures.text import authors, interval, name_of, number, plain, wrapped
 
 PAD, PANEL, ROW, LINE, SMALL = 14, 28, 80, 15, 15  # pixels: above a panel, the panel, its row, a line of text (small)
 LEFT, RIGHT, BOTTOM = 376, 226, 8
 WHOLE = {"share": (0.0, 1.0), "quantile": (0.0, 1.0)}  # units whose whole range is worth showing
-
-# A sham is stored as it was measured; here it is put on the scale of the estimate it stands beside.
-SHAMS: dict[str, Callable[[Mapping[str, Any]], float]] = {
-    "limits.layernorm_causes_saturation": lambda causal: causal["sham"] - causal["intact"],
-    "limits.layernorm_causes_failure": lambda causal: float(
-        np.log10(causal["sham"] / causal["far error / zero predictor"]["intact"])
-    ),
-}
 
 
 def forest(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
@@ -88,15 +80,8 @@ def drawable(finding: Finding) -> bool:
 
 def sham(finding: Finding) -> float | None:
     """The sham's effect in the unit of the estimate, where it was measured in one that can be compared."""
-    if not finding.causal:
-        return None
-    if "sham effect" in finding.causal:
-        value = finding.causal["sham effect"]
-    elif finding.id in SHAMS and "sham" in finding.causal:
-        value = SHAMS[finding.id](finding.causal)
-    else:
-        return None
-    return float(value) if np.isfinite(float(value)) else None
+    value = (finding.causal or {}).get("sham effect")
+    return float(value) if value is not None and np.isfinite(float(value)) else None
 
 
 def _row(figure: Figure, marks: Marks, finding: Finding, panel: tuple[float, float], name: str) -> None:
@@ -104,7 +89,7 @@ def _row(figure: Figure, marks: Marks, finding: Finding, panel: tuple[float, flo
     assert test is not None
     values = [test.value, test.low, test.high, *([] if beside is None else [beside])]
     values += [v for v in (twin.value, twin.low, twin.high) if np.isfinite(v)] if twin else []
-    scale, (low, high) = _extent(finding.criterion, values, test.unit)
+    scale, (low, high) = _extent(finding.decided_by, values, test.unit)
     title = plain(name_of(test) + (f" ({test.unit})" if test.unit else "") + (", log axis" if scale == "log" else ""))
     kind = log_axis(title, low, high, 7) if scale == "log" else {"range": [low, high], "nticks": 7}
     figure.update_layout({
@@ -118,7 +103,7 @@ def _row(figure: Figure, marks: Marks, finding: Finding, panel: tuple[float, flo
         },
     })  # fmt: skip
     axes = {"xaxis": f"x{name}", "yaxis": f"y{name}"}
-    _zones(marks, finding.criterion, low, high, name, scale)
+    _zones(marks, finding.decided_by, low, high, name, scale)
     look = VERDICTS[finding.verdict]
     if twin is not None and np.isfinite(twin.value):
         hover = f"untrained twin: {plain(interval(twin))}<extra></extra>"
@@ -145,13 +130,13 @@ def _mark(e: Estimate, symbol: str, colour: str, y: float, size: int, hover: str
     )  # fmt: skip
 
 
-def _zones(marks: Marks, criterion: Criterion, low: float, high: float, name: str, scale: str) -> None:
+def _zones(marks: Marks, condition: Condition, low: float, high: float, name: str, scale: str) -> None:
     """Shade both regions; what has no bound goes to the end of the axis."""
-    regions = {"supported": criterion.supported, "contradicted": criterion.contradicted}
+    regions = {"supported": condition.supports, "contradicted": condition.contradicts}
     # A shape on a log axis takes values, an annotation takes exponents.
     place = np.log10 if scale == "log" else np.array
-    for verdict, (start, end) in regions.items():
-        a, b = max(start, low), min(end, high)
+    for verdict, region in regions.items():
+        a, b = (max(region[0], low), min(region[1], high)) if region else (high, low)
         if a >= b:
             continue
         look, ends = VERDICTS[verdict], place([a, b])
@@ -165,11 +150,11 @@ def _zones(marks: Marks, criterion: Criterion, low: float, high: float, name: st
         )  # fmt: skip
 
 
-def _extent(criterion: Criterion, values: list[float], unit: str) -> tuple[str, tuple[float, float]]:
+def _extent(condition: Condition, values: list[float], unit: str) -> tuple[str, tuple[float, float]]:
     """The axis: it holds all values and both zones. Logarithmic only where every value is positive."""
-    bounds = [b for b in (*criterion.supported, *criterion.contradicted) if np.isfinite(b)]
+    bounds = [b for b in (*condition.supports, *(condition.contradicts or ())) if np.isfinite(b)]
     held = np.array([*values, *bounds, *WHOLE.get(unit, ())])
-    if criterion.scale == "log" and (held > 0).all():
+    if condition.scale == "log" and (held > 0).all():
         logs = np.log10(held)
         pad = max(0.35, 0.08 * float(np.ptp(logs)))
         return "log", (float(10 ** (logs.min() - pad)), float(10 ** (logs.max() + pad)))

@@ -11,11 +11,11 @@ from icl_interp.analyses import classes as measured
 from icl_interp.analyses import limits_continuous
 from icl_interp.analyses.classes import polynomial_in
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.limits_algorithms import ARMS, ERROR, RESEMBLES, SEED, SELF, SIZE, distance, ratios
 from icl_interp.analyses.limits_classes import LOW, rate
 from icl_interp.analyses.limits_continuous import PRINTED, shares
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
     BLUE,
     GREY,

@@ -9,9 +9,9 @@ from xarray import DataArray
 
 from icl_interp.analyses import far
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.limits_context import ERASED_AT, ROUNDING, information, r_squared, spread
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
     BLUE,
     GREY,
@@ -118,7 +118,9 @@ def _thresholds(figure: Figure, near: DataArray, out: float, findings: Sequence[
     for finding in findings:
         if finding.id != "limits.context_erased":
             continue
-        bounds = (("supported", finding.criterion.supported[1]), ("contradicted", finding.criterion.contradicted[0]))
+        amplitude = finding.criterion.conditions[0]
+        bounds = [("supported", amplitude.supports[1])]
+        bounds += [("contradicted", amplitude.contradicts[0])] if amplitude.contradicts else []
         for verdict, bound in bounds:
             look = VERDICTS[verdict]
             ends = [out / 2.2, out * 2.2]

@@ -6,12 +6,12 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
-from icl_interp.analyses import limits_softmax
+from icl_interp.analyses import limits_uniform
 from icl_interp.analyses.facts import Facts
-from icl_interp.analyses.limits_softmax import BEYOND, UNIFORM
+from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.limits_uniform import BEYOND, UNIFORM
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.relevance import relevance, relevant
-from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, finish, joined, log_axis, panel_title, place
 from icl_interp.figures.text import plain, tested_by
 
@@ -20,7 +20,7 @@ FIRST, LAST = (86, 180, 233), (0, 44, 84)  # the first layer's colour and the la
 
 def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """Entropy deficit and largest weight of every head against the number of tokens; measured, then resampled."""
-    curve = results.get(limits_softmax.dispersion)
+    curve = results.get(limits_uniform.dispersion)
     if curve is None:
         return None
     names = list(curve.indexes["head"])

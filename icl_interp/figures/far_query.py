@@ -9,8 +9,8 @@ from plotly.graph_objects import Figure
 
 from icl_interp.analyses import far
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import BLUE, FAINT, GREEN, GREY, INK, ORANGE, Symlog, finish, joined, ranged
 from icl_interp.figures.text import number, tested_by
 from icl_interp.tasks.distributions import Normal, Uniform

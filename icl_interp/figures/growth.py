@@ -8,9 +8,9 @@ from plotly.graph_objects import Figure
 
 from icl_interp.analyses import far
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.limits_layernorm import FAR_X, growth_exponent
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
     BLUE,
     GREY,

@@ -10,10 +10,10 @@ from xarray import DataArray
 from icl_interp.analyses import heads as measured
 from icl_interp.analyses import limits_softmax
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.limits_softmax import CONCENTRATED, TARGETS
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.relevance import relevance, relevant
-from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.far_query import trained_range
 from icl_interp.figures.style import (
     BLUE,

@@ -11,11 +11,11 @@ from xarray import DataArray
 from icl_interp.analyses import ablation, limits_layers, limits_patterns
 from icl_interp.analyses.ablation import ALL, BLIND, NOTHING, QUERY
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.limits_attention import ratio
 from icl_interp.analyses.limits_layers import LENSES, MAINLY, r_squared
 from icl_interp.analyses.limits_patterns import ALIKE, LARGEST
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
     BLUE,
     FAINT,

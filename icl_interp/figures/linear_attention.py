@@ -9,11 +9,11 @@ from xarray import DataArray
 
 from icl_interp.analyses import lsa_algorithms, lsa_shifts, lsa_weights
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lsa_algorithms import SIZE, TRUTH
 from icl_interp.analyses.lsa_bench import task_in
 from icl_interp.analyses.lsa_shifts import BEST, MODEL, PRINTED, ZERO
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
     BLUE,
     GREEN,

@@ -10,9 +10,9 @@ from xarray import DataArray
 
 from icl_interp.analyses import shift as measured
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.limits_shift import EDGE, INNER
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.verdicts import Finding
 from icl_interp.figures.style import (
     BLUE,
     FAINT,

@@ -9,7 +9,8 @@ from typing import LiteralString
 
 from markupsafe import Markup
 
-from icl_interp.analyses.verdicts import Estimate, Finding
+from icl_interp.analyses.criterion import Estimate
+from icl_interp.analyses.finding import Finding
 
 MINUS = "\N{MINUS SIGN}"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -1,19 +1,17 @@
 """The report as one HTML page that opens offline, and as a fragment for notebooks. Numbers are rounded here only."""
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
-from icl_interp.analyses.verdicts import Estimate, Finding
+from icl_interp.analyses.finding import Finding
 from icl_interp.figures import catalogue, files
 from icl_interp.figures.style import VERDICTS, Figure
-from icl_interp.figures.text import MINUS, interval, joined, markup, name_of, number
-from icl_interp.stored import NOT_FINITE
+from icl_interp.figures.text import joined, markup, number
+from icl_interp.report.findings import anchor, article, cell, estimates, link, mapping, rows, scalar, verdict_mark
 
 ROWS = 9  # of the board of verdicts
-OPEN = 8  # rows of a table of details that are shown unasked
 MODEL = ("config", "task", "encoding", "in_distribution")  # facts about the model that the foot of the page repeats
 CSS = Markup("""
 :root { --ink: #222; --grey: #666; --line: #e2e2e2; --wash: #f7f8f9; }
@@ -64,7 +62,7 @@ def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
         HTML that fetches nothing; the same bytes for the same input.
     """
     findings = [Finding.from_dict(finding) for finding in report["findings"]]
-    divs = {name: files.to_div(figure, f"figure-{_anchor(name)}") for name, figure in figures.items()}
+    divs = {name: files.to_div(figure, f"figure-{anchor(name)}") for name, figure in figures.items()}
     first, rest = divs.get("claims"), [name for name in divs if name != "claims"]
     parts = [
         markup("<header><div>{}</div></header><main>", _banner(report, findings)),
@@ -73,7 +71,7 @@ def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
         markup('<h2 id="figures">Figures</h2>') if rest else "",
         *(_figure(name, divs[name], findings) for name in rest),
         markup('<h2 id="findings">Findings in full</h2>'),
-        *(_finding(finding) for finding in findings),
+        *(article(finding) for finding in findings),
         markup('<h2 id="provenance">Provenance</h2>{}</main>', _provenance(report)),
     ]
     body, name = joined((part for part in parts if part), "\n"), report["checkpoint"].get("name", "a model")
@@ -107,7 +105,7 @@ def summary(report: Mapping[str, Any]) -> str:
         markup(
             '<tr><td {cell}>{f.statement}<br><span style="color:#666">{f.id}</span></td>'
             "<td {cell}>{verdict}</td><td {cell}>{estimates}</td><td {cell}>{f.reason}</td></tr>",
-            cell=cell, f=f, verdict=_verdict(f), estimates=_estimates(f),
+            cell=cell, f=f, verdict=verdict_mark(f), estimates=estimates(f),
         )
         for f in findings
     )  # fmt: skip
@@ -175,7 +173,7 @@ def _board(findings: Sequence[Finding]) -> Markup:
         if not found:
             continue
         links = joined(
-            markup('<li><a href="#{}" title="{}">{}</a></li>', _anchor(f.id), f.statement, _short(f.id)) for f in found
+            markup('<li><a href="#{}" title="{}">{}</a></li>', anchor(f.id), f.statement, _short(f.id)) for f in found
         )
         parts.append(markup(
             '<div style="color:{look.ink}"><b>{look.sign} {n} {look.word}</b><ul style="columns:{columns}">{links}</ul>'
@@ -226,7 +224,7 @@ def _law(law: Any) -> str:
     if isinstance(law, Mapping):
         rest = ", ".join(f"{key} {_law(value)}" for key, value in law.items() if key != "kind")
         return f"{law.get('kind', '')}({rest})"
-    return ", ".join(map(_law, law)) if isinstance(law, (list, tuple)) else _scalar(law)
+    return ", ".join(map(_law, law)) if isinstance(law, (list, tuple)) else scalar(law)
 
 
 def task_words(task: Mapping[str, Any]) -> str:
@@ -251,32 +249,11 @@ def _functions(task: Mapping[str, Any]) -> str:
     return "; ".join([str(task.get("kind", "")), *(f"{key.replace('_', ' ')} {_law(v)}" for key, v in rest.items())])
 
 
-def _verdict(finding: Finding) -> Markup:
-    return markup(
-        '<span class="verdict" style="color:{look.ink};font-weight:bold">{look.sign} {look.word}</span>',
-        look=VERDICTS[finding.verdict],
-    )
-
-
-def _estimates(finding: Finding) -> Markup:
-    """The estimate, and what the criterion reads where that is something else."""
-    parts = [_estimate(finding.estimate)] if finding.estimate else []
-    if finding.test and finding.test != finding.estimate:
-        parts.append(markup('<span style="color:#666">judged by:</span> {}', _estimate(finding.test)))
-    return joined(parts or ["–"], "<br>")
-
-
-def _estimate(estimate: Estimate) -> Markup:
-    return markup(
-        '<span class="number">{}</span><br><small style="color:#666">{}</small>', interval(estimate), name_of(estimate)
-    )
-
-
 def _verdicts(findings: Iterable[Finding]) -> Markup:
     rows = joined(
         markup(
             '<tr><td>{f.statement}<br>{link}</td><td>{verdict}</td><td>{estimates}</td><td>{f.reason}</td></tr>',
-            f=f, link=_link(f), verdict=_verdict(f), estimates=_estimates(f),
+            f=f, link=link(f), verdict=verdict_mark(f), estimates=estimates(f),
         )
         for f in findings
     )  # fmt: skip
@@ -289,102 +266,23 @@ def _verdicts(findings: Iterable[Finding]) -> Markup:
     )
 
 
-def _link(finding: Finding) -> Markup:
-    return markup('<a href="#{}"><code>{}</code></a>', _anchor(finding.id), finding.id)
-
-
 # ---- below ----------------------------------------------------------------------------------------------------------
 
 
 def _figure(name: str, div: Markup, findings: Iterable[Finding]) -> Markup:
-    claims = joined((_link(f) for f in findings if name in f.figures and f.verdict != "not_applicable"), ", ")
+    claims = joined((link(f) for f in findings if name in f.figures and f.verdict != "not_applicable"), ", ")
     return markup(
         '<figure><div class="plot">{}</div><figcaption>{} {}</figcaption></figure>',
         div, catalogue.CAPTIONS.get(name, ""), markup("Belongs to {}.", claims) if claims else "",
     )  # fmt: skip
 
 
-def _finding(f: Finding) -> Markup:
-    pairs: dict[str, object] = {"verdict": markup("{}: {}", _verdict(f), f.reason)}
-    if f.estimate:
-        pairs["estimate"] = _estimates(f)
-    pairs["criterion"] = markup('{} <span class="quiet">({})</span>', f.criterion.text, _zones(f))
-    if f.scope:
-        pairs["scope"] = f.scope
-    if f.twin:
-        pairs["untrained twin"] = _estimate(f.twin)
-    if f.causal:
-        pairs["causal test"] = _mapping(f.causal)
-    if f.details:
-        pairs["details"] = _details(f.details)
-    return markup(
-        '<article id="{anchor}"><h3>{f.statement}</h3><p class="quiet small"><code>{f.id}</code> · a claim about '
-        '{f.kind} · source: {f.source}</p><div class="wide">{rows}</div></article>',
-        anchor=_anchor(f.id), f=f, rows=_rows(pairs),
-    )  # fmt: skip
-
-
-def _zones(f: Finding) -> str:
-    regions = {"supported": f.criterion.supported, "contradicted": f.criterion.contradicted}
-    return "; ".join(f"{name} in [{number(low)}, {number(high)}]" for name, (low, high) in regions.items())
-
-
-def _rows(pairs: Mapping[str, object]) -> Markup:
-    """A table of names and values."""
-    rows = joined(markup("<tr><th>{}</th><td>{}</td></tr>", key, value) for key, value in pairs.items())
-    return markup("<table><tbody>{}</tbody></table>", rows)
-
-
-def _mapping(values: Mapping[str, Any]) -> Markup:
-    """Numbers by name, a row each; what is nested in a row goes on one line."""
-    return _rows({key: _cell(value) for key, value in values.items()})
-
-
-def _details(rows: Sequence[Mapping[str, Any]]) -> Markup:
-    """Rows with the same columns share a table; a long one opens when asked."""
-    tables = []
-    for columns, rows_of_one in itertools.groupby(rows, key=lambda row: tuple(row)):
-        group = list(rows_of_one)
-        table = markup(
-            "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>",
-            joined(markup("<th>{}</th>", column) for column in columns),
-            joined(
-                markup("<tr>{}</tr>", joined(markup('<td class="number">{}</td>', _cell(v)) for v in row.values()))
-                for row in group
-            ),
-        )
-        asked = markup("<details><summary>{} rows</summary>{}</details>", len(group), table)
-        tables.append(asked if len(group) > OPEN else table)
-    return joined(tables)
-
-
 def _provenance(report: Mapping[str, Any]) -> Markup:
     shown = {
-        "checkpoint": _mapping(report["checkpoint"]), "analysis": _mapping(report["provenance"]),
-        "model": _mapping({key: report["model"][key] for key in MODEL if key in report["model"]}),
+        "checkpoint": mapping(report["checkpoint"]), "analysis": mapping(report["provenance"]),
+        "model": mapping({key: report["model"][key] for key in MODEL if key in report["model"]}),
         "results stored": ", ".join(report["results"]), "schema": report["schema"],
     }  # fmt: skip
     if left_out := report["model"].get("companions_left_out"):
-        shown["companions left out"] = _cell(left_out)
-    return markup('<div class="wide">{}</div>', _rows(shown))
-
-
-def _cell(value: Any) -> str | Markup:
-    """One value, rounded."""
-    if isinstance(value, Mapping):
-        nested = {key: markup("({})", _cell(v)) if isinstance(v, Mapping) else _cell(v) for key, v in value.items()}
-        return joined((markup('<span class="quiet">{}</span> {}', *pair) for pair in nested.items()), " · ")
-    return joined(map(_cell, value), ", ") if isinstance(value, (list, tuple)) else _scalar(value)
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "–"}[value]
-    if isinstance(value, float) or (isinstance(value, str) and value in NOT_FINITE):  # what JSON makes of them
-        return number(float(value), 4)
-    return str(value).replace("-", MINUS) if isinstance(value, int) else str(value)
-
-
-def _anchor(text: str) -> str:
-    """An id for a part of the page."""
-    return "-".join(str(text).split())
+        shown["companions left out"] = cell(left_out)
+    return markup('<div class="wide">{}</div>', rows(shown))

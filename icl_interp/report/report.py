@@ -11,14 +11,15 @@ from typing import Any
 
 from pandas import DataFrame
 
-from icl_interp import page, results
-from icl_interp.analyses import verdicts
+from icl_interp import results
+from icl_interp.analyses import registry
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.verdicts import Finding
 from icl_interp.errors import InputError, shown, unknown
 from icl_interp.figures import catalogue, files
 from icl_interp.provenance import read_json, write_atomically, write_json
+from icl_interp.report import page
 from icl_interp.results import make_table
 from icl_interp.stored import Stored
 
@@ -73,9 +74,20 @@ class Report:
 
     def judge(self) -> "Report":
         """The same results judged by the claims as they are registered now. Takes milliseconds."""
-        registered, facts = verdicts.REGISTRY, self.facts
-        again = [registered[f.id].finding(self.results, facts) if f.id in registered else f for f in self.findings]
-        return replace(self, findings=again)
+        facts = self.facts
+        return replace(self, findings=[self._again(finding, facts) for finding in self.findings])
+
+    def _again(self, finding: Finding, facts: Facts) -> Finding:
+        """A finding judged again, unless its claim is not registered or rests on measurements of another version."""
+        claim = registry.REGISTRY.get(finding.id)
+        if claim is None:
+            return finding
+        stored = self.provenance.get("measurements", {})
+        other = {name: stored.get(name, 1) for name, m in claim.needs.items() if stored.get(name, 1) != m.version}
+        if not other:
+            return claim.finding(self.results, facts)
+        names = ", ".join(f"{name} is of version {v}, not {claim.needs[name].version}" for name, v in other.items())
+        return replace(finding, kept=f"The stored verdict is kept: {names}. Analyse the model again.")
 
     def compare(self, other: "Report") -> DataFrame:
         """Verdicts and estimates of two reports side by side, for the claims that both hold."""

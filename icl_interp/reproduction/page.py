@@ -11,7 +11,7 @@ from icl_interp.experiments.errors import MISPRINT
 from icl_interp.figures import files
 from icl_interp.figures.style import VERDICTS, Figure
 from icl_interp.figures.text import joined, markup, number
-from icl_interp.page import document
+from icl_interp.report.page import document
 from icl_interp.reproduction import layout
 from icl_interp.results import from_dict
 

@@ -8,10 +8,10 @@ import pytest
 from known import changed
 
 import icl_interp.analyses  # noqa: F401  (registers the claims)
-from icl_interp.analyses import verdicts
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import Finding
+from icl_interp.analyses.registry import REGISTRY, select
 from icl_interp.experiments.calibration import TASK
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
@@ -29,7 +29,7 @@ class Measured:
 
     def judge(self, claim: str, **known: Any) -> Finding:
         """The finding on a claim; `known` overrides facts."""
-        return verdicts.REGISTRY[claim].judge_results(self.results, changed(self.facts, **known))
+        return REGISTRY[claim].judge_results(self.results, changed(self.facts, **known))
 
 
 def _measured(
@@ -44,7 +44,7 @@ def _measured(
     error = float((out - truth).square().mean())
     found = {"error": error, "r2": 1 - error / float(truth.var())}
     known = Facts.of(model, task, tokens.name_of(encoding), found, n_functions=n_functions)
-    for claim in verdicts.select(claims or None):
+    for claim in select(claims or None):
         if not claim.excluded(known):
             for m in claim.measurements:
                 lab.measure(m)
@@ -65,7 +65,7 @@ def judged() -> Callable[..., dict[str, Finding]]:
 
     def judge(model: HookedTransformer, *claims: str, **settings: Any) -> dict[str, Finding]:
         bench = _measured(model, *claims, **settings)
-        return {claim.id: bench.judge(claim.id) for claim in verdicts.select(claims or None)}
+        return {claim.id: bench.judge(claim.id) for claim in select(claims or None)}
 
     return judge
 
@@ -73,7 +73,7 @@ def judged() -> Callable[..., dict[str, Finding]]:
 @pytest.fixture
 def registry() -> Sequence[str]:
     """The ids registered before the test; what the test registers is gone after it."""
-    before = dict(verdicts.REGISTRY)
+    before = dict(REGISTRY)
     yield tuple(before)
-    verdicts.REGISTRY.clear()
-    verdicts.REGISTRY.update(before)
+    REGISTRY.clear()
+    REGISTRY.update(before)

@@ -7,7 +7,7 @@ import pytest
 from helpers import must_fail
 
 import icl_interp
-from icl_interp.analyses import verdicts
+from icl_interp.analyses import registry
 from icl_interp.analyses.measurement import Results
 from icl_interp.checkpoints import bundled
 from icl_interp.models.constructions import CAUSE, ERASED, HARDMAX, LINEAR, ORTHOGONAL, SATURATES, UNIFORM
@@ -72,7 +72,7 @@ def test_affine_without_a_norm_becomes_a_line():
     assert up["slope"] != pytest.approx(down["slope"], rel=0.1)  # one line a direction
     assert up["sd of intercept over contexts"] > 0.1
     assert (report[SATURATES].verdict, report[SATURATES].reason) == ("not_applicable", NO_NORM)
-    assert verdicts.REGISTRY[LINEAR].judge_results(
+    assert registry.REGISTRY[LINEAR].judge_results(
         moved(report, "far/ends", lambda f: f * np.array([1.0, 1.0, 1.5])[:, None, None]).results, report.facts
     ).verdict == "contradicted"  # fmt: skip
 
@@ -105,7 +105,7 @@ def test_the_models_of_the_readme_are_bundled():
 @pytest.mark.parametrize("name", FOUND)
 def test_what_is_found_in_the_bundled_models(name):
     report = analyze(name, n_prompts=512)
-    assert [f.id for f in report.findings] == list(verdicts.REGISTRY)
+    assert [f.id for f in report.findings] == list(registry.REGISTRY)
     for claim, expected in FOUND[name].items():
         finding = report[claim]
         assert expected in (finding.verdict, finding.reason), claim
@@ -129,7 +129,7 @@ def test_what_is_found_in_the_bundled_models(name):
         cost = causal["cost"]
         assert cost["frozen"] > cost["in-distribution error intact"]
     if name == "affine":
-        assert "attenuated, but not erased as information" in report[ERASED].reason
+        assert "what is left still tells the function" in report[ERASED].reason
         assert report[HARDMAX].causal["heads idle far out"]
         assert set(report[FAILURE].causal["far error / zero predictor"]) == {"intact", "frozen", "trained without"}
         assert report[FAILURE].verdict != "supported"  # LayerNorm causes the plateau, not the failure

@@ -12,7 +12,7 @@ from known import changed
 from small_models import make
 
 from icl_interp.analyses import lab as lab_module
-from icl_interp.analyses import verdicts
+from icl_interp.analyses import registry
 from icl_interp.analyses.lab import x_unit
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.tasks.distributions import Normal, Uniform
@@ -68,7 +68,7 @@ def test_the_unit_is_the_largest_input():
 
 
 def check_no_verdict(judge, known) -> None:
-    for claim in verdicts.select(None):
+    for claim in registry.select(None):
         if not claim.excluded(known):
             finding = judge(claim)
             assert finding.verdict == "inconclusive"

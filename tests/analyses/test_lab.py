@@ -11,7 +11,8 @@ from icl_interp.analyses import heads
 from icl_interp.analyses import lab as lab_module
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.verdicts import Measurement, select
+from icl_interp.analyses.measurement import Measurement
+from icl_interp.analyses.registry import select
 from icl_interp.errors import InputError
 from icl_interp.interventions import At, SwapPattern, Temperature, intervene
 from icl_interp.models.tokens import Interleaved, Stacked

@@ -12,8 +12,9 @@ from small_models import make
 from xarray import DataArray
 
 from icl_interp import tasks
-from icl_interp.analyses import limits_algorithms, verdicts
+from icl_interp.analyses import limits_algorithms, registry
 from icl_interp.analyses.classes import errors, polynomials
+from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_algorithms import (
     ARMS,
@@ -52,7 +53,7 @@ def known(task=LINES, **more):
 
 
 def judge(claim, results, facts):
-    return verdicts.REGISTRY[claim].judge_results(results, facts)
+    return registry.REGISTRY[claim].judge_results(results, facts)
 
 
 # ---- arms -----------------------------------------------------------------------------------------------------------
@@ -307,6 +308,15 @@ def test_better_and_worse_without_the_degree():
     rivals = [(Informed(), "supported"), (Averaging(), "contradicted"), (MaximumDegree(3), "inconclusive")]
     check_without_the_degree(rivals)
     must_fail(check_without_the_degree, [(MaximumDegree(3), "supported")])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(-0.2, -0.1, "supported"), (0.1, 0.2, "contradicted"), (-0.1, 0.1, "inconclusive"), (0.0, 0.0, "inconclusive")],
+)
+def test_as_good_as_is_not_better(low, high, expected):
+    (condition,) = registry.REGISTRY[UNKNOWN].criterion.conditions
+    assert condition.outcome(Estimate("ratio", low, low, high)) == expected
 
 
 def test_what_cannot_apply():

@@ -1,4 +1,4 @@
-"""The claims about what attention does: judges on made-up errors, the gate, and models of known truth."""
+"""The claims about what attention does: made-up errors, the gate, and models of known truth."""
 
 import functools
 
@@ -10,7 +10,7 @@ from known import facts
 from tiny_runs import checkpoint
 from xarray import DataArray
 
-from icl_interp.analyses import verdicts
+from icl_interp.analyses import registry
 from icl_interp.analyses.ablation import ALL, BLIND, NOTHING, QUERY
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_attention import best_blind, ratio
@@ -50,7 +50,7 @@ def known(*roles, attn_only=False, mlp_only=False, **more):
 
 
 def judge(claim, found, facts):
-    return verdicts.REGISTRY[claim].judge_results(found, facts)
+    return registry.REGISTRY[claim].judge_results(found, facts)
 
 
 # ---- necessary ------------------------------------------------------------------------------------------------------
@@ -72,7 +72,10 @@ def test_a_companion_that_learns_with_mlps_only_decides():
     finding = judge(NECESSARY, found, known("MLP only"))
     assert finding.verdict == "contradicted"
     assert finding.estimate.value > 1 > 0.2 > finding.test.value
+    assert finding.decided_by.quantity == "rate, companion"
     assert judge(NECESSARY, results(intact=1e-3, no_attention=1.0, MLP_only=0.95), known()).verdict == "supported"
+    assert judge(NECESSARY, results(intact=1e-3, no_attention=1.0, MLP_only=0.6), known()).verdict == "inconclusive"
+    assert judge(NECESSARY, results(intact=1e-3, no_attention=0.1, MLP_only=1.0), known()).verdict == "contradicted"
 
 
 def test_a_model_with_mlps_only_is_judged_by_its_own_error():
@@ -84,10 +87,14 @@ def test_a_model_with_mlps_only_is_judged_by_its_own_error():
 
 def test_necessity_needs_something_to_lose():
     found = results(intact=0.8, no_attention=0.9)
-    assert judge(NECESSARY, found, known(r2=0.2)).verdict == "inconclusive"
+    finding = judge(NECESSARY, found, known(r2=0.2))
+    assert finding.verdict == "inconclusive"
+    assert finding.reason.endswith("But the model has not learned its task (R2 0.200), so there is nothing to lose.")
+    assert judge(NECESSARY, found, known(r2=0.95)).verdict == "supported"
     alike = results(intact=1e-3, no_attention=0.9, blind=1e-12)
     finding = judge(NECESSARY, alike, known())
     assert (finding.verdict, finding.estimate) == ("inconclusive", None)
+    assert finding.reason == "All prompts show one function: there is nothing to learn in context."
 
 
 def check_best_blind(pick):
@@ -128,6 +135,9 @@ def test_ratios_are_paired_by_function():
         (2e-3, 1e-3, "supported"),
         (5e-3, 1e-3, "contradicted"),  # learns, but not as well
         (0.5, 1e-3, "contradicted"),
+        (0.5, 0.5, "contradicted"),  # as well, but neither learns
+        (0.1, 0.1, "inconclusive"),
+        (3e-3, 1e-3, "inconclusive"),
         (1e-3, 5e-3, "supported"),  # better without
     ],
 )
@@ -138,7 +148,9 @@ def test_sufficient_from_both_sides(alone, full, verdict):
     assert mine.verdict == other.verdict == verdict
     assert mine.estimate.value == pytest.approx(alone, rel=0.1)
     assert other.estimate.value == pytest.approx(alone, rel=0.1)
-    assert ("not as well" in mine.reason) == (alone == 5e-3)
+    # Where the rate alone would support, the comparison decides.
+    assert (mine.decided_by.quantity == "ratio") == (alone in (3e-3, 5e-3))
+    assert mine.test.unit == ("log10" if alone in (3e-3, 5e-3) else "")
     assert mine.causal is None
     assert other.causal["effect"] == pytest.approx(0.3, rel=0.2)
 
@@ -151,6 +163,7 @@ def test_sufficient_is_gated():
     finding = judge(SUFFICIENT, results(intact=1e-3, no_attention=1.0), known(attn_only=True))
     assert finding.verdict == "supported"
     assert "no companion with MLPs" in finding.reason
+    assert finding.decided_by.quantity == "rate"
 
 
 def test_who_cannot_be_asked():
@@ -191,7 +204,7 @@ def test_nobody_beats_the_best_guess_without_attention():
     """Whatever the weights are: what says the same whatever the context cannot be nearer than the mean."""
     run = checkpoint(task={"degrees": [1]})
     lab = Lab(run.model, run.task, run.encoding, n_functions=16, n_contexts=2)
-    for m in verdicts.REGISTRY[NECESSARY].measurements:
+    for m in registry.REGISTRY[NECESSARY].measurements:
         lab.measure(m)
     result = lab.results["layers/without attention"]
     assert ratio(result, "no attention", best_blind(result)).value > 0.95

@@ -1,4 +1,4 @@
-"""Boundary values: places read off curves, measurements by brute force, onsets known in closed form, judges."""
+"""Boundary values: places read off curves, measurements by brute force, onsets known in closed form, the claims."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from small_models import TASK, make
 from xarray import DataArray
 
 from icl_interp import tasks
-from icl_interp.analyses import boundary, far, verdicts
+from icl_interp.analyses import boundary, far, registry
 from icl_interp.analyses.boundary import ARMS, SCALES
 from icl_interp.analyses.lab import GRID, MAGNITUDES, Lab
 from icl_interp.analyses.limits_boundary import arm_rows, decades_to_level, relative_error
@@ -285,7 +285,7 @@ def test_the_table_of_a_pre_norm_model():
     assert row_of(bare, direction="+", quantity="E_f")["value"] == pytest.approx(1, abs=1e-3)
 
 
-# ---- judges ---------------------------------------------------------------------------------------------------------
+# ---- claims ---------------------------------------------------------------------------------------------------------
 
 
 def known(**more):
@@ -311,7 +311,7 @@ def stored_for_onset(x0: float, onset=1.0, r=2.0) -> dict:
 )  # fmt: skip
 def test_immediate_is_within_a_decade(x0, verdict):
     """The gap is x0 / |x| in units of r: level from 20 x0 on."""
-    finding = verdicts.REGISTRY[IMMEDIATE].judge_results(stored_for_onset(x0), known())
+    finding = registry.REGISTRY[IMMEDIATE].judge_results(stored_for_onset(x0), known())
     assert finding.verdict == verdict
     assert finding.estimate is not None
     assert finding.estimate.value == pytest.approx(min(np.log10(20 * x0), 5), abs=0.01)
@@ -326,12 +326,21 @@ def test_immediate_counts_from_the_edge_and_in_the_slower_direction():
 
 
 def test_immediate_is_open_where_the_weights_say_so():
-    constant = verdicts.REGISTRY[IMMEDIATE].judge_results(stored_for_onset(1.0, r=1e-12), known())
-    beyond = verdicts.REGISTRY[IMMEDIATE].judge_results(stored_for_onset(1e5, onset=1e7), known())
+    claim = registry.REGISTRY[IMMEDIATE]
+    constant = claim.judge_results(stored_for_onset(1.0, r=1e-12), known())
+    beyond = claim.judge_results(stored_for_onset(1e5, onset=1e7), known())
     assert (constant.verdict, beyond.verdict) == ("inconclusive", "inconclusive")
-    assert "constant output" in constant.reason
-    assert "predicted onset" in beyond.reason
-    bare = verdicts.REGISTRY[IMMEDIATE].judge_results({}, known(config={"normalization_type": None}))
+    assert constant.reason.startswith("f is 0 everywhere. The output is constant")
+    assert constant.estimate is None
+    assert beyond.reason.endswith(
+        "But the predicted onset of saturation, |x| = 1e+07 units of x, lies beyond the range."
+    )
+    assert beyond.estimate.value == pytest.approx(5)
+    # Where the weights tell no onset (post-norm), it is not asked for.
+    assert claim.judge_results(stored_for_onset(1.0, onset=1e5 + 1), known()).verdict == "inconclusive"
+    assert claim.judge_results(stored_for_onset(0.1, onset=1e5), known()).verdict == "supported"
+    assert claim.judge_results(stored_for_onset(1e5, onset=float("nan")), known()).verdict == "contradicted"
+    bare = registry.REGISTRY[IMMEDIATE].judge_results({}, known(config={"normalization_type": None}))
     assert bare.verdict == "not_applicable"
 
 
@@ -380,9 +389,10 @@ def test_relative_error_is_against_the_better_reference():
     assert relative_error(shifted).value > 0.9 * against_zero(shifted).value
 
 
-@pytest.mark.parametrize(("share", "verdict"), [(0.0, "contradicted"), (0.3, "contradicted"), (1.0, "supported")])
+@pytest.mark.parametrize(("share", "verdict"), [(0.0, "contradicted"), (0.3, "contradicted"), (0.75, "inconclusive"),
+                                                  (1.0, "supported")])  # fmt: skip
 def test_a_model_that_extrapolates_contradicts(share, verdict):
-    finding = verdicts.REGISTRY[HIGH_NORM].judge_results(stored_for_error(share), known())
+    finding = registry.REGISTRY[HIGH_NORM].judge_results(stored_for_error(share), known())
     assert finding.verdict == verdict
     assert [row["arm"] for row in finding.details] == list(ARMS)
 

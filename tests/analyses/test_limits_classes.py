@@ -1,4 +1,4 @@
-"""Error rates by degree, seen and unseen: prompts, measurements by brute force, judges on made-up results."""
+"""Error rates by degree, seen and unseen: prompts, measurements by brute force, verdicts on made-up results."""
 
 import math
 from dataclasses import replace
@@ -13,8 +13,9 @@ from tiny_runs import checkpoint
 from xarray import DataArray
 
 from icl_interp import tasks
-from icl_interp.analyses import classes, limits_classes, verdicts
+from icl_interp.analyses import classes, limits_classes, registry
 from icl_interp.analyses.classes import OUTSIDE, errors, polynomials, sinusoids
+from icl_interp.analyses.criterion import INF
 from icl_interp.analyses.lab import Lab
 from icl_interp.baselines import LeastSquares
 from icl_interp.checkpoints.companions import Role
@@ -41,7 +42,18 @@ def known(task=GAPS, roles=(), **more):
 
 
 def judge(claim, results, facts):
-    return verdicts.REGISTRY[claim].judge_results(results, facts)
+    return registry.REGISTRY[claim].judge_results(results, facts)
+
+
+def moved(patch, claim, quantity, end):
+    """The claim with a condition whose regions meet elsewhere."""
+    found = registry.REGISTRY[claim]
+    conditions = tuple(
+        replace(c, supports=(-INF, end), contradicts=c.contradicts and (end, INF)) if c.quantity == quantity else c
+        for c in found.criterion.conditions
+    )
+    assert conditions != found.criterion.conditions
+    patch.setitem(registry.REGISTRY, claim, replace(found, criterion=replace(found.criterion, conditions=conditions)))
 
 
 # ---- prompts --------------------------------------------------------------------------------------------------------
@@ -165,7 +177,7 @@ def test_roles_of_companions():
     assert classes.singles([Role("degrees", degrees=(1, 3)), Role("no norm"), two]) == {2: two}
 
 
-# ---- judges on made-up results --------------------------------------------------------------------------------------
+# ---- verdicts on made-up results ------------------------------------------------------------------------------------
 
 
 def made_up(rates) -> DataArray:
@@ -198,22 +210,29 @@ def results(rates, twin=None, singles=None):
 
 
 def check_alike():
-    for rates, expected in (
-        ({1: 0.010, 2: 0.03, 3: 0.02, 4: 0.02}, "supported"), ({1: 0.010, 2: 0.03, 3: 0.05, 4: 0.02}, "contradicted"),
-        ({1: 0.20, 2: 0.03, 3: 0.3, 4: 0.02}, "inconclusive"), ({1: 0.0, 2: 1.0, 3: 1e-8, 4: 1}, "supported"),
-    ):  # fmt: skip
+    for rates, expected, decided in (
+        ({1: 0.010, 2: 0.03, 3: 0.02, 4: 0.02}, "supported", "extent"),
+        ({1: 0.010, 2: 0.03, 3: 0.05, 4: 0.02}, "contradicted", "extent"),
+        ({1: 0.10, 2: 0.03, 3: 0.5, 4: 0.02}, "contradicted", "extent"),
+        ({1: 0.20, 2: 0.03, 3: 0.3, 4: 0.02}, "inconclusive", "highest"),
+        ({1: 0.0, 2: 1.0, 3: 1e-8, 4: 1}, "supported", "extent"),
+    ):
         finding = judge(ALIKE, results(rates), known())
-        assert finding.verdict == expected, rates
+        assert (finding.verdict, finding.decided_by.quantity) == (expected, decided), rates
+        assert finding.test == finding.evidence[decided]
         assert [row["class"] for row in finding.details] == ["degree 1", "degree 3"]
-    assert "not learned well enough" in judge(ALIKE, results({1: 0.2, 3: 0.3}), known()).reason
+        assert ("only up to 0.1 is a degree learned" in finding.reason) == (rates[3] > 0.1)
 
 
-def test_judge_of_degrees_alike(monkeypatch):
+def test_degrees_alike(monkeypatch):
     check_alike()
-    for name, value in (("LOW", 1.0), ("ALIKE", 100.0), ("RESOLUTION", 1e-30)):
+    for quantity, end in (("highest", 1.0), ("extent", 2.0)):
         with monkeypatch.context() as patch:
-            patch.setattr(limits_classes, name, value)
+            moved(patch, ALIKE, quantity, end)
             must_fail(check_alike)
+    with monkeypatch.context() as patch:
+        patch.setattr(limits_classes, "RESOLUTION", 1e-30)
+        must_fail(check_alike)
 
 
 def test_an_untrained_twin_that_passes_leaves_it_open():
@@ -223,6 +242,16 @@ def test_an_untrained_twin_that_passes_leaves_it_open():
     assert finding.verdict == "inconclusive"
     assert "untrained twin passes as well" in finding.reason
     assert judge(ALIKE, results(rates), known(r2=0.5)).verdict == "inconclusive"
+    # Rates of a twin that are alike because it learned no degree are no pass.
+    assert judge(ALIKE, results(rates, twin=dict.fromkeys(rates, 1.0)), known()).verdict == "supported"
+
+
+def test_two_degrees_are_needed():
+    high = tasks.Polynomial(degrees=(1, 5), inputs=U, coefficients=U, n_points=4)  # no point of degree 5 is scored
+    finding = judge(ALIKE, results({1: 0.01, 2: 0.01}), known(high))
+    assert finding.verdict == "inconclusive"
+    assert finding.reason == "Prompts are too short to score two degrees."
+    assert finding.evidence["degrees"].value == 1
 
 
 def test_one_degree_is_compared_with_companions():
@@ -235,6 +264,7 @@ def test_one_degree_is_compared_with_companions():
     for rate, expected in ((0.02, "supported"), (0.08, "contradicted"), (0.001, "contradicted")):
         finding = judge(ALIKE, results({1: 0.01, 3: 0.9}, singles={3: rate}), beside)
         assert finding.verdict == expected, rate
+        assert finding.twin.name == finding.test.name == "largest / smallest error rate"
         assert finding.twin.value > math.log10(limits_classes.ALIKE)  # an untrained model is not like its companion
 
 
@@ -242,6 +272,7 @@ def check_unseen():
     for rates, singles, expected in (
         ({1: 0.01, 2: 0.015, 3: 0.01, 4: 0.5}, None, "supported"),
         ({1: 0.01, 2: 0.05, 3: 0.01, 4: 0.01}, None, "contradicted"),
+        ({1: 0.01, 2: 0.5, 3: 0.01, 4: 0.01}, None, "contradicted"),
         ({1: 0.001, 2: 0.02, 3: 0.1, 4: 0.5}, None, "supported"),  # between its neighbours, geometrically
         ({1: 0.001, 2: 0.01, 3: 0.1, 4: 0.5}, {2: 0.001}, "contradicted"),
         ({1: 0.001, 2: 0.01, 3: 0.1, 4: 0.5}, {2: 0.008}, "supported"),
@@ -249,19 +280,44 @@ def check_unseen():
     ):  # fmt: skip
         finding = judge(UNSEEN, results(rates, singles=singles), known(roles=singles or ()))
         assert finding.verdict == expected, (rates, singles)
+        assert finding.decided_by.quantity == ("highest" if expected == "inconclusive" else "ratio")
+        assert ("only up to 0.1 is a degree learned" in finding.reason) == (rates[2] > 0.1)
         assert "Truly outside its family: degree 4" in finding.reason
         assert ("a companion trained on it" in finding.reason) == (singles is not None)
 
 
-def test_judge_of_unseen_classes(monkeypatch):
+def test_unseen_classes(monkeypatch):
     check_unseen()
-    for name, value in (("LOW", 1.0), ("ALIKE", 100.0)):
+    for quantity, end in (("highest", 1.0), ("ratio", 2.0)):
         with monkeypatch.context() as patch:
-            patch.setattr(limits_classes, name, value)
+            moved(patch, UNSEEN, quantity, end)
             must_fail(check_unseen)
     with monkeypatch.context() as patch:
         patch.setattr(limits_classes, "_reference", lambda facts, result, degree: [("model", 1)])
         must_fail(check_unseen)
+
+
+def test_an_untrained_twin_as_good_on_unseen_degrees_leaves_it_open():
+    rates = {1: 0.01, 2: 0.01, 3: 0.01, 4: 0.5}
+    assert judge(UNSEEN, results(rates), known()).verdict == "supported"
+    finding = judge(UNSEEN, results(rates, twin=rates), known())
+    assert finding.verdict == "inconclusive"
+    assert "untrained twin passes as well" in finding.reason
+
+
+@pytest.mark.parametrize(
+    ("degrees", "rates", "quantity", "reason"),
+    [
+        ((0,), {1: 0.01}, "trained", "The model was trained on constants only."),
+        ((1,), {1: 0.01}, "unseen", "Prompts are too short to score a degree that was not trained on."),
+    ],
+)
+def test_a_trained_degree_and_an_unseen_one_are_needed(degrees, rates, quantity, reason):
+    task = tasks.Polynomial(degrees=degrees, inputs=U, coefficients=U, n_points=3)
+    finding = judge(UNSEEN, results(rates), known(task))
+    assert finding.verdict == "inconclusive"
+    assert finding.reason == reason
+    assert finding.evidence[quantity].value == 0
 
 
 def test_without_a_gap_the_next_degree_decides():
@@ -325,3 +381,5 @@ def test_an_untrained_model_is_judged_without_a_hitch(judged):
     short = replace(GAPS, n_points=5)
     assert "too short" not in judged(make("pre"), ALIKE, task=short)[ALIKE].reason
     assert judged(make("pre"), ALIKE, task=replace(GAPS, n_points=3))[ALIKE].verdict == "inconclusive"
+    lines = replace(GAPS, degrees=(1,), n_points=3)  # no point of a parabola is scored
+    assert judged(make("pre"), UNSEEN, task=lines)[UNSEEN].reason.startswith("Prompts are too short")

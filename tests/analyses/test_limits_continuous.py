@@ -1,4 +1,4 @@
-"""Continuous functions: closed forms of what polynomials leave of them, the measurement, the judge."""
+"""Continuous functions: closed forms of what polynomials leave of them, the measurement, verdicts."""
 
 import math
 
@@ -11,7 +11,7 @@ from small_models import make
 from xarray import DataArray
 
 from icl_interp import tasks
-from icl_interp.analyses import limits_continuous, verdicts
+from icl_interp.analyses import limits_continuous, registry
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_continuous import DOMAINS, continuous, variance_and_floor, within
 from icl_interp.baselines import LeastSquares
@@ -30,7 +30,7 @@ def known(task=CUBICS, **more):
 
 
 def judge(results, facts):
-    return verdicts.REGISTRY[CLAIM].judge_results(results, facts)
+    return registry.REGISTRY[CLAIM].judge_results(results, facts)
 
 
 # ---- closed forms ---------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def test_measured_by_hand(monkeypatch):
     must_fail(check_measured, continuous)
 
 
-# ---- the judge ------------------------------------------------------------------------------------------------------
+# ---- verdicts -------------------------------------------------------------------------------------------------------
 
 
 def made_up(shares, names=("exp", "sin", "log1p", "abs")) -> DataArray:
@@ -149,7 +149,17 @@ def test_what_polynomials_cannot_do_is_not_asked_for():
         assert finding.verdict == "not_applicable"
         assert reason in finding.reason
     normal = tasks.Polynomial(degrees=(3,), inputs=tasks.Normal(1), coefficients=U, n_points=9)
-    assert verdicts.REGISTRY[CLAIM].excluded(known(normal)) is None
+    assert registry.REGISTRY[CLAIM].excluded(known(normal)) is None
+
+
+def test_a_function_within_reach_is_needed():
+    """Results of |x| alone, of which a line explains nothing."""
+    lines = tasks.Polynomial(degrees=(1,), inputs=U, coefficients=U, n_points=9)
+    only = {name: made_up([0.01], ("abs",)) for name in ("classes/continuous", "twin/classes/continuous")}
+    finding = judge(only, known(lines))
+    assert finding.verdict == "inconclusive"
+    assert finding.reason == "No function is approximated by polynomials of the model's degree."
+    assert finding.evidence["functions"].value == 0
 
 
 def test_what_training_did_not_make_is_not_supported():

@@ -1,4 +1,4 @@
-"""The claim that the last layer forms the prediction: read-outs against least squares, hand-set layers, the judge."""
+"""The claim that the last layer forms the prediction: read-outs against least squares, hand-set layers, verdicts."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from small_models import MODELS, OTHERS, TASK, encoding_of, make, tokens_for
 from torch.testing import assert_close
 from xarray import DataArray
 
-from icl_interp.analyses import limits_layers, verdicts
+from icl_interp.analyses import limits_layers, registry
 from icl_interp.analyses.ablation import ALL, QUERY
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_layers import LENSES, cross_validated, depths, r_squared, readable
@@ -167,8 +167,9 @@ def test_the_logit_lens_misses_another_basis(measured):
     finding = bench(measured, elsewhere()).judge(LAST_ID, r2=0.95)
     assert finding.verdict == "contradicted"
     assert finding.estimate.low > 0.99
-    assert "by which alone the claim would be supported" in finding.reason
-    assert "by which alone" not in bench(measured, two_layers(1.0, 0.0)).judge(LAST_ID, r2=0.95).reason
+    assert [row["R2"] < 0.5 for row in finding.details if row["lens"] == "logit"] == [True, True, False]
+    assert "the logit lens has R2 1.00 there" not in finding.reason
+    assert "the logit lens has R2 1.00 there" in bench(measured, two_layers(1.0, 0.0)).judge(LAST_ID, r2=0.95).reason
 
 
 def check_lens(measure):
@@ -218,7 +219,7 @@ def test_curves_are_the_stream_read_at_each_query():
             assert curve.sel(context=c, what="f").values[k] == pytest.approx(float(line), abs=1e-9)
 
 
-# ---- the judge ------------------------------------------------------------------------------------------------------
+# ---- verdicts -------------------------------------------------------------------------------------------------------
 
 
 def lensed(affine, logit=None, noise=0.05) -> DataArray:
@@ -251,7 +252,7 @@ def known(n_layers=3, **more):
 
 
 def judge(found, facts=None):
-    return verdicts.REGISTRY[LAST_ID].judge_results(found, facts or known())
+    return registry.REGISTRY[LAST_ID].judge_results(found, facts or known())
 
 
 @pytest.mark.parametrize(
@@ -274,7 +275,10 @@ def test_the_depth_before_the_last_decides(affine, verdict):
 def test_the_affine_read_out_decides_and_not_the_logit_lens():
     finding = judge(results([0, 0.7, 0.9], logit=[0, 0, 0]))
     assert finding.verdict == "contradicted"
-    assert "by which alone the claim would be supported" in finding.reason
+    assert "the logit lens has R2 0.0" in finding.reason
+    turned = judge(results([0, 0.1, 0.2], logit=[0.9, 0.9, 0.9]))
+    assert turned.verdict == "supported"
+    assert "the logit lens has R2 0.90 there" in turned.reason
 
 
 def test_the_gate():

@@ -1,4 +1,4 @@
-"""Attention patterns across degrees: distances by brute force, models that attend to inputs alone, and the judge."""
+"""Attention patterns across degrees: distances by brute force, models that attend to inputs alone, verdicts."""
 
 import functools
 from dataclasses import replace
@@ -12,7 +12,7 @@ from known import facts
 from tiny_runs import STACKED, checkpoint
 from xarray import DataArray
 
-from icl_interp.analyses import limits_patterns, verdicts
+from icl_interp.analyses import limits_patterns, registry
 from icl_interp.analyses.classes import polynomials
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_patterns import LARGEST, by_nearness, last_patterns, others, some, variation
@@ -250,7 +250,7 @@ def test_the_model_is_as_it_was():
     assert not any(point._forward_hooks for point in lab.single.hook_dict.values())
 
 
-# ---- the judge ------------------------------------------------------------------------------------------------------
+# ---- verdicts -------------------------------------------------------------------------------------------------------
 
 
 def distances_of(ratio, spread=0.02, within=0.5) -> DataArray:
@@ -283,7 +283,7 @@ def known(degrees=(1, 3), **config):
 
 
 def judge(found, facts=None):
-    return verdicts.REGISTRY[ALIKE_ID].judge_results(found, facts or known())
+    return registry.REGISTRY[ALIKE_ID].judge_results(found, facts or known())
 
 
 @pytest.mark.parametrize(
@@ -304,6 +304,12 @@ def test_patterns_that_never_change_say_nothing():
     finding = judge(results(0.05, within=0.02))
     assert finding.verdict == "inconclusive"
     assert "hardly depend on the prompt" in finding.reason
+    assert finding.decided_by.quantity == "response"
+    assert finding.test.value == pytest.approx(0.02)
+    assert finding.twin.value == pytest.approx(0.01)
+    assert "hardly depend" not in judge(results(0.05)).reason
+    # Where they are not alike, that they hardly depend on the prompt takes nothing away.
+    assert judge(results(0.6, within=0.02)).verdict == "contradicted"
     assert judge(results(0.05, twin_within=0.5)).verdict == "inconclusive"  # an untrained twin's are alike as well
 
 

@@ -1,4 +1,4 @@
-"""Models beside companions: measurements by brute force, judges on made-up results, and what cannot be asked."""
+"""Models beside companions: measurements by brute force, verdicts on made-up results, and what cannot be asked."""
 
 import functools
 from dataclasses import replace
@@ -13,7 +13,7 @@ from xarray import DataArray
 
 import icl_interp
 from icl_interp import evaluation, pipeline, tasks
-from icl_interp.analyses import shift, verdicts
+from icl_interp.analyses import registry, shift
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.limits_intervals import cells, exponents, ordered, overlap
 from icl_interp.analyses.limits_shift import BETTER, MARGIN, gain
@@ -172,7 +172,7 @@ def test_onsets_are_measured_on_each_model_s_own_contexts():
     assert shift.onsets_untrained(lab).values.shape == (2, 4, 16)
 
 
-# ---- judges ---------------------------------------------------------------------------------------------------------
+# ---- claims ---------------------------------------------------------------------------------------------------------
 
 
 BOTH = tuple(Role("interval", half_width=a) for a in (5.0, 10.0))
@@ -183,7 +183,7 @@ def known(*roles, norm="LN", a=1.0, **more):
 
 
 def judge(claim, results, facts):
-    return verdicts.REGISTRY[claim].judge_results(results, facts)
+    return registry.REGISTRY[claim].judge_results(results, facts)
 
 
 def functions_of(ratios: dict[str, float], noise=0.05, level=1e-3) -> DataArray:
@@ -228,11 +228,58 @@ def test_seeds_must_agree():
     assert mine.verdict == "inconclusive"  # one seed without a norm is half, the other 2.5 times the error
 
 
+def test_the_verdict_is_on_all_pairs_and_the_estimate_is_their_mean():
+    finding = no_norm({"no norm": 0.3, "no norm, another seed": 0.6})
+    assert finding.estimate is not None
+    assert finding.test is not None
+    assert finding.estimate.value == pytest.approx(np.log10(0.3 * 0.6) / 2, abs=0.02)
+    assert (finding.test.low, finding.test.high) == pytest.approx(np.log10([0.3, 0.6]), abs=0.02)
+    assert finding.test.name == "error without / with norm, every pair of seeds"
+    alone = no_norm({"no norm": 0.3})
+    assert alone.test == alone.estimate
+
+
+NOT_LEARNED = "But not all of these models have learned the task"
+
+
 def test_models_that_did_not_learn_decide_nothing():
-    assert no_norm({"no norm": 400.0}).verdict == "inconclusive"
-    assert "no norm has not learned" in no_norm({"no norm": 400.0}).reason
+    finding = no_norm({"no norm": 400.0})
+    assert finding.verdict == "inconclusive"
+    assert NOT_LEARNED in finding.reason
+    assert "the error of no norm is 0." in finding.reason
+    assert "the error of model" not in finding.reason
+    assert finding.evidence["largest error"].value == pytest.approx(0.45, rel=0.3)
+    assert no_norm({"no norm": np.nan}).verdict == "inconclusive"
+    assert NOT_LEARNED in no_norm({"no norm": 1.0, "no norm, another seed": np.nan}).reason
+    assert NOT_LEARNED not in no_norm({"no norm": 40.0}).reason
     assert no_norm({"no norm": 0.5}, facts=known("no norm", r2=0.3)).verdict == "inconclusive"
     assert no_norm({"no norm": 0.5}, twin=0.5).verdict == "inconclusive"  # an untrained pair passes as well
+
+
+def test_a_twin_passes_where_all_of_its_pairs_do():
+    seeds = ("no norm", "no norm, another seed")
+
+    def verdict(*twins: float) -> str:
+        untrained = functions_of(dict(zip(seeds, twins, strict=True)), noise=0.0)
+        results = {"shift/functions": functions_of(dict.fromkeys(seeds, 0.5)), "shift/functions, untrained": untrained}
+        return judge(BETTER_ID, results, known(*seeds)).verdict
+
+    assert verdict(0.5, 0.6) == "inconclusive"
+    assert verdict(0.5, 1.1) == verdict(1.1, 0.5) == "supported"
+
+
+def test_edge_and_size_are_asked_of_models_that_learned_only():
+    curve = inside_of(lambda x: 1 + x, lambda x: 2 * np.exp(2 * x))
+    results = {"shift/inside": curve, "shift/functions": functions_of({"no norm": 400.0})}
+    finding = judge(NEAR_ID, results, known("no norm"))
+    assert finding.verdict == "inconclusive"
+    assert NOT_LEARNED in finding.reason
+    bad = functions_of({"wider": 1.0}, level=0.5)
+    finding = judge(SIZE_ID, {"shift/functions": bad}, known("wider"))
+    assert finding.verdict == "inconclusive"
+    assert NOT_LEARNED in finding.reason
+    assert "the error of wider is 0." in finding.reason
+    assert "the error of model is 0." in finding.reason
 
 
 def inside_of(without, normed, arm=None) -> DataArray:

@@ -11,6 +11,7 @@ from xarray import DataArray
 
 from icl_interp.analyses import linear_attention_risk as claims
 from icl_interp.analyses import lsa_bench, lsa_shifts
+from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.lab import Lab
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.results import make_curve
@@ -134,7 +135,8 @@ def made(ratio: np.ndarray) -> DataArray:
 )
 def test_judging_made_up_risks(ratio, expected):
     result = made(np.array(ratio))
-    assert claims.RISK.verdict(claims.worst_ratio(result, "model", lsa_shifts.BEST)) == expected
+    ratio = Estimate.of("ratio", claims.worst_ratio(result, "model", lsa_shifts.BEST))
+    assert claims.RISK.decide({"ratio": ratio}).verdict == expected
 
 
 # ---- random covariances ----------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from helpers import must_fail
 from known import changed
 from lsa_models import BEST, RANDOM, TASK, VARIANCES, WHERE, N, bench, judge, layer, value
 
-from icl_interp.analyses import lsa_bench, lsa_weights, verdicts
+from icl_interp.analyses import lsa_bench, lsa_weights, registry
+from icl_interp.analyses.claim import low_r2
 from icl_interp.analyses.lsa_weights import Unit, pl_rate, unit_of
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.lsa_constructions import by_inputs
@@ -128,9 +129,32 @@ def test_the_flow_is_balanced_and_other_scales_are_not():
 
 
 def test_an_end_alone_cannot_support_balance():
-    assert judge("balanced", layer(BEST)).verdict == "inconclusive"
-    assert "not known" in judge("balanced", layer(BEST)).reason
-    assert judge("balanced", layer(BEST, 5.0)).verdict == "contradicted"
+    found = judge("balanced", layer(BEST))
+    assert (found.verdict, found.decided_by.quantity) == ("inconclusive", "snapshots")
+    assert value(found) == pytest.approx(0, abs=1e-9)
+    assert "not known" in found.reason
+    found = judge("balanced", layer(BEST, 5.0))
+    assert (found.verdict, found.decided_by.quantity) == ("contradicted", "imbalance")
+
+
+def test_few_snapshots_cannot_support_balance_either():
+    models = flow()
+    for n, expected in ((4, "inconclusive"), (5, "supported")):
+        few = {i: models[i] for i in list(models)[-n:]}
+        assert judge("balanced", models[19], snapshots=few).verdict == expected
+    far = {i: m for i, m in flow(scale=1.3).items() if i > 15}
+    assert judge("balanced", far[19], snapshots=far).verdict == "contradicted"
+    near = {i: m for i, m in flow(scale=1.03).items() if i > 15}
+    found = judge("balanced", near[19], snapshots=near)
+    assert (found.verdict, found.decided_by.quantity) == ("inconclusive", "imbalance")
+
+
+def test_the_law_of_balance_is_about_one_head():
+    cfg = replace(layer(BEST).cfg, n_heads=2)
+    found = judge("balanced", HookedTransformer(cfg))
+    assert found.verdict == "not_applicable"
+    assert "about one head" in found.reason
+    assert judge("converged", HookedTransformer(cfg)).verdict == "contradicted"  # P is defined for several
 
 
 def test_the_inequality_holds_along_the_flow():
@@ -163,7 +187,11 @@ def test_what_it_takes_to_judge_a_path():
     assert judge("pl_inequality", layer(BEST)).verdict == "not_applicable"
     assert "training.snapshots" in judge("pl_inequality", layer(BEST)).reason
     few = {i: m for i, m in flow().items() if i in (3, 9)}
-    assert judge("pl_inequality", layer(BEST), snapshots=few).verdict == "inconclusive"
+    found = judge("pl_inequality", layer(BEST), snapshots=few)
+    assert (found.verdict, found.estimate) == ("inconclusive", None)
+    assert found.reason == (
+        "The run kept 2 snapshots. Only 2 snapshots do better than predicting 0 and have not arrived; 5 are needed."
+    )
 
 
 def test_the_rate_is_the_lemma_s_or_sharper():
@@ -295,7 +323,7 @@ def test_others_are_told_why(model, task, says):
 
 def test_every_claim_is_free_on_polynomials():
     lab, known = bench(softmax(d_in=1), POLYNOMIALS)
-    claims = [claim for claim in verdicts.REGISTRY.values() if claim.study == "linear_attention"]
+    claims = [claim for claim in registry.REGISTRY.values() if claim.study == "linear_attention"]
     assert len(claims) == 10
     for claim in claims:
         assert claim.judge_results({}, known).verdict == "not_applicable"
@@ -306,7 +334,7 @@ def test_learning_is_measured_by_the_best_that_a_layer_can_do():
     best = lsa_bench.best_r2(known)
     assert best == pytest.approx(float(1 - theory.risk(LAMBDA, N, N, torch.eye(2)) / sum(VARIANCES)))
     assert best < 0.9  # so the common gate would never open
-    assert verdicts.low_r2(changed(known, r2=best))
+    assert low_r2(changed(known, r2=best))
     assert lsa_bench.not_learned(changed(known, r2=0.95 * best)) is None
     assert "the best layer of linear attention" in lsa_bench.not_learned(changed(known, r2=0.85 * best))
     _, other = bench(softmax())

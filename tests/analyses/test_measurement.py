@@ -4,7 +4,9 @@ import pytest
 from known import facts
 from small_models import make
 
-from icl_interp.analyses import far, verdicts
+from icl_interp.analyses import far, registry
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import Condition, Criterion
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Measurement, Results
 from icl_interp.errors import InputError
@@ -34,19 +36,19 @@ def test_a_result_that_is_not_there_is_named():
 
 def test_two_measurements_of_one_name_are_refused(monkeypatch):
     """The second would get the result of the first."""
-    monkeypatch.setattr(verdicts, "REGISTRY", dict(verdicts.REGISTRY))
+    monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
     words = {
         "kind": "architecture",
         "statement": "s",
         "source": "s",
-        "criterion": verdicts.Criterion("", (0, 1), (2, 3)),
+        "criterion": Criterion("", (Condition("r", (0, 1), (2, 3)),)),
     }
-    judge = lambda results, known: verdicts.Judgement(None, "")  # noqa: E731
+    evidence = lambda results, known: Evidence({}, "")  # noqa: E731
     double = Measurement("far/certificate", lambda lab: table(0.0))
     for where in ({"measurements": (double,)}, {"measurements": (), "twin": (double,)}):
         with pytest.raises(InputError, match="two measurements are called 'far/certificate'"):
-            verdicts.register(verdicts.Claim("mine.double", judge=judge, **words, **where))
-    verdicts.register(verdicts.Claim("mine.same", measurements=(far.certificate,), judge=judge, **words))
+            registry.register(Claim("mine.double", evidence=evidence, **words, **where))
+    registry.register(Claim("mine.same", measurements=(far.certificate,), evidence=evidence, **words))
     lab = Lab(make("pre"), facts().task.with_points(5), Interleaved(), n_functions=2, n_contexts=2)
     lab.measure(far.certificate)
     with pytest.raises(InputError, match="two measurements are called 'far/certificate'"):

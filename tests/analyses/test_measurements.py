@@ -15,7 +15,16 @@ from small_models import BASE, TASK, make
 from xarray import DataArray
 
 from icl_interp import tasks
-from icl_interp.analyses import boundary, far, heads, limits_context, limits_layernorm, limits_softmax
+from icl_interp.analyses import (
+    boundary,
+    far,
+    heads,
+    limits_context,
+    limits_layernorm,
+    limits_uniform,
+    registry,
+)
+from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.heads import N_ROTATIONS, _haar_blocks, _overlap, _Thin
 from icl_interp.analyses.lab import MAGNITUDES, Lab
 from icl_interp.analyses.limits_context import (
@@ -34,7 +43,8 @@ from icl_interp.analyses.limits_layernorm import (
     growth_exponent,
     scale_growth,
 )
-from icl_interp.analyses.limits_softmax import _resampled, _scores, _split, _within, deficits, deltas
+from icl_interp.analyses.limits_softmax import deltas
+from icl_interp.analyses.limits_uniform import _resampled, _scores, _split, _uniform_share, _within, deficits
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.relevance import relevance, relevant
 from icl_interp.interventions import SwapPattern
@@ -43,7 +53,7 @@ from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.resampling import simultaneous, slope
-from icl_interp.results import make_array, make_curve
+from icl_interp.results import make_array, make_curve, make_table
 from icl_interp.theory.limits import entropy_deficit_bound
 
 INF = float("inf")
@@ -150,7 +160,7 @@ def test_split_keeps_proportions():
 def test_the_limit_of_the_deficit_is_what_resampling_tends_to():
     """At n keys the mean deficit is off by O(1/n); the stored limit is exact for that law."""
     lab = bench()
-    result, pool = limits_softmax.deficit(lab), _scores(lab, lab.inner)
+    result, pool = limits_uniform.deficit(lab), _scores(lab, lab.inner)
     limit = result.sel(n="limit").values
 
     def check(stored):
@@ -173,7 +183,7 @@ def test_deficits_of_heads_are_those_of_their_patterns():
         patterns.append(torch.cat([cache[f"blocks.{i}.attn.hook_pattern"][:, :, -1] for i in range(2)], 1))
     p = torch.stack(patterns)  # (query, batch, head, key)
     expected = (math.log(13) + torch.xlogy(p, p).sum(-1)).mean(0).view(4, 3, 6).mean(1).T
-    result = limits_softmax.deficit(lab)
+    result = limits_uniform.deficit(lab)
     assert np.allclose(result.sel(n="trained").values, expected, rtol=0, atol=1e-12)
     bound = entropy_deficit_bound(p.log().amax(-1) - p.log().amin(-1)).mean(0).view(4, 3, 6).mean(1).T
     assert (torch.from_numpy(result.sel(n="trained").values) <= bound).all()
@@ -182,7 +192,7 @@ def test_deficits_of_heads_are_those_of_their_patterns():
     )
 
     # The curve's last direct point is the trained length, of two contexts a function.
-    curve = limits_softmax.dispersion(lab)
+    curve = limits_uniform.dispersion(lab)
     k = list(curve["n"].values).index(13.0)
     few = (math.log(13) + torch.xlogy(p, p).sum(-1)).mean(0).view(4, 3, 6)[:, :2].mean((0, 1))
     assert np.allclose(curve.sel(statistic="deficit").values[:, k], few, rtol=0, atol=1e-12)
@@ -738,3 +748,162 @@ def test_criteria_read_changes_in_units_of_the_certificate():
     ends[1, 2] = 0.3  # only downwards, only in the last decade
     found = limits_layernorm._change_in_r(ends, 2.0)
     assert (found.value, found.low, found.high) == pytest.approx((0.15, 0.15, 0.15))
+
+
+# ---- claims on made-up results --------------------------------------------------------------------------------------
+
+
+def of_context(size: float, power: float = -1.0, inside: float = 2.0, onset: float = 1.0) -> dict:
+    """Results whose spread at 1e4 is size, and goes like |x|^power; in distribution it is `inside` around 1."""
+    far_out = np.sort(far.DECADES)
+    near = curve_of(1 + contexts(inside, 0.0, 0.0, (-0.5, 0.5)), (-0.5, 0.5))
+    curves = [curve_of(1 + contexts(size * 1e4**-power, 0.0, power, xs), xs) for xs in (GRID, far_out)]
+    axes = {"direction": ("+", "-"), "inputs": ("coefficients", "permuted"), "statistic": ("residual", "total"),
+            "function": tuple(range(24))}  # fmt: skip
+    return {
+        "far/intact": curves[0], "far/in distribution": near, "twin/far/decades": curves[1],
+        "twin/far/in distribution": near, "context/information": make_array(np.ones((2, 2, 2, 24)), axes),
+        "context/swap": make_curve(np.ones((24, 2)), {"function": tuple(range(24)), "x": (0.5, 1e4)}),
+        "far/certificate": make_table({"c": [0.0], "r": [1.0], "plateau +": [1.0], "plateau -": [1.0],
+                                       "onset": [onset]}),
+    }  # fmt: skip
+
+
+def judged_on(claim: str, results: dict, **known):
+    return registry.REGISTRY[claim].judge_results(results, facts(**known))
+
+
+ERASED, LINEAR, UNIFORM, ORTHOGONAL = (
+    "limits.context_erased", "limits.linear_asymptote", "limits.softmax_uniform", "heads.orthogonality",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("size", "power", "verdict", "decided_by"),
+    [
+        (0.02, -1.0, "supported", "amplitude"),
+        (0.02, -0.5, "inconclusive", "decay"),  # small, but it does not fall fast enough
+        (0.02, 0.0, "inconclusive", "decay"),
+        (0.2, -1.0, "inconclusive", "amplitude"),
+        (1.0, -1.0, "contradicted", "amplitude"),
+        (1.0, 0.0, "contradicted", "amplitude"),  # the slope can only fail to support
+    ],
+)
+def test_the_context_is_erased_where_its_spread_is_small_and_falls(size, power, verdict, decided_by):
+    finding = judged_on(ERASED, of_context(size, power))
+    assert (finding.verdict, finding.decided_by.quantity) == (verdict, decided_by)
+    assert finding.estimate.value == pytest.approx(size / 2, rel=1e-4)
+    assert finding.evidence["decay"].value == pytest.approx(power, abs=1e-6)
+    assert finding.twin.value == pytest.approx(size / 2 if decided_by == "amplitude" else power, rel=1e-4, abs=1e-6)
+    assert "what is left does not tell the function: R2 0.00 (permuted: 0.00)" in finding.reason
+
+
+def test_a_spread_below_rounding_has_no_slope_and_is_erased():
+    finding = judged_on(ERASED, of_context(0.0))
+    assert finding.verdict == "supported"
+    assert "decay" not in finding.evidence
+    assert finding.details[0]["value"] == -INF
+    assert "below the resolution of float64" in finding.reason
+
+
+def test_nothing_is_erased_that_was_never_there():
+    finding = judged_on(ERASED, of_context(0.0, inside=0.0))
+    assert (finding.verdict, finding.estimate) == ("inconclusive", None)
+    assert finding.reason == "The output f does not depend on the context in distribution either."
+    assert judged_on(ERASED, of_context(0.0, inside=1e-6)).verdict == "supported"
+
+
+def test_nothing_is_erased_before_the_predicted_onset():
+    """It is NaN where the weights tell none."""
+    for onset, verdict in ((1e4 + 1, "inconclusive"), (1e4, "contradicted"), (math.nan, "contradicted")):
+        finding = judged_on(ERASED, of_context(1.0, 0.0, onset=onset))
+        assert finding.verdict == verdict
+        assert ("But the predicted onset" in finding.reason) == (verdict == "inconclusive")
+        assert ("onset" in finding.evidence) == (not math.isnan(onset))
+
+
+def of_line(f) -> dict:
+    axes = {"direction": ("+", "-"), "x": tuple(far.LINE), "function": tuple(range(4)), "context": tuple(range(3))}
+    stored = make_array(ends_of(f), axes)
+    return {"far/ends": stored, "twin/far/ends": stored}
+
+
+@pytest.mark.parametrize(
+    ("f", "verdict"),
+    [
+        (lambda x, c: 0.3 * x + c, "supported"),
+        (lambda x, c: x * (1 + 0.05 * np.sin(c)), "inconclusive"),
+        (lambda x, c: x**3, "contradicted"),
+        # No growth in one direction, or none above rounding.
+        (lambda x, c: np.maximum(x, 0.0) + 1, "inconclusive"),
+        (lambda x, c: 1 + 1e-17 * np.abs(x) * (1 + c), "inconclusive"),
+        (lambda x, c: 0 * x, "inconclusive"),
+    ],
+)
+def test_a_line_is_told_from_what_bends_and_from_what_stands_still(f, verdict):
+    finding = judged_on(LINEAR, of_line(f), config={"normalization_type": None})
+    assert finding.verdict == verdict
+    still = finding.evidence["growth"].value < 1e-9
+    assert ("But f does not grow" in finding.reason) == still
+    assert finding.evidence["departure"] == finding.estimate == finding.test
+
+
+def check_share(share):
+    """Of six heads: uniform now, in the limit only, never."""
+    axes = {"n": ("10 x trained", "limit"), "head": tuple("abcdef"), "function": tuple(range(20))}
+    for now, later, verdict in ((6, 0, "supported"), (0, 0, "contradicted"), (1, 2, "contradicted"),
+                                (1, 3, "inconclusive"), (0, 6, "inconclusive"), (5, 1, "inconclusive")):  # fmt: skip
+        deficit = np.full((2, 6, 20), 0.3)
+        deficit[:, :now] = deficit[1, now : now + later] = 0.05
+        found = share("share", make_array(deficit, axes), list("abcdef"))
+        assert (found.value, found.low, found.high) == pytest.approx((now / 6, now / 6, (now + later) / 6))
+        assert registry.REGISTRY[UNIFORM].criterion.conditions[0].outcome(found) == verdict
+
+
+def test_heads_whose_deficit_still_falls_count_both_ways():
+    check_share(_uniform_share)
+
+    def at_ten_only(name, result, counted):
+        return _uniform_share(name, result.copy(data=result.values[[0, 0]]), counted)
+
+    must_fail(check_share, at_ten_only)
+
+
+def test_uniform_needs_long_prompts_and_heads_that_matter():
+    criterion = registry.REGISTRY[UNIFORM].criterion
+    for length, n, failed in ((9, 3, "Prompts of 9 tokens are too short to tell."), (10, 1, None),
+                              (39, 0, "No head matters for the in-distribution prediction.")):  # fmt: skip
+        numbers = {"trained length": length, "relevant heads": n, "share": 1.0}
+        decision = criterion.decide({key: Estimate.exactly(key, value) for key, value in numbers.items()})
+        assert decision.failed == failed
+        assert decision.verdict == ("inconclusive" if failed else "supported")
+
+
+def of_heads(position: float, twin: float) -> dict:
+    """Two heads that matter and one pair of them, whose overlap lies somewhere among rotations."""
+    rise = np.broadcast_to([[[5.0], [1.0], [1.0]]] * 2, (2, 2, 3, 20)) * np.linspace(1, 1.1, 20)
+    axes = {"head": ("0.0", "0.1"), "intervention": ("uniform", "mean ablation"),
+            "statistic": ("rise", "movement", "intact"), "function": tuple(range(20))}  # fmt: skip
+    pairs = {"map": heads.MAPS, "pair": ("0.0 ~ 0.1", "mean", "null median", "position")}
+    overlaps = [make_array([[0.1, 0.1, 0.2, p]] * 3, pairs) for p in (position, twin)]
+    ablated = make_array([[3.0, 1.0, 1.0]], {"pair": ("0.0 ~ 0.1",), "ablated": ("both", "first", "second")})
+    return {"heads/relevance": make_array(rise, axes), "heads/overlap": overlaps[0], "twin/heads/overlap": overlaps[1],
+            "heads/pair ablation": ablated}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("position", "twin", "verdict"),
+    [
+        (0.001, 0.5, "supported"),
+        (0.001, 0.001, "inconclusive"),  # so is an untrained twin
+        (0.3, 0.5, "inconclusive"),
+        (0.999, 0.5, "contradicted"),
+        (math.nan, 0.5, "inconclusive"),
+    ],
+)
+def test_orthogonal_is_less_than_chance_and_made_by_training(position, twin, verdict):
+    finding = judged_on(ORTHOGONAL, of_heads(position, twin))
+    assert finding.verdict == verdict
+    assert finding.causal["effect"] == pytest.approx(0.5)
+    assert finding.twin.value == twin
+    assert ("an untrained twin passes as well" in finding.reason) == (position == twin)

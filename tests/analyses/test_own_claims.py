@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,19 +13,22 @@ from tiny_runs import checkpoint
 
 import icl_interp
 from icl_interp import pipeline
-from icl_interp.analyses import far, verdicts
-from icl_interp.analyses.verdicts import Claim, Criterion, Estimate, Judgement, Measurement
+from icl_interp.analyses import far, registry
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate
+from icl_interp.analyses.measurement import Measurement
 from icl_interp.errors import InputError
 from icl_interp.figures import catalogue
 from icl_interp.results import make_array, make_table
 
 FAST = {"n_prompts": 256, "progress": False}
 BUNDLED = "limits.layernorm_saturation"
-CRITERION = Criterion("below 1", (-np.inf, 1.0), (1.0, np.inf))
+BAD = ({"a": np.ones(2)},)  # JSON has no arrays
+CRITERION = Criterion("below 1", (Condition("mine", (-np.inf, 1.0), (1.0, np.inf)),))
 
 
 def fine(results, facts):
-    return Judgement(Estimate("mine", 0.5, 0.4, 0.6), "all is well")
+    return Evidence({"mine": Estimate("mine", 0.5, 0.4, 0.6)}, "all is well")
 
 
 def measured(name, function=lambda lab: make_table({"a": [1.0]})):
@@ -34,11 +38,12 @@ def measured(name, function=lambda lab: make_table({"a": [1.0]})):
 @pytest.fixture
 def own(monkeypatch):
     """Registers claims of one's own until the test ends."""
-    monkeypatch.setattr(verdicts, "REGISTRY", dict(verdicts.REGISTRY))
+    monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
 
-    def register(name, judge=fine, measurements=(), **changes):
+    def register(name, evidence=fine, measurements=(), **changes):
         words = {"kind": "architecture", "statement": "mine", "source": "me", "criterion": CRITERION}
-        return verdicts.register(Claim(f"mine.{name}", measurements=measurements, judge=judge, **words, **changes))
+        claim = Claim(f"mine.{name}", measurements=measurements, evidence=evidence, **words, **changes)
+        return registry.register(claim)
 
     return register
 
@@ -72,10 +77,11 @@ def check_broken(report, claim, *words):
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
-        ({"judge": fail}, ("ZeroDivisionError: division by zero",)),
-        ({"judge": a_key}, ("unknown result 'nothing'",)),
-        ({"judge": lambda results, facts: None}, ("TypeError", "returned NoneType")),
-        ({"judge": lambda results, facts: Judgement(None, "r", details=({"a": np.ones(2)},))}, ("TypeError",)),
+        ({"evidence": fail}, ("ZeroDivisionError: division by zero",)),
+        ({"evidence": a_key}, ("unknown result 'nothing'",)),
+        ({"evidence": lambda results, facts: None}, ("TypeError", "is a NoneType: return an Evidence")),
+        ({"evidence": lambda results, facts: Evidence({}, "r")}, ("lacks 'mine'",)),
+        ({"evidence": lambda results, facts: replace(fine(results, facts), details=BAD)}, ("TypeError",)),
         ({"excluded": fail}, ("ZeroDivisionError: division by zero",)),
         ({"measurements": (measured("own/one", fail),)}, ("'own/one'", "ZeroDivisionError")),
         ({"twin": (measured("own/two", fail),)}, ("'twin/own/two'", "ZeroDivisionError")),
@@ -89,7 +95,7 @@ def check_broken(report, claim, *words):
             {"measurements": (measured("own/hook", lambda lab: lab.sweep([1.0], names=["nope"], watch=print)),)},
             ("'own/hook'", "unknown hook 'nope'"),
         ),
-        ({"judge": lambda results, facts: _raise(RuntimeError("a\nb\n" + "c" * 9999))}, ("a b c",)),
+        ({"evidence": lambda results, facts: _raise(RuntimeError("a\nb\n" + "c" * 9999))}, ("a b c",)),
     ],
 )  # fmt: skip
 def test_an_error_costs_that_claim_only(own, broken, words, caplog, tmp_path):
@@ -155,12 +161,12 @@ def test_what_is_no_error_of_a_claim_ends_the_analysis(own):
 
 def test_in_tests_an_error_surfaces(own):
     """The package's own tests must not lose an error in a verdict that says inconclusive."""
-    for name, broken in (("judge", {"judge": fail}), ("measure", {"measurements": (measured("own/y", fail),)})):
+    for name, broken in (("judge", {"evidence": fail}), ("measure", {"measurements": (measured("own/y", fail),)})):
         claim = own(name, **broken).id
         with pytest.raises(ZeroDivisionError):
             analyze(claim)
         with pytest.raises(ZeroDivisionError):
-            verdicts.REGISTRY["mine.judge"].judge_results({}, facts())
+            registry.REGISTRY["mine.judge"].judge_results({}, facts())
 
 
 def test_a_figure_that_fails_costs_itself_only(monkeypatch, errors_are_caught, caplog, tmp_path):
@@ -177,5 +183,5 @@ def test_a_figure_that_fails_costs_itself_only(monkeypatch, errors_are_caught, c
 
 def test_no_bundled_claim_fails():
     report = pipeline.analyze(checkpoint(task={"degrees": [1]}), **FAST)
-    assert [finding.id for finding in report.findings] == list(verdicts.REGISTRY)
+    assert [finding.id for finding in report.findings] == list(registry.REGISTRY)
     assert [finding.error for finding in report.findings if finding.error] == []

@@ -51,7 +51,7 @@ def condensed(report: Report) -> dict[str, dict[str, Any]]:
         for name in ("estimate", "test"):
             estimate = getattr(finding, name)
             entry[name] = None if estimate is None else {key: str(getattr(estimate, key)) for key in NUMBERS}
-        bounds = {*finding.criterion.supported, *finding.criterion.contradicted}
+        bounds = {*finding.decided_by.supports, *(finding.decided_by.contradicts or ())}
         found[finding.id] = {**entry, "bounds": sorted(bound for bound in bounds if math.isfinite(bound))}
     return found
 

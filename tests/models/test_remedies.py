@@ -12,7 +12,7 @@ from helpers import must_fail
 from small_models import BASE, OTHERS, make, tokens_for
 
 import icl_interp
-from icl_interp.analyses.verdicts import REGISTRY
+from icl_interp.analyses.registry import REGISTRY
 from icl_interp.errors import InputError
 from icl_interp.interventions import FreezeNorms
 from icl_interp.models import weights

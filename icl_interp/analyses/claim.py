@@ -1,0 +1,181 @@
+"""Claims: what a work says, how it is measured and what decides. Judging takes milliseconds and no model."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from icl_interp.analyses.criterion import Criterion, Decision, Estimate, Verdict
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding, Kind, Quote
+from icl_interp.analyses.measurement import TWIN, Measurement, Results
+from icl_interp.provenance import encode, finite
+from icl_interp.results import Result
+
+log = logging.getLogger(__name__)
+
+LEARNED_R2 = 0.9  # in-distribution R2 from which a model counts as having learned its task
+MIN_FUNCTIONS = 16  # functions below which a bootstrap over functions is not to be trusted
+QUESTIONS = ("far from the data", "attention", "functions", "algorithm", "weights and training")
+
+
+def low_r2(facts: Facts) -> str | None:
+    """Says that a model has not learned its task, by its R2; None for one that has."""
+    return None if facts.r2 > LEARNED_R2 else f"in-distribution R2 {facts.r2:.3f}, {LEARNED_R2} needed"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a claim's function finds in the stored results: numbers, and what they are in words. It passes no verdict.
+
+    Attributes:
+        quantities: what the criterion asks for, by key. What cannot be measured is left out.
+        says: one or two sentences with the numbers.
+        estimate: the effect size; the first condition's quantity where it is not given.
+        scope: what the numbers hold for.
+        causal: the causal counterpart: intervention, effect, sham, cost.
+        twin: the same quantities of an untrained twin.
+        details: further numbers, a mapping a row (heads, signs, arms).
+    """
+
+    quantities: Mapping[str, Estimate]
+    says: str
+    estimate: Estimate | None = None
+    scope: str = ""
+    causal: dict[str, Any] | None = None
+    twin: Mapping[str, Estimate] = field(default_factory=dict)
+    details: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something that can be true of a trained model, and how it is put to the test.
+
+    Attributes:
+        id: "study.claim".
+        kind: "architecture" follows from the design and holds for an untrained twin too; "learning" is about what
+            training made, so the verdict is at most inconclusive for a model that did not learn, or whose untrained
+            twin passes as well.
+        statement: what is claimed, in a sentence. short: the same in a dozen words.
+        source: who claims it, where.
+        criterion: fixed before looking; it alone decides.
+        measurements: what must be measured on the model. twin: what must be measured on its untrained twin; such
+            results are stored as "twin/<name>".
+        evidence: a pure function of the stored results and the facts about the model.
+        excluded: says why the claim cannot apply to a model with these facts, or None if it can.
+        learned: for learning claims: says how far a model with these facts is from having learned its task, or None.
+        figures: names of the report's figures that show it.
+        question: one of `QUESTIONS`, under which reports list it; "" for claims of one's own.
+        quote: the sentence under test, where a work has one.
+    """
+
+    id: str
+    kind: Kind
+    statement: str
+    source: str
+    criterion: Criterion
+    measurements: tuple[Measurement[Any], ...]
+    evidence: Callable[[Results, Facts], Evidence]
+    twin: tuple[Measurement[Any], ...] = ()
+    excluded: Callable[[Facts], str | None] = field(default=lambda facts: None)
+    learned: Callable[[Facts], str | None] = field(default=low_r2)
+    figures: tuple[str, ...] = ()
+    question: str = ""
+    short: str = ""
+    quote: Quote | None = None
+
+    @property
+    def study(self) -> str:
+        """The part of the id before the dot."""
+        return self.id.partition(".")[0]
+
+    def finding(self, results: Mapping[str, Result], facts: Facts) -> Finding:
+        """The finding that these results give; an error on the way makes it inconclusive and is said and logged.
+
+        One broken claim then costs no other its finding. Errors of measurements stand in `facts.failed` by name.
+        """
+        try:
+            names = [name for name in self.needs if name in facts.failed]
+            if names and not self.excluded(facts):
+                return self._broken("; ".join(f"measuring {name!r} failed with {facts.failed[name]}" for name in names))
+            finding = self.judge_results(results, facts)
+            json.dumps(finite(encode(finding.to_dict())))  # what cannot be written would cost the whole report later
+            return finding
+        except Exception as error:
+            log.warning("judging %s failed", self.id, exc_info=True)
+            return self._broken(f"judging failed with {said(error)}")
+
+    def applies(self, facts: Facts) -> bool:
+        """Whether its measurements should be taken: it is not excluded, and saying so does not fail."""
+        try:
+            return not self.excluded(facts)
+        except Exception:  # `finding` says and logs it
+            return False
+
+    @property
+    def needs(self) -> dict[str, Measurement[Any]]:
+        """All measurements by the names of their results."""
+        return {m.name: m for m in self.measurements} | {TWIN + m.name: m for m in self.twin}
+
+    def judge_results(self, results: Mapping[str, Result], facts: Facts) -> Finding:
+        """The finding that these results give; an error on the way passes through (`finding` catches it)."""
+        if reason := self.excluded(facts):
+            return self._unasked("not_applicable", reason)
+        if reason := facts.unmeasured():
+            return self._unasked("inconclusive", f"{reason}: no claim can be judged.")
+        evidence = self.evidence(Results(results), facts)
+        if not isinstance(evidence, Evidence):
+            raise TypeError(f"the evidence of {self.id} is a {type(evidence).__name__}: return an Evidence")
+        decision = self.criterion.decide(evidence.quantities)
+        verdict, reason = self._gated(decision, evidence, facts)
+        condition = decision.condition or self.criterion.conditions[0]
+        return replace(
+            self._unasked(verdict, reason), decided_by=condition,
+            estimate=evidence.estimate or evidence.quantities.get(self.criterion.conditions[0].quantity),
+            test=evidence.quantities.get(condition.quantity), scope=evidence.scope, causal=evidence.causal,
+            twin=evidence.twin.get(condition.quantity), details=evidence.details, evidence=dict(evidence.quantities),
+        )  # fmt: skip
+
+    def _gated(self, decision: Decision, evidence: Evidence, facts: Facts) -> tuple[Verdict, str]:
+        """The verdict and its reason, unless something forbids to decide."""
+        verdict, reason = decision.verdict, " ".join(filter(None, (evidence.says, decision.failed)))
+        if verdict == "inconclusive":
+            return verdict, reason
+        if facts.n_functions < MIN_FUNCTIONS:
+            few = f"an interval from {facts.n_functions} functions means little ({MIN_FUNCTIONS} needed)"
+            return "inconclusive", f"{reason} But {few}: raise n_prompts."
+        if self.kind == "learning":
+            short = self.learned(facts)
+            if short:
+                return "inconclusive", (
+                    f"{reason} But the model has not learned its task ({short}), so this says nothing about what "
+                    "training made."
+                )
+            if verdict == "supported" and self._twin_passes(evidence):
+                return "inconclusive", f"{reason} But an untrained twin passes as well, so training did not make it."
+        return verdict, reason
+
+    def _twin_passes(self, evidence: Evidence) -> bool:
+        """Whether the conditions that were asked of the model, and of which the twin has numbers, support there too."""
+        asked = [
+            c for c in self.criterion.conditions if c.quantity in evidence.quantities and c.quantity in evidence.twin
+        ]
+        return bool(asked) and all(c.outcome(evidence.twin[c.quantity]) == "supported" for c in asked)
+
+    def _unasked(self, verdict: Verdict, reason: str) -> Finding:
+        return Finding(
+            self.id, self.study, self.kind, self.statement, self.source, verdict, reason, self.criterion,
+            self.criterion.conditions[0], figures=self.figures, question=self.question, short=self.short,
+            quote=self.quote,
+        )  # fmt: skip
+
+    def _broken(self, error: str) -> Finding:
+        reason = f"{self.id} could not be judged: {error}. The log has the traceback."
+        return replace(self._unasked("inconclusive", reason), error=error)
+
+
+def said(error: Exception) -> str:
+    """An error in one line, with its type: a KeyError's own text is a bare name."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text if len(text) <= 300 else text[:300] + '...'}"

@@ -1,0 +1,146 @@
+"""Findings as HTML: a mark, numbers with intervals, and everything that a finding holds as an article."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from icl_interp.analyses.criterion import Condition, Estimate, Precondition
+from icl_interp.analyses.finding import Finding, Quote
+from icl_interp.figures.style import VERDICTS
+from icl_interp.figures.text import MINUS, interval, joined, markup, name_of, number
+from icl_interp.stored import NOT_FINITE
+
+OPEN = 8  # rows of a table of details that are shown unasked
+
+
+def article(f: Finding) -> Markup:
+    """A finding in full."""
+    pairs: dict[str, object] = {"verdict": markup("{}: {}", verdict_mark(f), f.reason)}
+    if f.kept:
+        pairs["not judged again"] = f.kept
+    if f.estimate:
+        pairs["estimate"] = estimates(f)
+    if f.quote:
+        pairs["the work says"] = _quote(f.quote)
+    pairs["criterion"] = joined([markup("{}", f.criterion.text), *_rules(f)], "<br>")
+    if f.scope:
+        pairs["scope"] = f.scope
+    if f.twin:
+        pairs["untrained twin"] = one_estimate(f.twin)
+    if f.causal:
+        pairs["causal test"] = mapping(f.causal)
+    if f.details:
+        pairs["details"] = _details(f.details)
+    return markup(
+        '<article id="{anchor}"><h3>{f.statement}</h3><p class="quiet small"><code>{f.id}</code> · a claim about '
+        '{f.kind} · source: {f.source}</p><div class="wide">{rows}</div></article>',
+        anchor=anchor(f.id), f=f, rows=rows(pairs),
+    )  # fmt: skip
+
+
+def _quote(quote: Quote) -> Markup:
+    differs = markup("<br>Our test differs: {}", quote.differs) if quote.differs else ""
+    return markup('“{}” <span class="quiet">({})</span>{}', quote.text, quote.place, differs)
+
+
+def _rules(f: Finding) -> Iterator[Markup]:
+    """Conditions and preconditions with what was found, a line each."""
+    for condition in f.criterion.conditions:
+        yield markup('<span class="quiet">{}: {}{}</span>', condition.quantity, _zones(condition), _found(f, condition))
+    for p in f.criterion.preconditions:
+        yield markup('<span class="quiet">asked only if {} is {}{}</span>', p.quantity, _region(p.holds), _found(f, p))
+
+
+def _found(f: Finding, rule: Condition | Precondition) -> Markup:
+    e = f.evidence.get(rule.quantity)
+    return markup("; found {}", interval(e)) if e else markup("; not measured")
+
+
+def _zones(condition: Condition) -> str:
+    regions = {"supported": condition.supports, "contradicted": condition.contradicts}
+    return "; ".join(f"{name} in {_region(region)}" for name, region in regions.items() if region)
+
+
+def _region(region: tuple[float, float]) -> str:
+    return f"[{number(region[0])}, {number(region[1])}]"
+
+
+def verdict_mark(finding: Finding) -> Markup:
+    """The verdict's sign and word, in its colour."""
+    return markup(
+        '<span class="verdict" style="color:{look.ink};font-weight:bold">{look.sign} {look.word}</span>',
+        look=VERDICTS[finding.verdict],
+    )
+
+
+def estimates(finding: Finding) -> Markup:
+    """The estimate, and what the criterion reads where that is something else."""
+    parts = [one_estimate(finding.estimate)] if finding.estimate else []
+    if finding.test and finding.test != finding.estimate:
+        parts.append(markup('<span style="color:#666">judged by:</span> {}', one_estimate(finding.test)))
+    return joined(parts or ["–"], "<br>")
+
+
+def one_estimate(estimate: Estimate) -> Markup:
+    """A number with its interval and its name."""
+    return markup(
+        '<span class="number">{}</span><br><small style="color:#666">{}</small>', interval(estimate), name_of(estimate)
+    )
+
+
+def link(finding: Finding) -> Markup:
+    """The claim's id, which leads to the finding in full."""
+    return markup('<a href="#{}"><code>{}</code></a>', anchor(finding.id), finding.id)
+
+
+def anchor(text: str) -> str:
+    """An id for a part of the page."""
+    return "-".join(str(text).split())
+
+
+def rows(pairs: Mapping[str, object]) -> Markup:
+    """A table of names and values."""
+    rows = joined(markup("<tr><th>{}</th><td>{}</td></tr>", key, value) for key, value in pairs.items())
+    return markup("<table><tbody>{}</tbody></table>", rows)
+
+
+def mapping(values: Mapping[str, Any]) -> Markup:
+    """Numbers by name, a row each; what is nested in a row goes on one line."""
+    return rows({key: cell(value) for key, value in values.items()})
+
+
+def _details(rows: Sequence[Mapping[str, Any]]) -> Markup:
+    """Rows with the same columns share a table; a long one opens when asked."""
+    tables = []
+    for columns, rows_of_one in itertools.groupby(rows, key=lambda row: tuple(row)):
+        group = list(rows_of_one)
+        table = markup(
+            "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>",
+            joined(markup("<th>{}</th>", column) for column in columns),
+            joined(
+                markup("<tr>{}</tr>", joined(markup('<td class="number">{}</td>', cell(v)) for v in row.values()))
+                for row in group
+            ),
+        )
+        asked = markup("<details><summary>{} rows</summary>{}</details>", len(group), table)
+        tables.append(asked if len(group) > OPEN else table)
+    return joined(tables)
+
+
+def cell(value: Any) -> str | Markup:
+    """One value, rounded."""
+    if isinstance(value, Mapping):
+        nested = {key: markup("({})", cell(v)) if isinstance(v, Mapping) else cell(v) for key, v in value.items()}
+        return joined((markup('<span class="quiet">{}</span> {}', *pair) for pair in nested.items()), " · ")
+    return joined(map(cell, value), ", ") if isinstance(value, (list, tuple)) else scalar(value)
+
+
+def scalar(value: Any) -> str:
+    """One value as text."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "–"}[value]
+    if isinstance(value, float) or (isinstance(value, str) and value in NOT_FINITE):  # what JSON makes of them
+        return number(float(value), 4)
+    return str(value).replace("-", MINUS) if isinstance(value, int) else str(value)
