@@ -50,12 +50,15 @@ def _rules(f: Finding) -> Iterator[Markup]:
     for condition in f.criterion.conditions:
         yield markup('<span class="quiet">{}: {}{}</span>', condition.quantity, _zones(condition), _found(f, condition))
     for p in f.criterion.preconditions:
-        yield markup('<span class="quiet">asked only if {} is {}{}</span>', p.quantity, _region(p.holds), _found(f, p))
+        yield markup('<span class="quiet">precondition: {} in {}{}</span>', p.quantity, _region(p.holds), _found(f, p))
 
 
 def _found(f: Finding, rule: Condition | Precondition) -> Markup:
     e = f.evidence.get(rule.quantity)
-    return markup("; found {}", interval(e)) if e else markup("; not measured")
+    if e is None:
+        return markup("; not measured")
+    exact = f"{number(e.value)} {e.unit}".rstrip()
+    return markup("; found {}", exact if e.low == e.high else interval(e))
 
 
 def _zones(condition: Condition) -> str:
