@@ -130,7 +130,7 @@ def reproduce(
     device: Annotated[str | None, typer.Option(help="Where to train and to predict.")] = None,
 ) -> None:
     """Do the tables and figures of a paper again. What was cut off goes on when asked for again with the same --out."""
-    from icl_interp.experiments import base, catalogue, scales  # noqa: F401  (the catalogue registers)
+    from icl_interp.experiments import base, scales
 
     if list_:
         for name in base.names():

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
+import icl_interp.studies  # noqa: F401  (their claims are then registered)
 from icl_interp import evaluation
-from icl_interp.analyses import published, registry  # noqa: F401  (importing the published claims registers them)
+from icl_interp.analyses import registry
 from icl_interp.analyses.claim import Claim, said
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab

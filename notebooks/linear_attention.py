@@ -106,7 +106,7 @@ print("minimum\n", where.product.numpy().round(3))
 # jumps. Is it the position vectors that training never reached? Replace only those.
 
 # %%
-from icl_interp.experiments.linear_attention_length import with_positions
+from icl_interp.studies.linear_attention.experiments.length import with_positions
 
 softmax, without = icl_interp.load("softmax_fixed_14"), icl_interp.load("softmax_fixed_no_positions")
 prompts = softmax.task.sample(2000, torch.Generator().manual_seed(0), n_points=29)
@@ -135,7 +135,8 @@ draw("linear_attention.length_spike", results("linear_attention.length_spike"))[
 # `.trap`) runs the experiments; what they said at scale "small" is kept:
 
 # %%
-from icl_interp.experiments import STUDIES, names, record
+from icl_interp.experiments import names, record
+from icl_interp.studies import STUDIES
 
 assert "linear_attention" in STUDIES
 for name in (name for name in names() if name.startswith("linear_attention.")):

@@ -24,9 +24,10 @@ LAYERS = {
     2: ("checkpoints", "training", "probes", "interventions", "evaluation"),
     3: ("analyses",),
     4: ("experiments", "figures"),
-    5: ("report", "pipeline", "reproduction"),
-    6: ("cli",),
-    7: ("__main__",),
+    5: ("studies",),
+    6: ("report", "pipeline", "reproduction"),
+    7: ("cli",),
+    8: ("__main__",),
 }
 # The exceptions: these may import a neighbour in their own layer.
 SIDEWAYS = {
@@ -50,12 +51,16 @@ SITES = {"plotly": "figures", "transformer_lens": "models.hooks", "typer": "cli"
 ONCE = {"kaleido"}
 PRINTS = {"cli"}
 MARKUP = {"figures/text.py", "figures/files.py"}  # where `markup` is, and plotly's own HTML
+STUDIES = "icl_interp.studies"
+# Packages that others import by their name: they only put together what their modules hold.
+FACES = {STUDIES, "icl_interp.theory.linear_attention"}
 MAX_LINES = 400
 # Verdicts come from criteria: these files decide, or hold what is expected of constructions of known truth.
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
 JUDGES = {
     *(f"analyses/{name}.py" for name in ("criterion", "claim", "finding")),
-    *(f"experiments/{name}.py" for name in ("errors", "calibration", "calibration_layers")),
+    *(f"experiments/{name}.py" for name in ("errors", "calibration")),
+    *(f"studies/{name}/{file}.py" for name in ("limits", "linear_attention") for file in ("constructions", "study")),
 }
 # Neither `import icl_interp` nor `icl-interp --help` loads any of these.
 HEAVY = {"torch", "numpy", "plotly", "transformer_lens", "jaxtyping"}
@@ -128,6 +133,8 @@ def imports_point_down(sources: Sources) -> Iterator[str]:
             continue
         for target, line, _ in ours(path, sources):
             there = unit(target)
+            if path.endswith("__init__.py") and target == STUDIES:
+                continue  # whoever imports a package of the engine by its name finds the bundled studies in it
             allowed = there == here or there in SIDEWAYS.get(here, ()) or layer.get(there, -1) < layer[here]
             if there and not allowed:
                 yield f"{path}:{line}: {here} (layer {layer[here]}) imports {there} (layer {layer.get(there)})"
@@ -147,7 +154,7 @@ def inner_code_imports_modules(sources: Sources) -> Iterator[str]:
         if path.endswith("__init__.py"):
             continue
         for target, line, _ in ours(path, sources):
-            if target in packages:
+            if target in packages and target not in FACES:
                 yield f"{path}:{line}: imports the package {target}; name the module inside it"
 
 
@@ -166,7 +173,8 @@ def third_parties_enter_once(sources: Sources) -> Iterator[str]:
             name = target.split(".")[0]
             files[name].add(path)
             site = f"icl_interp.{SITES.get(name)}"
-            if name in SITES and not f"{module(path)}.".startswith(f"{site}."):
+            drawn = SITES.get(name) == "figures" and PurePosixPath(path).match("studies/*/figures/*.py")
+            if name in SITES and not drawn and not f"{module(path)}.".startswith(f"{site}."):
                 yield f"{path}:{line}: imports {name}, which only {site} may"
     for name in sorted(ONCE):
         if len(files[name]) > 1:
@@ -222,7 +230,9 @@ def html_has_one_origin(sources: Sources) -> Iterator[str]:
 def only_criteria_pass_verdicts(sources: Sources) -> Iterator[str]:
     """Measurements, evidence and experiments return numbers: none of their strings but docstrings names a verdict."""
     for path, text in sources.items():
-        if PurePosixPath(path).parts[0] not in ("analyses", "experiments") or path in JUDGES:
+        parts = PurePosixPath(path).parts
+        asked = parts[0] in ("analyses", "experiments") or (parts[0] == "studies" and parts[2:3] != ("figures",))
+        if not asked or path in JUDGES:
             continue
         tree = ast.parse(text)
         holders = (ast.Module, ast.ClassDef, ast.FunctionDef)

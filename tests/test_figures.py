@@ -19,16 +19,17 @@ from small_reports import report
 from icl_interp import figures
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import Condition, Criterion, Estimate
-from icl_interp.analyses.limits_context import r_squared, spread
-from icl_interp.analyses.limits_layernorm import FAR_X, growth_exponent
 from icl_interp.analyses.measurement import Results
 from icl_interp.errors import InputError
-from icl_interp.figures import catalogue, claims, files, heads
+from icl_interp.figures import catalogue, claims, files
 from icl_interp.figures.style import VERDICTS, Symlog, log_axis
 from icl_interp.figures.text import interval, number
 from icl_interp.report import Report
 from icl_interp.resampling import Interval
 from icl_interp.results import make_curve
+from icl_interp.studies.limits.claims.context import r_squared, spread
+from icl_interp.studies.limits.claims.layernorm import FAR_X, growth_exponent
+from icl_interp.studies.limits.figures import heads
 
 WITH_NORM = [
     "claims", "far_query", "growth", "boundary", "context", "heads", "dispersion", "layers", "classes", "shift",
@@ -59,7 +60,7 @@ def small():
 
 def drawn(r: Report, name: str) -> go.Figure:
     """One figure of a report."""
-    figure = catalogue.FIGURES[name](r.results, r.findings, r.facts)
+    figure = catalogue.FIGURES[name].draw(r.results, r.findings, r.facts)
     assert figure is not None
     return figure
 
@@ -87,7 +88,7 @@ def lines(values: np.ndarray) -> np.ndarray:
 def test_figures_come_in_a_fixed_order():
     others = ["linear_attention"]  # of other tasks
     assert list(report().figures) == WITH_NORM
-    assert [*WITH_NORM, *others] == list(catalogue.FIGURES) == list(catalogue.CAPTIONS)
+    assert [*WITH_NORM, *others] == list(catalogue.FIGURES)
     alone = report(norm=False)  # and no companion at hand
     assert list(alone.figures) == [name for name in WITH_NORM if name not in ("growth", "shift")]
 

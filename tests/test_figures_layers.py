@@ -9,13 +9,13 @@ from helpers import must_fail
 from small_reports import report
 from xarray import DataArray
 
-from icl_interp.analyses.ablation import ALL, QUERY
-from icl_interp.analyses.limits_layers import r_squared
-from icl_interp.analyses.limits_patterns import LARGEST
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
-from icl_interp.figures.layers import FLOOR
 from icl_interp.results import make_array, make_curve
+from icl_interp.studies.limits.claims.layers import r_squared
+from icl_interp.studies.limits.claims.patterns import LARGEST
+from icl_interp.studies.limits.figures.layers import FLOOR
+from icl_interp.studies.limits.measurements.ablation import ALL, QUERY
 
 PARTS = ("layers/curves", "layers/lens", "layers/without attention", "patterns/degrees")
 
@@ -26,7 +26,7 @@ def small():
 
 
 def drawn(r, results=None):
-    return catalogue.FIGURES["layers"](Results(r.results if results is None else results), r.findings, r.facts)
+    return catalogue.FIGURES["layers"].draw(Results(r.results if results is None else results), r.findings, r.facts)
 
 
 def named(figure, name):

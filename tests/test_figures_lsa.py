@@ -6,9 +6,11 @@ from helpers import must_fail
 from lsa_models import BEST, RANDOM, TASK, N, bench, layer
 from pandas import DataFrame
 
-from icl_interp.analyses import lsa_algorithms, lsa_shifts, lsa_weights
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
+from icl_interp.studies.linear_attention.measurements import algorithms as lsa_algorithms
+from icl_interp.studies.linear_attention.measurements import shifts as lsa_shifts
+from icl_interp.studies.linear_attention.measurements import weights as lsa_weights
 from icl_interp.theory import linear_attention as theory
 
 
@@ -23,7 +25,7 @@ def stored():
 
 
 def drawn(results, known):
-    return catalogue.FIGURES["linear_attention"](Results(results), [], known)
+    return catalogue.FIGURES["linear_attention"].draw(Results(results), [], known)
 
 
 def named(figure, name):

@@ -107,7 +107,7 @@ def says_everything(r: Report, text: str):
         for row in finding.details:
             assert all(str(key) in shown for key in row)
     for name in r.figures:
-        assert name == "claims" or catalogue.CAPTIONS[name] in shown
+        assert name == "claims" or catalogue.FIGURES[name].caption in shown
     for value in (*r.provenance["environment"].values(), r.checkpoint["name"]):
         assert value in shown
 

@@ -47,4 +47,4 @@ if __name__ == "__main__":
     for study in sorted({name.partition(".")[0] for name in base.names()}):
         records = [kept.record(n) for n in base.names() if n.startswith(f"{study}.") and kept.path(n).is_file()]
         if records:
-            write_atomically(kept.FOLDER / study / "README.md", index_markdown(records))
+            write_atomically(kept.FOLDERS[study] / "README.md", index_markdown(records))

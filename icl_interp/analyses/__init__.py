@@ -1,18 +1,17 @@
-"""Claims, how each is measured, and how it is judged. Importing this registers the published ones.
+"""Claims, how each is measured, and how it is judged. Importing this registers those of the bundled studies.
 
 Register your own with `register(Claim(...))`: it then appears in every report.
 """
 
+import icl_interp.studies  # noqa: F401  (their claims are then registered)
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding, Quote
 from icl_interp.analyses.measurement import Measurement, Results, measurement
-from icl_interp.analyses.published import heads, limits_context, limits_layernorm, limits_softmax
 from icl_interp.analyses.registry import REGISTRY, register, select
 
 __all__ = [
     "REGISTRY", "Claim", "Condition", "Criterion", "Estimate", "Evidence", "Facts", "Finding", "Measurement",
-    "Precondition", "Quote", "Results", "heads", "limits_context", "limits_layernorm", "limits_softmax", "measurement",
-    "register", "select",
+    "Precondition", "Quote", "Results", "measurement", "register", "select",
 ]  # fmt: skip

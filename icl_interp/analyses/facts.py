@@ -14,6 +14,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import build, decode, encode
 from icl_interp.stored import Stored
 from icl_interp.tasks.base import Task
+from icl_interp.tasks.distributions import Normal, Uniform
 from icl_interp.tasks.registry import KINDS
 
 
@@ -85,6 +86,12 @@ class Facts:
     def task_kind(self) -> str:
         """The name of the task's class."""
         return str(self.task.data["kind"]) if isinstance(self.task, UnknownTask) else type(self.task).__name__
+
+    @property
+    def trained_range(self) -> tuple[float, float] | None:
+        """Where inputs lie in distribution, where their law is one of ours."""
+        law = getattr(self.task, "inputs", None)
+        return law.interval if isinstance(law, (Uniform, Normal)) else None
 
     def unmeasured(self) -> str | None:
         """Says that the model has no in-distribution error to speak of: it is NaN or infinite; None for one that has.

@@ -3,9 +3,9 @@
 `icl-interp reproduce` runs them; `results` reads what they gave on the bundled models, without running anything.
 """
 
+import icl_interp.studies  # noqa: F401  (their experiments are then among these)
 from icl_interp.experiments import calibration
 from icl_interp.experiments.base import Experiment, Model, get, names, register
-from icl_interp.experiments.catalogue import STUDIES
 from icl_interp.experiments.kept import record, results
 
-__all__ = ["STUDIES", "Experiment", "Model", "calibration", "get", "names", "record", "register", "results"]
+__all__ = ["Experiment", "Model", "calibration", "get", "names", "record", "register", "results"]

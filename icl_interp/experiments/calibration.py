@@ -1,24 +1,48 @@
 """Calibration: every claim on every construction of known truth. What a verdict is worth is measured here."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from pandas import DataFrame
 
 from icl_interp import evaluation
-from icl_interp.analyses import published, registry  # noqa: F401  (importing the published claims registers them)
+from icl_interp.analyses import registry
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lab import Lab
 from icl_interp.errors import unknown, whole
-from icl_interp.experiments.calibration_layers import LAYERS, Layer
 from icl_interp.models import tokens
-from icl_interp.models.constructions import CONSTRUCTIONS, Construction
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_table
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
 
+YES, NO, OPEN = "supported", "contradicted", "inconclusive"
+
+
+@runtime_checkable
+class Construction(Protocol):
+    """A family of models with a known truth, drawn at random.
+
+    Attributes:
+        name: short, for tables.
+        why: the reason for the expected verdicts, in a sentence.
+        expected: verdict by claim.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def expected(self) -> Mapping[str, str]: ...
+    def draw(self, seed: int) -> HookedTransformer | tuple[HookedTransformer, Task]:
+        """One member; with its task, where that is not the affine one."""
+        ...
+
+
+CONSTRUCTIONS: list[Construction] = []  # studies fill it
 TASK = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20)
 
 
@@ -48,15 +72,13 @@ def judge(
     return findings
 
 
-def runs(
-    n_draws: int, seed: int = 0, only: Sequence[str] | None = None
-) -> Iterator[tuple[Construction | Layer, int, Finding]]:
+def runs(n_draws: int, seed: int = 0, only: Sequence[str] | None = None) -> Iterator[tuple[Construction, int, Finding]]:
     """Every scored claim on every draw of every construction."""
-    names = [c.name for c in (*CONSTRUCTIONS, *LAYERS)]
+    names = [c.name for c in CONSTRUCTIONS]
     for name in only or ():
         if name not in names:
             raise unknown("construction", name, names)
-    for construction in (*CONSTRUCTIONS, *LAYERS):
+    for construction in CONSTRUCTIONS:
         if only and construction.name not in only:
             continue
         for draw in range(seed, seed + n_draws):

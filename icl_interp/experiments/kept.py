@@ -10,13 +10,13 @@ from icl_interp.results import Result, from_dict
 from icl_interp.stored import Stored
 
 SCHEMA = "icl_interp.experiment/1"
-FOLDER = Path(__file__).parent / "results"
+FOLDERS: dict[str, Path] = {}  # of results, by study; studies fill it
 
 
 def path(name: str) -> Path:
     """Where the results of an experiment lie in the package."""
     study, _, rest = name.partition(".")
-    return FOLDER / study / f"{rest}.json"
+    return FOLDERS[study] / f"{rest}.json"
 
 
 def record(name: str) -> dict[str, Any]:

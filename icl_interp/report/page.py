@@ -271,9 +271,10 @@ def _verdicts(findings: Iterable[Finding]) -> Markup:
 
 def _figure(name: str, div: Markup, findings: Iterable[Finding]) -> Markup:
     claims = joined((link(f) for f in findings if name in f.figures and f.verdict != "not_applicable"), ", ")
+    caption = catalogue.FIGURES[name].caption if name in catalogue.FIGURES else ""
     return markup(
         '<figure><div class="plot">{}</div><figcaption>{} {}</figcaption></figure>',
-        div, catalogue.CAPTIONS.get(name, ""), markup("Belongs to {}.", claims) if claims else "",
+        div, caption, markup("Belongs to {}.", claims) if claims else "",
     )  # fmt: skip
 
 

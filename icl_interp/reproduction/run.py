@@ -9,10 +9,11 @@ from typing import Any
 
 from pandas import DataFrame
 
+import icl_interp.studies  # noqa: F401  (their experiments are then registered)
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
 from icl_interp.errors import whole
-from icl_interp.experiments import catalogue, errors, kept, obtain, scales  # noqa: F401  (the catalogue registers)
+from icl_interp.experiments import errors, kept, obtain, scales
 from icl_interp.experiments.base import Experiment, get, names
 from icl_interp.experiments.bench import Bench
 from icl_interp.figures import files, reproductions

@@ -8,8 +8,8 @@ carries the plain name and the printed one stands beside it (`paper_...`), so th
 * `scalar_attention`, `scalar_layer`: one attention layer on scalar tokens, as the paper has it and with biases and
   positions; `softmax`: when it is a hardmax, when uniform. Parts of `limits`, which re-exports them.
 * `scores`, `bounded`: the remedies, other score functions and other bounds on the stream, far out and for many keys.
-* `linear_attention`: Zhang, Frei & Bartlett (2023), what gradient flow makes of linear self-attention; `lsa_unit`,
-  `lsa_landscape`, `lsa_flow`, `lsa_risk` are its parts.
+* `linear_attention`: Zhang, Frei & Bartlett (2023), what gradient flow makes of linear self-attention; a
+  package of `unit`, `landscape`, `flow` and `risk`.
 """
 
 from icl_interp.theory import bounded, limits, linear_attention, scalar_attention, scalar_layer, scores, softmax

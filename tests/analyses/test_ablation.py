@@ -11,13 +11,13 @@ from small_models import MODELS, OTHERS, encoding_of, make, tokens_for
 from tiny_runs import STACKED, checkpoint
 from torch.testing import assert_close
 
-from icl_interp.analyses import ablation
-from icl_interp.analyses.ablation import ALL, BLIND, NOTHING, QUERY, MeanOutputs, sublayers
 from icl_interp.analyses.lab import Lab
 from icl_interp.checkpoints.companions import Role
 from icl_interp.errors import InputError
 from icl_interp.interventions import AblateHeads, At, intervene
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.studies.limits.measurements import ablation
+from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, NOTHING, QUERY, MeanOutputs, sublayers
 
 WITH_ATTENTION = [name for name in MODELS if name != "mlp only"]
 

@@ -10,8 +10,8 @@ import icl_interp
 from icl_interp.analyses import registry
 from icl_interp.analyses.measurement import Results
 from icl_interp.checkpoints import bundled
-from icl_interp.models.constructions import CAUSE, ERASED, HARDMAX, LINEAR, ORTHOGONAL, SATURATES, UNIFORM
 from icl_interp.report import Report
+from icl_interp.studies.limits.constructions import CAUSE, ERASED, HARDMAX, LINEAR, ORTHOGONAL, SATURATES, UNIFORM
 
 FAILURE = "limits.layernorm_causes_failure"
 NO_NORM, NO_LINE = "the model has no normalisation", "the model normalises; the claim is about models without"

@@ -1,6 +1,6 @@
 """What a verdict is worth: every claim on models of known truth, dials across each threshold, and broken instruments.
 
-Most constructions are the product's own (`icl_interp.models.constructions`). A few more are built here, for broken
+Most constructions are the product's own (`studies.limits.constructions`). A few more are built here, for broken
 instruments that none of those would notice.
 """
 
@@ -12,13 +12,16 @@ from helpers import must_fail
 from pandas import DataFrame
 
 from icl_interp import tasks
-from icl_interp.analyses import limits_softmax, relevance
+from icl_interp.analyses import relevance
 from icl_interp.analyses.lab import Lab
 from icl_interp.errors import InputError
 from icl_interp.experiments import calibration
-from icl_interp.models import constructions
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.models.constructions import (
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import generator
+from icl_interp.studies.limits import constructions
+from icl_interp.studies.limits.claims import softmax as limits_softmax
+from icl_interp.studies.limits.constructions import (
     CAUSE,
     CONSTRUCTIONS,
     ERASED,
@@ -34,8 +37,6 @@ from icl_interp.models.constructions import (
     random_pre_norm,
     scalar_dial,
 )
-from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import generator
 
 NAMES = [construction.name for construction in CONSTRUCTIONS]
 

@@ -5,10 +5,10 @@ import pytest
 from helpers import must_fail
 from small_reports import report
 
-from icl_interp.analyses.limits_algorithms import ARMS, ERROR, SELF, SIZE
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
 from icl_interp.results import make_array
+from icl_interp.studies.limits.claims.algorithms import ARMS, ERROR, SELF, SIZE
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def small():
 
 
 def drawn(r, results=None):
-    return catalogue.FIGURES["classes"](Results(results or r.results), r.findings, r.facts)
+    return catalogue.FIGURES["classes"].draw(Results(results or r.results), r.findings, r.facts)
 
 
 def check_rates(r, figure):

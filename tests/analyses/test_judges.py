@@ -14,13 +14,18 @@ from known import facts
 from small_models import make
 from xarray import DataArray
 
-from icl_interp.analyses import limits_layernorm, registry
+from icl_interp.analyses import registry
 from icl_interp.analyses.criterion import Verdict
 from icl_interp.analyses.facts import Facts
-from icl_interp.analyses.limits_softmax import TARGETS
 from icl_interp.experiments.calibration import TASK
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.models.constructions import (
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import finite, generator
+from icl_interp.report import Report
+from icl_interp.results import from_dict, make_curve, make_table, to_dict
+from icl_interp.studies.limits.claims import layernorm as limits_layernorm
+from icl_interp.studies.limits.claims.softmax import TARGETS
+from icl_interp.studies.limits.constructions import (
     CAUSE,
     ERASED,
     HARDMAX,
@@ -32,10 +37,6 @@ from icl_interp.models.constructions import (
     random_pre_norm,
     scalar_layer,
 )
-from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import finite, generator
-from icl_interp.report import Report
-from icl_interp.results import from_dict, make_curve, make_table, to_dict
 from icl_interp.tasks.functions import Polynomial
 
 FAILURE, IMMEDIATE = "limits.layernorm_causes_failure", "limits.boundary_immediate"

@@ -7,7 +7,6 @@ from helpers import must_fail
 from pandas import DataFrame
 from small_models import OTHERS, TASK, make
 
-from icl_interp.analyses import heads
 from icl_interp.analyses import lab as lab_module
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
@@ -18,6 +17,7 @@ from icl_interp.interventions import At, SwapPattern, Temperature, intervene
 from icl_interp.models.tokens import Interleaved, Stacked
 from icl_interp.provenance import generator
 from icl_interp.results import make_table
+from icl_interp.studies.heads.claims import orthogonality as heads
 
 XS = (-1e4, 0.8, 30.0)
 LABS = {

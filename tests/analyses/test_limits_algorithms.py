@@ -12,11 +12,15 @@ from small_models import make
 from xarray import DataArray
 
 from icl_interp import tasks
-from icl_interp.analyses import limits_algorithms, registry
-from icl_interp.analyses.classes import errors, polynomials
+from icl_interp.analyses import registry
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.limits_algorithms import (
+from icl_interp.baselines import Averaging, LeastSquares, MaximumDegree, classical
+from icl_interp.checkpoints.companions import Role
+from icl_interp.models.tokens import Interleaved
+from icl_interp.results import make_array
+from icl_interp.studies.limits.claims import algorithms as limits_algorithms
+from icl_interp.studies.limits.claims.algorithms import (
     ARMS,
     BAYES,
     CAUTIOUS,
@@ -32,10 +36,7 @@ from icl_interp.analyses.limits_algorithms import (
     reshuffled,
     unknown_degree,
 )
-from icl_interp.baselines import Averaging, LeastSquares, MaximumDegree, classical
-from icl_interp.checkpoints.companions import Role
-from icl_interp.models.tokens import Interleaved
-from icl_interp.results import make_array
+from icl_interp.studies.limits.measurements.classes import errors, polynomials
 
 CLAIM, UNKNOWN = "limits.no_classical_algorithm", "limits.better_than_unknown_degree"
 U = tasks.Uniform(-1, 1)

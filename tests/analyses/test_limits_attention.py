@@ -11,12 +11,12 @@ from tiny_runs import checkpoint
 from xarray import DataArray
 
 from icl_interp.analyses import registry
-from icl_interp.analyses.ablation import ALL, BLIND, NOTHING, QUERY
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.limits_attention import best_blind, ratio
-from icl_interp.models.constructions import gradient_step
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
+from icl_interp.studies.limits.claims.attention import best_blind, ratio
+from icl_interp.studies.limits.constructions import gradient_step
+from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, NOTHING, QUERY
 from icl_interp.tasks import Continuous, Uniform
 
 NECESSARY, SUFFICIENT = "limits.attention_necessary", "limits.attention_sufficient"

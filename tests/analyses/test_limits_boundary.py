@@ -11,15 +11,16 @@ from small_models import TASK, make
 from xarray import DataArray
 
 from icl_interp import tasks
-from icl_interp.analyses import boundary, far, registry
-from icl_interp.analyses.boundary import ARMS, SCALES
+from icl_interp.analyses import registry
 from icl_interp.analyses.lab import GRID, MAGNITUDES, Lab
-from icl_interp.analyses.limits_boundary import arm_rows, decades_to_level, relative_error
 from icl_interp.experiments.calibration import TASK as LONG
-from icl_interp.models.constructions import random_pre_norm, scalar_layer
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator
 from icl_interp.results import make_curve, make_table, row_of
+from icl_interp.studies.limits.claims.boundary import arm_rows, decades_to_level, relative_error
+from icl_interp.studies.limits.constructions import random_pre_norm, scalar_layer
+from icl_interp.studies.limits.measurements import boundary, far
+from icl_interp.studies.limits.measurements.boundary import ARMS, SCALES
 from icl_interp.theory import limits as theory
 
 IMMEDIATE, HIGH_NORM = "limits.boundary_immediate", "limits.no_icl_at_high_norm"

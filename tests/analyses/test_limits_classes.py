@@ -13,14 +13,16 @@ from tiny_runs import checkpoint
 from xarray import DataArray
 
 from icl_interp import tasks
-from icl_interp.analyses import classes, limits_classes, registry
-from icl_interp.analyses.classes import OUTSIDE, errors, polynomials, sinusoids
+from icl_interp.analyses import registry
 from icl_interp.analyses.criterion import INF
 from icl_interp.analyses.lab import Lab
 from icl_interp.baselines import LeastSquares
 from icl_interp.checkpoints.companions import Role
 from icl_interp.models.tokens import Interleaved, Stacked
 from icl_interp.results import make_array
+from icl_interp.studies.limits.claims import classes as limits_classes
+from icl_interp.studies.limits.measurements import classes
+from icl_interp.studies.limits.measurements.classes import OUTSIDE, errors, polynomials, sinusoids
 
 ALIKE, UNSEEN = "limits.degrees_alike", "limits.unseen_classes"
 U = tasks.Uniform(-1, 1)

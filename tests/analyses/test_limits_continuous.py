@@ -11,13 +11,14 @@ from small_models import make
 from xarray import DataArray
 
 from icl_interp import tasks
-from icl_interp.analyses import limits_continuous, registry
+from icl_interp.analyses import registry
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.limits_continuous import DOMAINS, continuous, variance_and_floor, within
 from icl_interp.baselines import LeastSquares
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
+from icl_interp.studies.limits.claims import continuous as limits_continuous
+from icl_interp.studies.limits.claims.continuous import DOMAINS, continuous, variance_and_floor, within
 
 CLAIM = "limits.continuous_functions"
 U = tasks.Uniform(-1, 1)

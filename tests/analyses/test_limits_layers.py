@@ -9,14 +9,15 @@ from small_models import MODELS, OTHERS, TASK, encoding_of, make, tokens_for
 from torch.testing import assert_close
 from xarray import DataArray
 
-from icl_interp.analyses import limits_layers, registry
-from icl_interp.analyses.ablation import ALL, QUERY
+from icl_interp.analyses import registry
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.limits_layers import LENSES, cross_validated, depths, r_squared, readable
-from icl_interp.models.constructions import HIDDEN, LABEL, MARK, TOKEN, WRITTEN, hand_set
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
+from icl_interp.studies.limits.claims import layers as limits_layers
+from icl_interp.studies.limits.claims.layers import LENSES, cross_validated, depths, r_squared, readable
+from icl_interp.studies.limits.constructions import HIDDEN, LABEL, MARK, TOKEN, WRITTEN, hand_set
+from icl_interp.studies.limits.measurements.ablation import ALL, QUERY
 
 LAST_ID = "limits.last_layer"
 N = 40

@@ -12,12 +12,13 @@ from known import facts
 from tiny_runs import STACKED, checkpoint
 from xarray import DataArray
 
-from icl_interp.analyses import limits_patterns, registry
-from icl_interp.analyses.classes import polynomials
+from icl_interp.analyses import registry
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.limits_patterns import LARGEST, by_nearness, last_patterns, others, some, variation
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_array
+from icl_interp.studies.limits.claims import patterns as limits_patterns
+from icl_interp.studies.limits.claims.patterns import LARGEST, by_nearness, last_patterns, others, some, variation
+from icl_interp.studies.limits.measurements.classes import polynomials
 from icl_interp.tasks import Continuous, Uniform
 
 ALIKE_ID = "limits.patterns_alike"

@@ -13,14 +13,15 @@ from xarray import DataArray
 
 import icl_interp
 from icl_interp import evaluation, pipeline, tasks
-from icl_interp.analyses import registry, shift
+from icl_interp.analyses import registry
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.limits_intervals import cells, exponents, ordered, overlap
-from icl_interp.analyses.limits_shift import BETTER, MARGIN, gain
-from icl_interp.analyses.shift import COARSE, INSIDE, SIGMAS
 from icl_interp.checkpoints.companions import Role
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_array, make_curve
+from icl_interp.studies.limits.claims.intervals import cells, exponents, ordered, overlap
+from icl_interp.studies.limits.claims.shift import BETTER, MARGIN, gain
+from icl_interp.studies.limits.measurements import shift
+from icl_interp.studies.limits.measurements.shift import COARSE, INSIDE, SIGMAS
 from icl_interp.tasks.regression import LinearRegression
 
 BETTER_ID, NEAR_ID, SIZE_ID = (f"limits.{n}" for n in ("no_norm_better", "error_near_boundary", "size_does_not_help"))

@@ -7,14 +7,21 @@ import torch
 from helpers import must_fail
 from lsa_models import BEST, N_CTX, RANDOM, TASK, WHERE, N, bench, judge, layer, value
 
-from icl_interp.analyses import lsa_algorithms, lsa_bench
-from icl_interp.analyses.lsa_algorithms import LEAST_SQUARES, ONE, PRECONDITIONED, descend, weights
 from icl_interp.baselines.regression import LeastSquares, Ridge
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.models.lsa_constructions import descent
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
+from icl_interp.studies.linear_attention.hand_built import descent
+from icl_interp.studies.linear_attention.measurements import algorithms as lsa_algorithms
+from icl_interp.studies.linear_attention.measurements import setting as lsa_bench
+from icl_interp.studies.linear_attention.measurements.algorithms import (
+    LEAST_SQUARES,
+    ONE,
+    PRECONDITIONED,
+    descend,
+    weights,
+)
 
 LEARNED = float(-2 * WHERE.minimum / WHERE.label_moment)
 PLAIN = float(WHERE.slope.sum() / WHERE.curvature.diagonal().sum())

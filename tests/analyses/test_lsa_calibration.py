@@ -3,10 +3,10 @@
 import pytest
 from helpers import must_fail
 
-from icl_interp.analyses import lsa_weights
 from icl_interp.experiments import calibration
-from icl_interp.experiments.calibration_layers import LAYERS, N
 from icl_interp.models.units import LayerForm
+from icl_interp.studies.linear_attention.constructions import LAYERS, N
+from icl_interp.studies.linear_attention.measurements import weights as lsa_weights
 
 NAMES = [layer.name for layer in LAYERS]
 

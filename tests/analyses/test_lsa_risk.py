@@ -9,12 +9,13 @@ from helpers import must_fail
 from lsa_models import BEST, RANDOM, TASK, WHERE, N, bench, judge, layer, value
 from xarray import DataArray
 
-from icl_interp.analyses import linear_attention_risk as claims
-from icl_interp.analyses import lsa_bench, lsa_shifts
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.lab import Lab
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.results import make_curve
+from icl_interp.studies.linear_attention.claims import risk as claims
+from icl_interp.studies.linear_attention.measurements import setting as lsa_bench
+from icl_interp.studies.linear_attention.measurements import shifts as lsa_shifts
 from icl_interp.theory import linear_attention as theory
 
 LEARNED = float(-2 * WHERE.minimum / WHERE.label_moment)

@@ -8,13 +8,15 @@ from helpers import must_fail
 from known import changed
 from lsa_models import BEST, RANDOM, TASK, VARIANCES, WHERE, N, bench, judge, layer, value
 
-from icl_interp.analyses import lsa_bench, lsa_weights, registry
+from icl_interp.analyses import registry
 from icl_interp.analyses.claim import low_r2
-from icl_interp.analyses.lsa_weights import Unit, pl_rate, unit_of
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.models.lsa_constructions import by_inputs
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.units import LinearSelfAttention, read_layer
+from icl_interp.studies.linear_attention.hand_built import by_inputs
+from icl_interp.studies.linear_attention.measurements import setting as lsa_bench
+from icl_interp.studies.linear_attention.measurements import weights as lsa_weights
+from icl_interp.studies.linear_attention.measurements.weights import Unit, pl_rate, unit_of
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
 from icl_interp.theory import linear_attention as theory

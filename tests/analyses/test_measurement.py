@@ -4,7 +4,7 @@ import pytest
 from known import facts
 from small_models import make
 
-from icl_interp.analyses import far, registry
+from icl_interp.analyses import registry
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import Condition, Criterion
 from icl_interp.analyses.lab import Lab
@@ -12,6 +12,7 @@ from icl_interp.analyses.measurement import Measurement, Results
 from icl_interp.errors import InputError
 from icl_interp.models.tokens import Interleaved
 from icl_interp.results import make_table
+from icl_interp.studies.limits.measurements import far
 
 
 def table(value):

@@ -15,36 +15,9 @@ from small_models import BASE, TASK, make
 from xarray import DataArray
 
 from icl_interp import tasks
-from icl_interp.analyses import (
-    boundary,
-    far,
-    heads,
-    limits_context,
-    limits_layernorm,
-    limits_uniform,
-    registry,
-)
+from icl_interp.analyses import registry
 from icl_interp.analyses.criterion import Estimate
-from icl_interp.analyses.heads import N_ROTATIONS, _haar_blocks, _overlap, _Thin
 from icl_interp.analyses.lab import MAGNITUDES, Lab
-from icl_interp.analyses.limits_context import (
-    _amplitude,
-    _cross_validated,
-    _decay,
-    _departure,
-    _departures,
-    _products,
-    r_squared,
-    spread,
-)
-from icl_interp.analyses.limits_layernorm import (
-    _measured_onset,
-    exponents,
-    growth_exponent,
-    scale_growth,
-)
-from icl_interp.analyses.limits_softmax import deltas
-from icl_interp.analyses.limits_uniform import _resampled, _scores, _split, _uniform_share, _within, deficits
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.relevance import relevance, relevant
 from icl_interp.interventions import SwapPattern
@@ -54,6 +27,25 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.resampling import simultaneous, slope
 from icl_interp.results import make_array, make_curve, make_table
+from icl_interp.studies.heads.claims import orthogonality as heads
+from icl_interp.studies.heads.claims.orthogonality import N_ROTATIONS, _haar_blocks, _overlap, _Thin
+from icl_interp.studies.limits.claims import context as limits_context
+from icl_interp.studies.limits.claims import layernorm as limits_layernorm
+from icl_interp.studies.limits.claims import uniform as limits_uniform
+from icl_interp.studies.limits.claims.context import (
+    _amplitude,
+    _cross_validated,
+    _decay,
+    _departure,
+    _departures,
+    _products,
+    r_squared,
+    spread,
+)
+from icl_interp.studies.limits.claims.layernorm import _measured_onset, exponents, growth_exponent, scale_growth
+from icl_interp.studies.limits.claims.softmax import deltas
+from icl_interp.studies.limits.claims.uniform import _resampled, _scores, _split, _uniform_share, _within, deficits
+from icl_interp.studies.limits.measurements import boundary, far
 from icl_interp.theory.limits import entropy_deficit_bound
 
 INF = float("inf")

@@ -13,13 +13,14 @@ from tiny_runs import checkpoint
 
 import icl_interp
 from icl_interp import pipeline
-from icl_interp.analyses import far, registry
+from icl_interp.analyses import registry
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import Condition, Criterion, Estimate
 from icl_interp.analyses.measurement import Measurement
 from icl_interp.errors import InputError
 from icl_interp.figures import catalogue
 from icl_interp.results import make_array, make_table
+from icl_interp.studies.limits.measurements import far
 
 FAST = {"n_prompts": 256, "progress": False}
 BUNDLED = "limits.layernorm_saturation"
@@ -170,7 +171,7 @@ def test_in_tests_an_error_surfaces(own):
 
 
 def test_a_figure_that_fails_costs_itself_only(monkeypatch, errors_are_caught, caplog, tmp_path):
-    monkeypatch.setitem(catalogue.FIGURES, "mine", fail)
+    monkeypatch.setitem(catalogue.FIGURES, "mine", catalogue.ReportFigure(fail, ""))
     report = analyze()
     assert "claims" in report.figures
     assert "mine" not in report.figures

@@ -9,13 +9,13 @@ import torch
 from helpers import must_fail
 from torch.testing import assert_close
 
-from icl_interp.analyses import scalar_layer
 from icl_interp.errors import InputError
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.models.constructions import CONSTRUCTIONS
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import row_of
+from icl_interp.studies.limits.constructions import CONSTRUCTIONS
+from icl_interp.studies.limits.measurements import scalar_layer
 from icl_interp.theory import limits as theory
 
 XS = torch.tensor([-100.0, -30, -1, -0.2, 0.3, 2, 30, 100]).double()

@@ -8,12 +8,12 @@ from helpers import must_fail
 
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.experiments import limits_appendix_g as g
 from icl_interp.experiments import scales
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import AGREES, MISPRINT, OPEN
 from icl_interp.models.tokens import Interleaved
 from icl_interp.results import make_curve, make_table
+from icl_interp.studies.limits.experiments import appendix_g as g
 from icl_interp.theory import limits as theory
 
 MODEL = small_models.make("no norm")

@@ -8,23 +8,17 @@ import torch
 from helpers import must_fail
 
 from icl_interp.errors import InputError
-from icl_interp.experiments import (
-    base,
-    catalogue,  # noqa: F401  (registers)
-    errors,
-    kept,
-    limits_curves,
-    limits_functions,
-    limits_softmax_examples,
-    limits_tables,
-    printed,
-    scales,
-)
+from icl_interp.experiments import base, errors, kept, scales
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN, WORDS
 from icl_interp.figures import reproductions
 from icl_interp.reproduction import run
 from icl_interp.results import make_array, make_table, to_dict
+from icl_interp.studies.limits.experiments import curves as limits_curves
+from icl_interp.studies.limits.experiments import functions as limits_functions
+from icl_interp.studies.limits.experiments import printed
+from icl_interp.studies.limits.experiments import softmax_examples as limits_softmax_examples
+from icl_interp.studies.limits.experiments import tables as limits_tables
 
 FIGURES = {f"limits.figure{i}" for i in range(1, 9)}
 TABLES = {f"limits.table{i}" for i in range(1, 5)}
@@ -283,7 +277,7 @@ def test_results_in_the_package_are_read_and_say_what_they_said():
 
 
 def test_missing_results_are_refused_with_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr(kept, "FOLDER", tmp_path)
+    monkeypatch.setattr(kept, "FOLDERS", dict.fromkeys(kept.FOLDERS, tmp_path))
     with pytest.raises(InputError, match=r"icl-interp reproduce limits\.table1"):
         kept.results("limits.table1")
     with pytest.raises(InputError, match="unknown experiment"):

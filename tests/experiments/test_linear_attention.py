@@ -11,14 +11,7 @@ from xarray import DataArray
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
-from icl_interp.experiments import base, catalogue, scales
-from icl_interp.experiments import linear_attention_convergence as convergence
-from icl_interp.experiments import linear_attention_covariance as covariance
-from icl_interp.experiments import linear_attention_length as length
-from icl_interp.experiments import linear_attention_models as models
-from icl_interp.experiments import linear_attention_risk as risk
-from icl_interp.experiments import linear_attention_shifts as shifts
-from icl_interp.experiments import linear_attention_trap as trap
+from icl_interp.experiments import base, scales
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import AGREES, DIFFERS, MISPRINT, OPEN
 from icl_interp.figures import reproductions
@@ -28,6 +21,8 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.units import LinearSelfAttention
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_table
+from icl_interp.studies import STUDIES
+from icl_interp.studies.linear_attention.experiments import convergence, covariance, length, models, risk, shifts, trap
 from icl_interp.tasks.regression import Exponential, LinearRegression
 from icl_interp.theory import linear_attention as theory
 from icl_interp.training import recipes
@@ -62,7 +57,7 @@ def test_the_study_is_registered_and_drawn():
     names = ("convergence", "covariance", "length_spike", "risk_formula", "shifts", "trap")
     assert [f"linear_attention.{name}" for name in names] == STUDY
     assert set(STUDY) <= set(reproductions.DRAWINGS)
-    assert len(catalogue.STUDIES["linear_attention"]) == len(STUDY)
+    assert len(STUDIES["linear_attention"].experiments) == len(STUDY)
 
 
 @pytest.mark.parametrize(("recipe", "scale"), NEEDED)

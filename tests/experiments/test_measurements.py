@@ -11,11 +11,14 @@ from icl_interp import evaluation
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
-from icl_interp.experiments import bench, errors, limits_functions, limits_remedies, queries, scales
+from icl_interp.experiments import bench, errors, scales
 from icl_interp.models import scores
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_table
+from icl_interp.studies.limits.experiments import functions as limits_functions
+from icl_interp.studies.limits.experiments import queries
+from icl_interp.studies.limits.experiments import remedies as limits_remedies
 from icl_interp.tasks.distributions import Normal, Uniform
 
 SCALE = scales.Scale("test", 7, 6, 3, "tiny")

@@ -6,7 +6,7 @@ from helpers import must_fail
 
 from icl_interp.checkpoints import bundled, store
 from icl_interp.errors import InputError
-from icl_interp.experiments import base, catalogue, obtain, scales  # noqa: F401  (the catalogue registers)
+from icl_interp.experiments import base, obtain, scales
 from icl_interp.experiments.base import Model
 from icl_interp.provenance import read_json, write_json
 from icl_interp.training import recipes

@@ -1,0 +1,1 @@
+"""What the heads of a layer have to do with one another."""

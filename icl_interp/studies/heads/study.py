@@ -1,0 +1,10 @@
+"""The study `heads`: are the heads of a layer orthogonal?"""
+
+from icl_interp.studies.base import Study
+from icl_interp.studies.heads.claims.orthogonality import ORTHOGONALITY_CLAIM
+
+STUDY = Study(
+    "heads",
+    "Sander, Giryes, Suzuki, Blondel & Peyré (2024), How do transformers perform in-context autoregressive learning?",
+    claims=(ORTHOGONALITY_CLAIM,),
+)

@@ -1,0 +1,1 @@
+"""Naim & Asher (2025), Analyzing limits for in-context learning."""

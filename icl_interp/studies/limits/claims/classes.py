@@ -1,0 +1,305 @@
+"""The claims of `limits` about degrees: error rates are alike for all of them, also for those not trained on.
+
+An error rate is the mean squared error in units of the zero predictor's on the same points. Least squares that knows
+the degree makes no error on these clean data, so this is r = eps / |eps* - eps0| of Naim & Asher (2025), section 3.3.
+"""
+
+import math
+
+import numpy as np
+from xarray import DataArray
+
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
+from icl_interp.analyses.measurement import Results
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import make_array
+from icl_interp.studies.limits.measurements.classes import OUTSIDE, errors, needs_polynomials, polynomial_in, singles
+
+ALIKE = 3.0  # largest over smallest error rate; the paper's own differ by up to 2.1 between degrees (its Table 2)
+LOW = 0.1  # error rate up to which a class counts as learned in context: R2 > 0.9
+RESOLUTION = 1e-6  # rates below this count as equal: float32 and the sample tell no more
+SCOPE = "these weights, this task, functions and inputs in distribution"
+
+
+def _trained(facts: Facts) -> list[int]:
+    """Degrees from 1 up that the model was trained on: a constant is no class of its own in the paper."""
+    return sorted({d for d in polynomial_in(facts).degrees if d > 0})
+
+
+def _one_class(facts: Facts) -> str | None:
+    reason = needs_polynomials(facts)
+    if reason:
+        return reason
+    trained = _trained(facts)
+    if len(trained) > 1 or singles(facts.companions):
+        return None
+    which = f"degree {trained[0]} only" if trained else "constants only"
+    return f"the model was trained on {which}, and no companion trained on another degree is at hand (pass companions=)"
+
+
+# ---- arithmetic of error rates ---------------------------------------------------------------------------------------
+
+Cell = tuple[str, int]  # a predictor and the degree it is measured on
+
+
+def _cells(result: DataArray, cells: list[Cell], points: str) -> tuple[np.ndarray, np.ndarray]:
+    """Errors of (predictor, degree), and of zero on the same classes: each (function, cell)."""
+    pick = [result.sel({"predictor": who, "class": f"degree {d}", "points": points}).values for who, d in cells]
+    zero = [result.sel({"predictor": "zero", "class": f"degree {d}", "points": points}).values for _, d in cells]
+    return np.stack(pick, -1), np.stack(zero, -1)
+
+
+def _rates(error: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    return np.asarray(error / np.maximum(zero, np.finfo(float).tiny))
+
+
+def _logs(error: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    return np.log10(np.maximum(_rates(error, zero), RESOLUTION))
+
+
+def rate(result: DataArray, predictor: str, name: str, points: str = "own") -> Interval:
+    """Error rate of a predictor on a class, with its interval over functions."""
+    error, zero = (
+        result.sel({"predictor": who, "class": name, "points": points}).values for who in (predictor, "zero")
+    )
+    return bootstrap(_rates, error, zero)
+
+
+def _extent(cells: tuple[np.ndarray, np.ndarray]) -> Interval:
+    """Largest over smallest error rate, log10."""
+    return bootstrap(lambda e, z: np.ptp(_logs(e, z), axis=-1), *cells)
+
+
+def _highest(cells: tuple[np.ndarray, np.ndarray]) -> Interval:
+    return bootstrap(lambda e, z: _rates(e, z).max(-1), *cells)
+
+
+def _rate_rows(result: DataArray, cells: list[Cell]) -> list[dict[str, object]]:
+    """Error rate of each cell with its interval, and on late points."""
+    rows = []
+    for cell in cells:
+        own, late = (rate(result, cell[0], f"degree {cell[1]}", points) for points in ("own", "late"))
+        rows.append({
+            "class": f"degree {cell[1]}", "predictor": cell[0], "error rate": own.value, "low": own.low,
+            "high": own.high, "on late points": late.value,
+        })  # fmt: skip
+    return rows
+
+
+def _graft(result: DataArray, twin: DataArray) -> DataArray:
+    """The result with the model replaced by its untrained twin: the twin has no companions of its own."""
+    values = result.values.copy()
+    row, classes = result.indexes["predictor"].get_loc("model"), list(result.indexes["class"])
+    values[row] = np.nan
+    for name in twin.indexes["class"]:
+        values[row, classes.index(name)] = twin.sel({"predictor": "model", "class": name}).values
+    return make_array(values, result.indexes)
+
+
+def _high(highest: Estimate) -> str:
+    """Says of the highest error rate that it may be too high to count as learned, where it may be."""
+    if highest.high <= LOW:
+        return ""
+    return f"; the interval of the highest reaches {highest.high:.2g}, and only up to {LOW} is a degree learned"
+
+
+def _times(log10: float) -> str:
+    return f"{10**log10:.2g}"
+
+
+# ---- alike for all degrees ------------------------------------------------------------------------------------------
+
+
+def _alike(cells: tuple[np.ndarray, np.ndarray]) -> dict[str, Estimate]:
+    """What the criterion asks for: the extent of the rates, and the highest of them."""
+    return {
+        "extent": Estimate.of("largest / smallest error rate", _extent(cells), "log10"),
+        "highest": Estimate.of("highest error rate", _highest(cells)),
+    }
+
+
+def degrees_alike(results: Results, facts: Facts) -> Evidence:
+    """Are error rates alike over the degrees the model was trained on (or its companions, where it knows one only)?"""
+    result = results[errors]
+    trained = [d for d in _trained(facts) if f"degree {d}" in result.indexes["class"]]
+    beside: list[Cell] = [(str(role), d) for d, role in singles(facts.companions).items()]
+    beside = [(role, d) for role, d in beside if f"degree {d}" in result.indexes["class"]]
+    cells: list[Cell] = [("model", d) for d in trained]
+    if len(cells) < 2:
+        cells += beside
+    scored = {"degrees": Estimate.exactly("degrees that can be scored", len(cells))}
+    if len(cells) < 2:
+        return Evidence(scored, "")
+    found = _alike(_cells(result, cells, "own"))
+    late = _extent(_cells(result, cells, "late"))
+    who = "its own degrees" if len(trained) > 1 else "this model's degree and those of companions trained on one each"
+    rows = _rate_rows(result, cells)
+    says = f"over {who} ({', '.join(str(d) for _, d in sorted(cells, key=lambda c: c[1]))}) error rates are " + (
+        f"{min(r['error rate'] for r in rows):.2g} to {found['highest'].value:.2g}, a factor of "
+        f"{_times(found['extent'].value)} ({_times(late.value)} on the same late points for all)"
+    )
+    return Evidence(
+        scored | found, f"{says}{_high(found['highest'])}.",
+        scope=SCOPE if len(trained) > 1 else f"{SCOPE}; and those of the companions, trained as long",
+        twin=_alike(_cells(_graft(result, results.twin[errors]), cells, "own")),
+        details=tuple(rows if len(trained) < 2 else rows + _rate_rows(result, beside)),
+    )  # fmt: skip
+
+
+# ---- unseen classes -------------------------------------------------------------------------------------------------
+
+
+def _reference(facts: Facts, result: DataArray, degree: int) -> list[Cell]:
+    """What an unseen degree is compared with: a companion trained on it, else the model on the nearest trained ones."""
+    roles = singles(facts.companions)
+    if degree in roles:
+        return [(str(roles[degree]), degree)]
+    trained = [d for d in _trained(facts) if f"degree {d}" in result.indexes["class"]]
+    below, above = [d for d in trained if d < degree], [d for d in trained if d > degree]
+    return [("model", d) for d in ([below[-1]] if below else []) + ([above[0]] if above else [])]
+
+
+def _worst_ratio(result: DataArray, unseen: list[int], references: list[list[Cell]], points: str) -> Interval:
+    """Largest over unseen degrees of error rate / the reference's, log10 (geometric mean of several references)."""
+    arrays = [_cells(result, [("model", d)], points) for d in unseen]
+    arrays += [_cells(result, cells, points) for cells in references]
+    n = len(unseen)
+
+    def worst(*means: np.ndarray) -> np.ndarray:
+        logs = [_logs(means[2 * i], means[2 * i + 1]).mean(-1) for i in range(2 * n)]
+        return np.max([logs[i] - logs[n + i] for i in range(n)], axis=0)
+
+    return bootstrap(worst, *(array for pair in arrays for array in pair))
+
+
+def _beside(result: DataArray, unseen: list[int], references: list[list[Cell]]) -> dict[str, Estimate]:
+    """What the criterion asks for: the worst ratio to a reference, and the highest of the model's rates."""
+    ratio = _worst_ratio(result, unseen, references, "own")
+    highest = _highest(_cells(result, [("model", d) for d in unseen], "own"))
+    return {
+        "ratio": Estimate.of("error rate on unseen degrees / reference", ratio, "log10"),
+        "highest": Estimate.of("highest error rate on unseen degrees", highest),
+    }
+
+
+def unseen_classes(results: Results, facts: Facts) -> Evidence:
+    """Is the model as good on degrees that it was not trained on as models are that were?"""
+    result = results[errors]
+    trained, measured = _trained(facts), result.indexes["class"]
+    quantities = {"trained": Estimate.exactly("largest degree trained on", max(trained, default=0))}
+    if not trained:
+        return Evidence(quantities, "")
+    inside = [d for d in range(1, trained[-1]) if d not in trained and f"degree {d}" in measured]
+    outside = [d for d in [trained[-1] + 1] if f"degree {d}" in measured]
+    unseen = inside or outside
+    quantities["unseen"] = Estimate.exactly("unseen degrees that can be scored", len(unseen))
+    if not unseen:
+        return Evidence(quantities, "")
+    references = [_reference(facts, result, d) for d in unseen]
+    found = _beside(result, unseen, references)
+    words = [
+        "a companion trained on it" if cells[0][0] != "model" else f"its own on {_list([d for _, d in cells])}"
+        for cells in references
+    ]
+    against = "; ".join(f"degree {d} against {word}" for d, word in zip(unseen, words, strict=True))
+    times, highest = _times(found["ratio"].value), found["highest"]
+    says = f"on unseen degrees the error rate is up to {times} times the reference's ({against})"
+    says += f", and at most {highest.value:.2g}{_high(highest)}"
+    rows, said = _outside(result, outside)
+    says += f". Truly outside its family: {said}"
+    if not inside:
+        says += f". All degrees up to {trained[-1]} were trained on, so the ratio is about what lies outside"
+    every = [("model", d) for d in inside + trained if f"degree {d}" in measured]
+    scope = SCOPE + (", degrees below the largest trained on" if inside else ", a degree above the largest trained on")
+    return Evidence(
+        quantities | found, says + ".", scope=scope,
+        twin=_beside(_graft(result, results.twin[errors]), unseen, references),
+        details=(*_rate_rows(result, sorted(every, key=lambda c: c[1])),
+                 *_rate_rows(result, [c for cells in references for c in cells if c[0] != "model"]), *rows),
+    )  # fmt: skip
+
+
+def _list(degrees: list[int]) -> str:
+    return ("degrees " if len(degrees) > 1 else "degree ") + " and ".join(map(str, degrees))
+
+
+def _outside(result: DataArray, degrees: list[int]) -> tuple[list[dict[str, object]], str]:
+    """Error rates on classes that no function of the trained family comes from, beside least squares in that family."""
+    rows, said = [], []
+    for name in [*(f"degree {d}" for d in degrees), OUTSIDE]:
+        rates = {}
+        for who in ("model", "least squares"):
+            rates[who] = rate(result, who, name)
+            rows.append({
+                "class": name, "predictor": who, "error rate": rates[who].value, "low": rates[who].low,
+                "high": rates[who].high,
+            })  # fmt: skip
+        best = f"least squares of the largest degree trained on {rates['least squares'].value:.2g}"
+        said.append(f"{name} {rates['model'].value:.2g} ({best})")
+    return rows, ", ".join(said)
+
+
+HIGHEST = Condition("highest", (-INF, LOW), None, "log")
+
+DEGREES_ALIKE_CLAIM = Claim(
+        id="limits.degrees_alike",
+        question="functions",
+        short="Error rates are about the same for every degree of polynomial.",
+        quote=Quote(
+            "All models had roughly the same error rates for each polynomial class R^n[X], for as high as we "
+            "tested.",
+            "Naim & Asher (2025), section 4.1, Observation 1",
+            "The paper does not say what counts as roughly the same; its own rates differ by up to a factor "
+            "of 2.1 (Table 2). We allow a factor of 3, and ask that every rate be at most a tenth of that of "
+            "predicting 0.",
+        ),
+        kind="learning",
+        statement="Error rates in context are roughly the same for every degree of polynomials learned",
+        source="Naim & Asher (2025), section 4.1, Observation 1",
+        criterion=Criterion(
+            f"largest over smallest error rate of the degrees trained on: a factor <= {ALIKE:g}, and no rate above "
+            f"{LOW} / a factor > {ALIKE:g}",
+            (Condition("extent", (-INF, math.log10(ALIKE)), (math.log10(ALIKE), INF)), HIGHEST),
+            (Precondition("degrees", (2, INF), "Prompts are too short to score two degrees."),),
+        ),
+        measurements=(errors,),
+        twin=(errors,),
+        evidence=degrees_alike,
+        excluded=_one_class,
+        figures=("classes",),
+    )  # fmt: skip
+
+UNSEEN_CLASSES_CLAIM = Claim(
+        id="limits.unseen_classes",
+        question="functions",
+        short="Models learn in context polynomials of degrees not seen in training.",
+        quote=Quote(
+            "Transformer models with this training, both with and without an MLP component, exhibited "
+            "performance on unseen degrees comparable to models fully trained on these degrees.",
+            "Naim & Asher (2025), section 4.3, with Figure 2 (trained on degrees 1, 3 and 5, tested on 2 and "
+            "4)",
+            "We allow a factor of 3 between the error rates. Where no model trained on the unseen degree is "
+            "at hand, we compare with the model's own rates on the nearest degrees it was trained on.",
+        ),
+        kind="learning",
+        statement="The model learns in context classes of polynomials that it was not trained on",
+        source="Naim & Asher (2025), section 4.3 and Figure 2",
+        criterion=Criterion(
+            "error rate on each degree not trained on (below the largest trained on; where none is, the next one) over "
+            "that of a companion trained on it, else over its own on the nearest trained ones; the largest: a factor "
+            f"<= {ALIKE:g}, and no rate above {LOW} / a factor > {ALIKE:g}",
+            (Condition("ratio", (-INF, math.log10(ALIKE)), (math.log10(ALIKE), INF)), HIGHEST),
+            (
+                Precondition("trained", (1, INF), "The model was trained on constants only."),
+                Precondition("unseen", (1, INF), "Prompts are too short to score a degree that was not trained on."),
+            ),
+        ),
+        measurements=(errors,),
+        twin=(errors,),
+        evidence=unseen_classes,
+        excluded=needs_polynomials,
+        figures=("classes",),
+    )  # fmt: skip

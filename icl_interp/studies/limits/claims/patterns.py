@@ -1,0 +1,330 @@
+"""The claim of `limits` that attention patterns are alike whatever the degree of the polynomial that a context shows.
+
+Every degree meets the same inputs. Points are exchangeable, so a mean pattern by position would average away whatever
+attention makes of their content: keys are therefore lined up by how near their x is to the query's.
+"""
+
+from collections.abc import Callable
+from itertools import combinations
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.interventions import Hook, Intervention, SwapPattern, intervene
+from icl_interp.models.config import DISTRIBUTIONS
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import generator
+from icl_interp.resampling import bootstrap, draw_weights
+from icl_interp.results import make_array
+from icl_interp.studies.limits.measurements.ablation import chunks
+from icl_interp.studies.limits.measurements.classes import n_contexts, needs_polynomials, polynomial_in, polynomials
+
+ALIKE = 0.2  # a small effect: the mean patterns of two degrees, in units of the distance between two prompts
+UNLIKE = 0.5  # a medium one
+RESPONDS = 0.05  # distance between prompts, in weight moved, below which patterns do not depend on the prompt
+CHUNK = 64  # prompts at once where whole patterns are kept
+N_CONTEXTS = 2  # of each function, and one where two functions meet the same inputs: a report must stay quick
+N_SHIFTS = 4  # other prompts that each one is compared with
+LARGEST = "largest"
+SCOPE = "these weights, this task, the last query in distribution, polynomials of degree 1 to the largest trained on"
+
+
+# ---- prompts and patterns -------------------------------------------------------------------------------------------
+
+
+def degrees(lab: Lab) -> list[int]:
+    """1 up to the largest degree trained on."""
+    task = lab.task
+    return list(range(1, max(task.degrees) + 1))
+
+
+def others(lab: Lab, degree: int) -> Prompts:
+    """The same inputs with another function of the same degree: the next one of the sample."""
+    prompts, per = polynomials(lab, degree), n_contexts(lab)
+    parameters = prompts.parameters.roll(-per, 0)
+    return Prompts(prompts.xs, lab.task.value(parameters, prompts.xs), parameters, prompts.function.roll(-per, 0))
+
+
+def some(lab: Lab, prompts: Prompts, n: int = N_CONTEXTS) -> Prompts:
+    """The first contexts of each function."""
+    return prompts[torch.arange(len(prompts)) % n_contexts(lab) < n]
+
+
+def by_nearness(lab: Lab, prompts: Prompts) -> Tensor:
+    """For each prompt the keys of the last query, (batch, key): pairs from the nearest x to the furthest, itself last.
+
+    An interleaved pair has two keys, first its x and then its y.
+    """
+    n = prompts.n_points
+    order = (prompts.xs[:, :-1, 0] - prompts.xs[:, -1:, 0]).abs().argsort(stable=True, dim=-1)
+    each = (lab.encoding.n_tokens(n) - 1) // (n - 1)
+    keys = (each * order[..., None] + torch.arange(each)).flatten(1)
+    return torch.cat([keys, torch.full((len(prompts), 1), each * (n - 1))], 1)
+
+
+def last_patterns(lab: Lab, prompts: Prompts) -> Float[Tensor, "batch layer head key"]:
+    """Attention of the last query, keys by position; in float32 as the model runs, returned in float64."""
+    names = [f"blocks.{i}.attn.hook_pattern" for i in range(lab.model.cfg.n_layers)]
+    parts = []
+    with torch.no_grad():
+        for part in chunks(len(prompts), CHUNK):
+            tokens = lab.tokens(prompts[part]).float()
+            _, cache = lab.single.run_with_cache(tokens, names_filter=names)
+            parts.append(torch.stack([cache[name][:, :, -1] for name in names], 1).double().cpu())
+    return torch.cat(parts)
+
+
+def variation(a: Tensor, b: Tensor) -> Tensor:
+    """Total variation of two patterns, half the sum of |a - b| over keys: the weight that moves; mean over heads."""
+    return 0.5 * (a - b).abs().sum(-1).mean(-1)
+
+
+# ---- measurements ---------------------------------------------------------------------------------------------------
+
+
+@measurement("patterns/degrees")
+def distances(lab: Lab) -> DataArray:
+    """How far apart patterns of two degrees are, against prompts of one degree; for each pair of degrees and layer.
+
+    Statistics, in weight moved (total variation, mean over heads):
+        between: distance of the two degrees' mean patterns, keys lined up by nearness.
+        within: mean distance between two prompts of the same degree (other functions, other inputs), lined up alike.
+        ratio: between / within, within no less than `RESPONDS`; low and high from 2,000 draws of functions. "largest"
+            is the maximum over pairs, over layers, or both, in every draw.
+        by position: the ratio with keys as they stand. shuffled: with the degrees of each prompt permuted, which
+            leaves what the sample's size makes.
+        excess: the distance between functions of the two degrees at the *same* inputs over that between two functions
+            of one degree at the same inputs, less 1: sees what means over prompts do not.
+    """
+    levels, n_layers = degrees(lab), lab.model.cfg.n_layers
+    own = torch.stack([last_patterns(lab, some(lab, polynomials(lab, d))) for d in levels], 1)
+    other = torch.stack([last_patterns(lab, some(lab, others(lab, d), 1)) for d in levels], 1)
+    keys = by_nearness(lab, some(lab, polynomials(lab, levels[0])))
+    near = own.gather(-1, keys[:, None, None, None].expand_as(own))
+    permuted = torch.rand(near.shape[:2], generator=generator(lab.seed, "patterns/permutation")).argsort(1)
+    shuffled = near[torch.arange(len(near))[:, None], permuted]
+    pairs = list(combinations(range(len(levels)), 2))
+    values = np.full((len(pairs) + 1, n_layers + 1, 8), np.nan)
+    draws = []
+    for layer in range(n_layers):
+        between, within = _draws(lab, near[:, :, layer], pairs)
+        ratio = between / np.maximum(within, RESPONDS)
+        draws.append(ratio)
+        plain, noise = (_draws(lab, p[:, :, layer], pairs, just_mean=True) for p in (own, shuffled))
+        values[:-1, layer, 0], values[:-1, layer, 1] = between[0], within[0]
+        values[:-1, layer, 5] = (plain[0] / np.maximum(plain[1], RESPONDS))[0]
+        values[:-1, layer, 6] = (noise[0] / np.maximum(noise[1], RESPONDS))[0]
+        values[:-1, layer, 7] = _excess(own[:: len(own) // len(other), :, layer], other[:, :, layer], pairs)
+    ratios = np.stack(draws, -1)  # (draw, pair, layer)
+    ratios = np.concatenate([ratios, ratios.max(1, keepdims=True)], 1)
+    ratios = np.concatenate([ratios, ratios.max(2, keepdims=True)], 2)
+    values[..., 2], (low, values[..., 4]) = ratios[0], np.quantile(ratios[1:], [0.025, 0.975], axis=0)
+    values[..., 3] = np.minimum(low, ratios[0])  # noise only adds to distances, so draws lie above what was measured
+    for column in (0, 1, 5, 6, 7):  # the largest of each, its smallest for the distance within
+        most = np.min if column == 1 else np.max
+        values[-1, :-1, column] = most(values[:-1, :-1, column], 0)
+        values[:, -1, column] = most(values[:, :-1, column], 1)
+    axes = {
+        "pair": (*(f"{levels[a]} ~ {levels[b]}" for a, b in pairs), LARGEST), "layer": (*range(n_layers), LARGEST),
+        "statistic": ("between", "within", "ratio", "low", "high", "by position", "shuffled", "excess"),
+    }  # fmt: skip
+    return make_array(values, axes, note=f"{len(own)} prompts a degree, the same inputs for all; float32")
+
+
+def _draws(
+    lab: Lab, patterns: Float[Tensor, "batch degree head key"], pairs: list[tuple[int, int]], just_mean: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distance of mean patterns, and between prompts of the two degrees: each (draw, pair), the first not resampled."""
+    per = len(patterns) // lab.n_functions
+    shifts = range(1, min(N_SHIFTS, lab.n_functions - 1) + 1)
+    within = torch.stack([variation(patterns, patterns.roll(per * s, 0)) for s in shifts]).mean(0)
+    weights = np.full((1, lab.n_functions), 1 / lab.n_functions)
+    if not just_mean:
+        weights = np.concatenate([weights, draw_weights(lab.n_functions)])
+    profiles = np.tensordot(weights, lab.by_function(patterns), axes=1)  # (draw, degree, head, key)
+    one = weights @ lab.by_function(within)
+    between = [0.5 * np.abs(profiles[:, a] - profiles[:, b]).sum(-1).mean(-1) for a, b in pairs]
+    return np.stack(between, 1), np.stack([(one[:, a] + one[:, b]) / 2 for a, b in pairs], 1)
+
+
+def _excess(own: Tensor, other: Tensor, pairs: list[tuple[int, int]]) -> list[float]:
+    """Distance between functions of two degrees over that of one degree, at the same inputs, less 1."""
+    same = [float(variation(own[:, a], other[:, a]).mean()) for a in range(own.shape[1])]
+    out = []
+    for a, b in pairs:
+        # Functions of two degrees share their first coefficients where they have the same number: take another.
+        across = (variation(own[:, a], other[:, b]) + variation(other[:, a], own[:, b])).mean() / 2
+        base = (same[a] + same[b]) / 2
+        out.append((float(across) - base) / max(base, 1e-12))  # patterns that read inputs only: no excess
+    return out
+
+
+class PutPatterns(Intervention):
+    """Attend as in other prompts: every layer's pattern replaced by one that was kept. Values stay the prompt's own."""
+
+    def __init__(self, patterns: dict[str, Float[Tensor, "batch head query key"]]):
+        self.patterns = patterns
+
+    def hooks(self, model: HookedTransformer) -> list[Hook]:
+        """One a layer."""
+
+        def put(kept: Tensor) -> Callable[..., Tensor]:
+            return lambda pattern, hook: kept.to(pattern)
+
+        return [(name, put(kept)) for name, kept in self.patterns.items()]
+
+
+@measurement("patterns/swapped")
+def swapped(lab: Lab) -> DataArray:
+    """Squared error at the last query when the model attends as it would to another function at the same inputs.
+
+    Sources: "own" (nothing replaced), "degree d" (all patterns, at every position, from another function of degree d;
+    the target's own degree is the sham), "uniform". Also the error of always saying 0. One context of each function;
+    the lowest degree and the highest.
+    """
+    levels = degrees(lab)[:: len(degrees(lab)) - 1]
+    names = [f"blocks.{i}.attn.hook_pattern" for i in range(lab.model.cfg.n_layers)]
+    sources = ("own", *(f"degree {d}" for d in levels), "uniform", "zero")
+    values = np.empty((len(levels), len(sources), lab.n_functions))
+    targets, givers = ([some(lab, draw(lab, d), 1) for d in levels] for draw in (polynomials, others))
+    for part in chunks(lab.n_functions, CHUNK):
+        kept = []
+        for prompts in givers:
+            with torch.no_grad():
+                _, cache = lab.single.run_with_cache(lab.tokens(prompts[part]).float(), names_filter=names)
+            kept.append(PutPatterns({name: cache[name] for name in names}))
+        for t, prompts in enumerate(targets):
+            edits = ((), *((k,) for k in kept), (SwapPattern("uniform"),))
+            for s, edit in enumerate(edits):
+                values[t, s, part] = (_query(lab, prompts[part], *edit) - prompts.ys[part, -1]).square()
+            values[t, -1, part] = prompts.ys[part, -1].square()
+    axes = {
+        "target": tuple(f"degree {d}" for d in levels), "source": sources, "function": tuple(range(lab.n_functions)),
+    }  # fmt: skip
+    return make_array(values, axes, note="one context of each function, the same inputs for every degree; float32")
+
+
+def _query(lab: Lab, prompts: Prompts, *edits: Intervention) -> Float[Tensor, " batch"]:
+    tokens = lab.tokens(prompts).float()
+    last = tokens.shape[1] - 1
+    with torch.no_grad(), intervene(lab.single, *edits):
+        return lab.single(tokens, range(last, last + 1))[:, 0, 0].double().cpu()
+
+
+# ---- the evidence ----------------------------------------------------------------------------------------------------
+
+
+def _quantities(result: DataArray) -> dict[str, Estimate]:
+    """What the criterion asks for: the largest ratio, and how far prompts of one degree are apart on average."""
+    cell = {s: float(result.sel(pair=LARGEST, layer=LARGEST, statistic=s).values) for s in ("ratio", "low", "high")}
+    name, response = "mean patterns of two degrees / prompts of one", result.sel(statistic="within").values[:-1, :-1]
+    return {
+        "ratio": Estimate(name, cell["ratio"], cell["low"], cell["high"]),
+        "response": Estimate.exactly("distance between prompts of one degree", response.mean(), "weight moved"),
+    }
+
+
+def patterns_alike(results: Results, facts: Facts) -> Evidence:
+    """Do mean patterns of two degrees differ less than patterns of two prompts of the same degree?"""
+    result = results[distances]
+    quantities = _quantities(result)
+    ratio, response = quantities["ratio"].value, quantities["response"].value
+    table = result.sel(statistic="ratio").values[:-1, :-1]
+    pair, layer = np.unravel_index(table.argmax(), table.shape)
+    at = {
+        s: float(result.sel(pair=LARGEST, layer=LARGEST, statistic=s).values)
+        for s in ("shuffled", "excess", "by position")
+    }
+    says = (
+        f"mean patterns of two degrees are at most {ratio:.2g} times as far apart as prompts of one degree "
+        f"(degrees {result.indexes['pair'][pair]}, layer {layer}; with degrees shuffled {at['shuffled']:.2g}); "
+        f"two prompts differ by {response:.2g} of the weight on average. At the same inputs functions of two degrees "
+        f"differ up to {at['excess']:+.0%} from functions of one"
+    )
+    if response < RESPONDS:
+        says += ". But patterns hardly depend on the prompt, so being alike says nothing"
+    layers = tuple(
+        {"layer": i, **{s: float(result.sel(pair=LARGEST, layer=i, statistic=s).values) for s in (
+            "between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")}}
+        for i in result.indexes["layer"] if i != LARGEST
+    )  # fmt: skip
+    return Evidence(
+        quantities, says + ".", scope=SCOPE, causal=_causal(results[swapped]),
+        twin=_quantities(results.twin[distances]), details=layers,
+    )  # fmt: skip
+
+
+def _causal(patched: DataArray) -> dict[str, object]:
+    """What attending as to another degree costs; the sham attends as to another function of the same degree."""
+    targets = patched.indexes["target"]
+
+    def rate(pick: Callable[[str], list[str]]) -> float:
+        error, zero = [], []
+        for target in targets:
+            for source in pick(target):
+                error.append(patched.sel(target=target, source=source).values)
+                zero.append(patched.sel(target=target, source="zero").values)
+        return bootstrap(
+            lambda e, z: e / np.maximum(z, np.finfo(float).tiny), np.mean(error, 0), np.mean(zero, 0)
+        ).value
+
+    return {
+        "intervention": "attend as the model would to another function at the same inputs, all layers and positions",
+        "effect": rate(lambda target: [t for t in targets if t != target]),
+        "sham: the other function has the same degree": rate(lambda target: [target]),
+        "intact": rate(lambda target: ["own"]),
+        "uniform patterns": rate(lambda target: ["uniform"]),
+        "unit": "error / zero predictor's, at the last query",
+    }
+
+
+def _one_degree(facts: Facts) -> str | None:
+    reason = needs_polynomials(facts)
+    config = facts.config
+    if config.mlp_only:
+        return "the model has no attention"
+    if config.score_fn not in DISTRIBUTIONS:
+        return f"{config.score_fn} weights are no distribution, so a distance in weight moved means nothing"
+    if reason:
+        return reason
+    if polynomial_in(facts).max_degree < 2:
+        return "the model was trained on degree 1 at most, so there are no two degrees to compare"
+    return None
+
+
+PATTERNS_ALIKE_CLAIM = Claim(
+    id="limits.patterns_alike",
+    question="attention",
+    short="Attention patterns are alike for polynomials of every degree.",
+    quote=Quote(
+        "Moreover, an analysis of the attention weights at all 12 layers in our best models showed "
+        "remarkably similar patterns, regardless of the complexity of the polynomial being computed ...",
+        "Naim & Asher (2025), section 4.1, before Proposition 1 (repeated in section 6)",
+        "The paper does not say how patterns were compared. We compare the mean patterns of two degrees "
+        "with the usual distance between two prompts of one degree, at the last query.",
+    ),
+    kind="learning",
+    statement="Attention patterns are alike whatever the degree of the polynomial",
+    source="Naim & Asher (2025), section 4.1",
+    criterion=Criterion(
+        "distance of the mean patterns of two degrees over that between two prompts of one degree (total "
+        "variation, keys lined up by nearness to the query), the largest over pairs of degrees and layers: <= "
+        f"{ALIKE}, and patterns that depend on the prompt (distance >= {RESPONDS}) / > {UNLIKE}",
+        (Condition("ratio", (-INF, ALIKE), (UNLIKE, INF)), Condition("response", (RESPONDS, INF), None)),
+    ),
+    measurements=(distances, swapped),
+    twin=(distances,),
+    evidence=patterns_alike,
+    excluded=_one_degree,
+    figures=("layers",),
+)

@@ -1,0 +1,354 @@
+"""Models whose truth is known, with hand-set weights: what the claims are calibrated on.
+
+Each construction is drawn at random within a family in which the verdict follows from the weights. Names of the letters
+in `EXPECTED`: supported, contradicted, inconclusive, not_applicable; a claim that is not listed is not scored.
+
+Source of the scalar attention layer: Naim & Asher (2025), appendix G.1, with tokens x_1, ..., x_p, x embedded as x W.
+A head's scores are alpha x x_j and it writes the mixture of tokens times zeta. Embedding with a single direction makes
+both exact: W_Q and W_K read x off the stream, W_V reads it and W_O writes zeta.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from icl_interp.experiments.calibration import NO, OPEN, YES
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import generator
+
+N_CTX = 40
+WIDTH = 8
+N_POINTS = 20  # of the calibration's prompts
+# Coordinates of the streams that are laid out by hand: the token (or x, with y in the next), what heads write, a mark.
+TOKEN, LABEL, WRITTEN, MARK = range(4)
+HIDDEN = 1e15  # taken off a score to hide a key: more than x^2 at 1e6, so the pattern has an exact 0 there
+HARDMAX, UNIFORM = "limits.softmax_hardmax", "limits.softmax_uniform"
+SATURATES, CAUSE = "limits.layernorm_saturation", "limits.layernorm_causes_saturation"
+ERASED, LINEAR, ORTHOGONAL = "limits.context_erased", "limits.linear_asymptote", "heads.orthogonality"
+
+
+@dataclass(frozen=True)
+class Construction:
+    """A family of models with a known truth.
+
+    Attributes:
+        name: short, for tables.
+        why: the reason for the expected verdicts, in a sentence.
+        build: a draw of the family, from a generator.
+        expected: verdict by claim.
+    """
+
+    name: str
+    why: str
+    build: Callable[[torch.Generator], HookedTransformer]
+    expected: dict[str, str]
+
+    def draw(self, seed: int) -> HookedTransformer:
+        """One member, in float64."""
+        model = self.build(generator(seed, f"construction/{self.name}"))
+        return model.double().eval()
+
+
+def _uniform(g: torch.Generator, low: float, high: float, *shape: int) -> Tensor:
+    return torch.rand(shape, generator=g, dtype=torch.float64) * (high - low) + low
+
+
+def _signed(g: torch.Generator, low: float, high: float, *shape: int) -> Tensor:
+    """Numbers of random sign, bounded away from 0."""
+    return _uniform(g, low, high, *shape) * torch.randint(0, 2, shape, generator=g).mul(2).sub(1)
+
+
+def _direction(g: torch.Generator) -> Tensor:
+    """A vector of unit size per coordinate whose centred part is not small."""
+    vector = _signed(g, 0.5, 1.5, WIDTH)
+    vector[0], vector[1] = vector[0].abs(), -vector[1].abs()
+    return vector
+
+
+def scalar_layer(
+    g: torch.Generator, alpha: float, *, n_layers: int = 1, norm: str | None = None, position: str = "pre"
+) -> HookedTransformer:
+    """Attention over scalar tokens: scores alpha x x_j, the mixture of tokens written along a random zeta.
+
+    With several layers the later ones have random weights that write more than they find, so that what they read of the
+    context shows.
+    """
+    cfg = HookedTransformerConfig(
+        n_layers=n_layers, d_model=WIDTH, n_heads=1, d_head=1, n_ctx=N_CTX, attn_only=True, normalization_type=norm,
+        norm_position=position, positional_embedding_type="none", use_attn_scale=False,
+    )  # fmt: skip
+    model = HookedTransformer(cfg).double()
+    embed, zeta = _direction(g), _signed(g, 0.3, 0.7, WIDTH)
+    # The read-out sees both the stream and what the head writes.
+    read_out = _signed(g, 0.5, 1.0, WIDTH)
+    with torch.no_grad():
+        for block in model.blocks:
+            for name, parameter in block.attn.named_parameters():
+                # Small scores: a layer that attends to one sign of token only would read the same of every context.
+                size = 2.0 if name in ("W_V", "W_O") else 0.1
+                parameter.copy_(torch.randn(parameter.shape, generator=g, dtype=torch.float64) * size)
+        first = model.blocks[0].attn
+        for parameter in first.parameters():
+            parameter.zero_()
+        reader = embed / embed.square().sum()
+        first.W_K[0, :, 0], first.W_V[0, :, 0], first.W_Q[0, :, 0] = reader, reader, alpha * reader
+        first.W_O[0, 0] = zeta
+        # The slope of f must be away from 0, or "one line" is a line whose slope is rounding.
+        if read_out @ (embed + zeta) * (read_out @ embed) < 0 or (read_out @ embed).abs() < 0.5:
+            read_out = read_out + embed * (1 - read_out @ embed) / embed.square().sum()
+        if (read_out @ zeta).abs() < 0.2:
+            read_out = read_out + zeta * 0.5 / zeta.square().sum()
+        if n_layers > 1:
+            # What the last layer reads of the context must be seen, whatever else is drawn.
+            read_out = read_out + model.blocks[-1].attn.W_O[0, 0]
+        model.embed.W_E.copy_(embed[None])
+        model.unembed.W_U.copy_(read_out[:, None])
+    return model
+
+
+def random_pre_norm(g: torch.Generator, d_in: int = 1) -> HookedTransformer:
+    """Two pre-norm blocks with MLPs and random weights of moderate size."""
+    cfg = HookedTransformerConfig(n_layers=2, d_model=16, n_heads=2, d_mlp=32, n_ctx=N_CTX, d_in=d_in)
+    model = HookedTransformer(cfg).double()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".ln" in name or name.startswith("ln_"):
+                continue
+            # Scores are kept small enough for no head to be near a hardmax, whatever the query.
+            size = 0.25 if ".W_Q" in name or ".W_K" in name else 0.4
+            parameter.copy_(torch.randn(parameter.shape, generator=g, dtype=torch.float64) * size)
+        model.embed.W_E.copy_(_signed(g, 0.5, 1.5, d_in, 16))
+        model.embed.W_E[:, 0], model.embed.W_E[:, 1] = 1.0, -1.0
+    return model
+
+
+def constant_read_in(g: torch.Generator) -> HookedTransformer:
+    """`random_pre_norm` that reads x the same into every coordinate: centring removes it. Labels (stacked) are read."""
+    model = random_pre_norm(g, d_in=2)
+    with torch.no_grad():
+        model.embed.W_E[0].fill_(float(_signed(g, 0.5, 1.5, 1)))
+    return model
+
+
+def blind_read_out(g: torch.Generator) -> HookedTransformer:
+    """`random_pre_norm` whose read-out is orthogonal to the direction the stream takes far out: the plateau is c."""
+    model = random_pre_norm(g)
+    far = model.embed.W_E[0] - model.embed.W_E[0].mean()
+    with torch.no_grad():
+        read_out = model.unembed.W_U[:, 0]
+        read_out -= far * (read_out @ far) / (far @ far)
+    return model
+
+
+def hand_set(g: torch.Generator, **change: object) -> HookedTransformer:
+    """All weights 0, but that each number of a token has its coordinate and the head writes to one that is read out.
+
+    What makes scores, and what the head reads, is left to fill in.
+    """
+    settings = {
+        "n_layers": 1, "d_model": 4, "n_heads": 1, "d_head": 2, "n_ctx": N_CTX, "attn_only": True,
+        "normalization_type": None, "positional_embedding_type": "none", "use_attn_scale": False,
+    }  # fmt: skip
+    model = HookedTransformer(HookedTransformerConfig(**(settings | change))).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.embed.W_E[range(model.cfg.d_in), range(model.cfg.d_in)] = 1
+        model.blocks[0].attn.W_O[0, 0, WRITTEN] = 1
+        model.unembed.W_U[WRITTEN, 0] = float(_signed(g, 0.5, 1.5, 1))
+    return model
+
+
+def nadaraya_watson(g: torch.Generator, beta: float) -> HookedTransformer:
+    """The labels of the context averaged with weights exp(beta x x_j); the query's own column is hidden by position."""
+    model = hand_set(g, d_in=2, n_ctx=N_POINTS, positional_embedding_type="standard")
+    attn = model.blocks[0].attn
+    with torch.no_grad():
+        model.pos_embed.W_pos[-1, MARK] = 1
+        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0] = beta, 1
+        attn.b_Q[0, 1], attn.W_K[0, MARK, 1] = 1, -HIDDEN
+        attn.W_V[0, LABEL, 0] = 1
+    return model
+
+
+def linear_scores(g: torch.Generator) -> HookedTransformer:
+    """Scores x x_j as weights, the query's own x^2 among them, on scalar tokens: f grows like x^3."""
+    model = hand_set(g, score_fn="linear", score_norm="visible")
+    attn = model.blocks[0].attn
+    with torch.no_grad():
+        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0], attn.W_V[0, TOKEN, 0] = float(_signed(g, 0.5, 2, 1)), 1, 1
+        model.unembed.W_U[TOKEN, 0] = float(_signed(g, 0.5, 1.5, 1))
+    return model
+
+
+def gradient_step(g: torch.Generator) -> HookedTransformer:
+    """f = eta / N sum_j y_j x_j x: one step of gradient descent on least squares, from 0.
+
+    Source: von Oswald et al. (2023), *Transformers learn in-context by gradient descent*, Proposition 1.
+    """
+    model = hand_set(g, d_in=2, score_fn="linear", score_norm="labelled")
+    attn = model.blocks[0].attn
+    with torch.no_grad():
+        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0], attn.W_V[0, LABEL, 0] = float(_uniform(g, 0.5, 2, 1)), 1, 1
+    return model
+
+
+def positional(g: torch.Generator, low: float, high: float, first: int, step: int) -> HookedTransformer:
+    """Scalar tokens, every step-th of which, from the first on, scores higher than the rest: f = x + their mixture."""
+    model = hand_set(g, positional_embedding_type="standard")
+    attn = model.blocks[0].attn
+    with torch.no_grad():
+        model.pos_embed.W_pos[first::step, MARK] = 1
+        attn.b_Q[0, 1], attn.W_K[0, MARK, 1] = 1, float(_uniform(g, low, high, 1))
+        attn.W_V[0, TOKEN, 0] = 1
+        model.unembed.W_U[TOKEN, 0] = float(_signed(g, 0.5, 1.5, 1))
+    return model
+
+
+def unread(g: torch.Generator) -> HookedTransformer:
+    """A hardmax far out that writes nothing: W_O = 0."""
+    model = scalar_layer(g, float(_signed(g, 3, 6, 1)))
+    with torch.no_grad():
+        model.blocks[0].attn.W_O.zero_()
+    return model
+
+
+def late_onset(g: torch.Generator) -> HookedTransformer:
+    """`constant_read_in` but for one part in 1e8 to 1e7, all of x that centring keeps: it wins beyond 1e6 only."""
+    model = random_pre_norm(g, d_in=2)
+    with torch.no_grad():
+        read_in = model.embed.W_E[0].clone()
+        model.embed.W_E[0] = 1 + 10 ** float(_uniform(g, -8, -7, 1)) * (read_in - read_in.mean())
+    return model
+
+
+def one_coordinate(g: torch.Generator) -> HookedTransformer:
+    """`random_pre_norm` of width 1: centring leaves 0, and f is a constant."""
+    cfg = HookedTransformerConfig(n_layers=1, d_model=1, n_heads=1, d_head=1, d_mlp=4, n_ctx=N_CTX)
+    model = HookedTransformer(cfg).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(_signed(g, 0.3, 1.5, *parameter.shape))
+    return model
+
+
+def _alpha(low: float, high: float, sign: int) -> Callable[[torch.Generator], HookedTransformer]:
+    return lambda g: scalar_layer(g, sign * float(_uniform(g, low, high, 1)))
+
+
+def _post(n_layers: int) -> Callable[[torch.Generator], HookedTransformer]:
+    return lambda g: scalar_layer(g, float(_uniform(g, 3, 6, 1)), n_layers=n_layers, norm="LN", position="post")
+
+
+CONSTRUCTIONS: tuple[Construction, ...] = (
+    Construction(
+        "scalar layer, alpha > 0",
+        "far out the query outweighs every token and attends to itself: f is one line and forgets the context",
+        _alpha(3, 6, 1),
+        {HARDMAX: YES, UNIFORM: NO, ERASED: YES, LINEAR: YES},
+    ),
+    Construction(
+        "scalar layer, alpha < 0",
+        "far out the head attends to the extreme token, which stays in the intercept",
+        _alpha(3, 6, -1),
+        {HARDMAX: YES, UNIFORM: NO, ERASED: NO, LINEAR: YES},
+    ),
+    Construction(
+        "scalar layer, alpha = 0",
+        "all scores are 0: an exact average at every x",
+        _alpha(0, 1e-12, 0),
+        {HARDMAX: NO, UNIFORM: YES, ERASED: NO, LINEAR: YES},
+    ),
+    Construction(
+        "one post-norm layer, alpha > 0",
+        "the line of the first row, normalised: one plateau a direction, reached like 1/x",
+        _post(1),
+        {HARDMAX: YES, UNIFORM: NO, SATURATES: YES, CAUSE: YES, ERASED: YES},
+    ),
+    Construction(
+        "two post-norm layers",
+        "the second layer reads ordinary keys with a query that stands still: a plateau for each context",
+        _post(2),
+        {SATURATES: YES, CAUSE: YES, ERASED: NO},
+    ),
+    Construction(
+        "pre-norm, random weights",
+        "the stream grows like x W and the final norm divides by its size",
+        random_pre_norm,
+        {HARDMAX: NO, SATURATES: YES, CAUSE: YES, ERASED: YES, ORTHOGONAL: OPEN},
+    ),
+    Construction(
+        "pre-norm, read-in constant over the width",
+        "centring removes the query: f never depended on its size, and no scale has anything to do with it",
+        constant_read_in,
+        {HARDMAX: NO, SATURATES: OPEN, CAUSE: NO, ERASED: NO},
+    ),
+    Construction(
+        "pre-norm, read-out blind to the far direction",
+        "what grows is not read: the plateau is the certificate's centre",
+        blind_read_out,
+        {HARDMAX: NO, SATURATES: YES, ERASED: YES},
+    ),
+    Construction(
+        "pre-norm, onset beyond the range",
+        "one part in 1e7 of the read-in survives centring: f levels off where nobody looks",
+        late_onset,
+        {SATURATES: OPEN, CAUSE: OPEN, ERASED: OPEN},
+    ),
+    Construction(
+        "norm over one coordinate",
+        "centring a single number leaves 0: a constant output, which no claim is about",
+        one_coordinate,
+        {SATURATES: OPEN, CAUSE: OPEN, ERASED: OPEN},
+    ),
+    Construction(
+        "Nadaraya-Watson, beta = 0",
+        "the plain mean of the labels, whatever the query",
+        lambda g: nadaraya_watson(g, 0.0),
+        {HARDMAX: NO, UNIFORM: YES, ERASED: NO, LINEAR: OPEN},
+    ),
+    Construction(
+        "Nadaraya-Watson, moderate beta",
+        "in distribution a smooth average, far out the label of the extreme point",
+        lambda g: nadaraya_watson(g, float(_uniform(g, 6, 10, 1))),
+        {HARDMAX: YES, UNIFORM: NO, ERASED: NO, LINEAR: OPEN},
+    ),
+    Construction(
+        "linear attention with a self term",
+        "the query's own weight grows like its square: f is a cubic, not a line",
+        linear_scores,
+        {ERASED: NO, LINEAR: NO},
+    ),
+    Construction(
+        "one step of gradient descent",
+        "a line through 0, with the slope that the context asks for",
+        gradient_step,
+        {ERASED: NO, LINEAR: NO},
+    ),
+    Construction(
+        "uniform over the labels",
+        "every y alike and no x: an average, but not over what the query sees",
+        lambda g: positional(g, 25, 40, 1, 2),
+        {HARDMAX: NO, UNIFORM: NO, ERASED: NO, LINEAR: YES},
+    ),
+    Construction(
+        "sink on the first token",
+        "all weight on one token wherever the query is: a hardmax, but not one that distance made",
+        lambda g: positional(g, 15, 25, 0, N_CTX),
+        {HARDMAX: NO, UNIFORM: NO, ERASED: NO, LINEAR: YES},
+    ),
+    Construction(
+        "a head that writes nothing",
+        "far out a hardmax, but no prediction depends on it",
+        unread,
+        {HARDMAX: OPEN, UNIFORM: OPEN},
+    ),
+)
+
+
+def scalar_dial(score_range: float, seed: int) -> HookedTransformer:
+    """A scalar layer whose alpha is a dial: from an average (0) to a hardmax (large), for power curves."""
+    return scalar_layer(generator(seed, "construction/dial"), score_range).double().eval()

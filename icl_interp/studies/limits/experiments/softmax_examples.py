@@ -1,0 +1,84 @@
+"""Table 4 of Naim & Asher (2025): softmax of three vectors, and of the same vectors moved. No model is needed."""
+
+import numpy as np
+import torch
+from pandas import DataFrame
+
+from icl_interp.experiments import errors
+from icl_interp.experiments.base import Experiment, Results
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.errors import DIFFERS, decided, none_of
+from icl_interp.results import Result, make_table
+from icl_interp.studies.limits.experiments import printed
+from icl_interp.studies.limits.experiments.tables import PAPER
+
+COLUMNS = ("a", "b", "c")
+DECIMALS = 6  # that the paper prints
+
+
+def vectors() -> dict[str, torch.Tensor]:
+    """The paper's three vectors, and two of them moved so that size and gap part.
+
+    "a + 999" has the size of c and the gaps of a; "c / 1000 - 1" the gaps of a and a size near 0; "a x 1000" is c.
+    """
+    printed_rows = printed.rows("limits.table4")
+    given = {c: torch.tensor([float(row[f"value_{c}"]) for row in printed_rows], dtype=torch.float64) for c in COLUMNS}
+    a, b, _ = (given[c] for c in COLUMNS)
+    return {**given, "a + 999": a + 999, "b - 99": b - 99, "a x 1000": 1000 * a}
+
+
+def run(bench: Bench) -> dict[str, Result]:
+    """Softmax in float64 of each vector, with its size and its largest gap."""
+    rows = []
+    for name, vector in vectors().items():
+        weights = torch.softmax(vector, -1)
+        top = vector.sort().values
+        for value, weight in zip(vector.tolist(), weights.tolist(), strict=True):
+            rows.append(
+                {"vector": name, "value": value, "softmax": weight, "gap to the next": float(top[-1] - top[-2])}
+            )
+    return {"softmax": make_table({key: [row[key] for row in rows] for key in rows[0]}, note="float64")}
+
+
+def compare(results: Results) -> DataFrame:
+    """All fifteen numbers."""
+    rows = []
+    for column in COLUMNS:
+        ours = errors.rows_of(results, "softmax", vector=column)
+        for paper, row in zip(printed.rows("limits.table4"), ours, strict=True):
+            number = float(paper[f"softmax_{column}"])
+            rows.append(
+                {
+                    "vector": column, "value": row["value"], "paper": number, "ours": row["softmax"],
+                    "ours / paper": row["softmax"] / number if number else float("nan"),
+                    "same to 6 decimals": round(row["softmax"], DECIMALS) == number,
+                }
+            )  # fmt: skip
+    return make_table({key: [row[key] for row in rows] for key in rows[0]}, note=printed.SOURCES["limits.table4"])
+
+
+def says(results: Results) -> tuple[str, ...]:
+    """The numbers hold, the caption does not: it is the gaps that count."""
+    table = compare(results)
+    same = sum(table["same to 6 decimals"])
+    word = decided(none_of("numbers that are not the paper's"), len(table) - same)
+    weights = {
+        name: np.array([row["softmax"] for row in errors.rows_of(results, "softmax", vector=name)])
+        for name in vectors()
+    }
+    sharp, flat, moved = (weights[name].max() for name in ("c", "a", "a + 999"))
+    shift = max(np.abs(weights["a + 999"] - weights["a"]).max(), np.abs(weights["b - 99"] - weights["b"]).max())
+    return (
+        f"{word}{same} of {len(table)} numbers are the paper's to {DECIMALS} decimals.",
+        f"{DIFFERS}the caption says that softmax performs like hardmax for large values. Moved to the size of the "
+        f"third vector (a + 999), the first keeps its softmax (largest weight {moved:.3f}, as {flat:.3f} before; "
+        f"{sharp:.3f} for the third); adding a number to all values changes no weight by more than {shift:.1g}. "
+        "The gaps decide: they grow a thousandfold from the first vector to the third.",
+    )
+
+
+TABLE4_EXPERIMENT = Experiment(
+    "limits.table4", "Softmax of small and of large values: it is the gaps, not the size",
+    f"{PAPER}, appendix G.2, Table 4", (), run, says, compare,
+    sample="three vectors of five numbers, and the same moved; no model",
+)  # fmt: skip

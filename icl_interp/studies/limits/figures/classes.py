@@ -1,0 +1,164 @@
+"""Classes of functions: the error rate on each, trained on or not; and how near predictions are to algorithms'."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.graph_objects import Figure
+from xarray import DataArray
+
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.measurement import Results
+from icl_interp.figures.style import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    VERDICTS,
+    finish,
+    log_axis,
+    panel_title,
+    place,
+    rows_axis,
+)
+from icl_interp.figures.text import number, plain, tested_by
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.studies.limits.claims import continuous as limits_continuous
+from icl_interp.studies.limits.claims.algorithms import ARMS, ERROR, RESEMBLES, SEED, SELF, SIZE, distance, ratios
+from icl_interp.studies.limits.claims.classes import LOW, rate
+from icl_interp.studies.limits.claims.continuous import PRINTED, shares
+from icl_interp.studies.limits.measurements import classes as measured
+from icl_interp.studies.limits.measurements.classes import polynomial_in
+
+ROW = 22  # pixels
+LOOKS = {  # of predictors: name, colour, symbol, size
+    "seen": ("trained on", BLUE, "circle", 10),
+    "unseen": ("not trained on", BLUE, "circle-open", 10),
+    "companion": ("companion", INK, "diamond-open", 8),
+    "least squares": ("least squares", ORANGE, "x-thin-open", 8),
+}
+MEANING = {
+    "seen": "model, a class it was trained on", "unseen": "model, a class it was not trained on",
+    "companion": "a companion trained on this degree alone",
+    "least squares": "least squares of the largest degree the model was trained on",
+}  # fmt: skip
+SIGNS = dict(zip(ARMS, (("circle", BLUE), ("triangle-up", ORANGE), ("square-open", INK)), strict=True))
+
+
+def classes(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
+    """Error rate on every class with its interval; distance to every algorithm over the model's own, arm by arm."""
+    distances = results.get(distance)
+    rows = _rates(results, facts)
+    paired = distances is not None
+    if not (rows or paired):
+        return None
+    figure = go.Figure()
+    left, right = (0.0, 0.42 if paired else 0.85), (0.68 if rows else 0.2, 1.0)
+    place(figure, *([left] if rows else []), *([right] if paired else []))
+    if rows:
+        _draw_rates(figure, rows)
+        panel_title(figure, "Error in units of knowing nothing", left)
+    n_rows = len({label for label, _, _ in rows})
+    if distances is not None:
+        n_rows = max(n_rows, _draw_distances(figure, distances, "2" if rows else ""))
+        panel_title(figure, "Distance from algorithms", right)
+    finish(
+        figure, "Which classes of functions the model learns in context, and like which algorithm",
+        tested_by("classes", findings), max(260, ROW * n_rows + 40), l=96, r=24,
+    )  # fmt: skip
+    return figure.update_layout(hovermode="closest")
+
+
+def _rates(results: Results, facts: Facts) -> list[tuple[str, str, Interval]]:
+    """(class, look, error rate) of everything measured on classes."""
+    found: list[tuple[str, str, Interval]] = []
+    if facts.task_kind != "Polynomial":
+        return found
+    errors, continuous = results.get(measured.errors), results.get(limits_continuous.continuous)
+    if errors is not None:
+        trained = {f"degree {d}" for d in polynomial_in(facts).degrees}
+        for name in errors.indexes["class"]:
+            for who in errors.indexes["predictor"]:
+                if (
+                    who == "zero"
+                    or np.isnan(errors.sel({"predictor": who, "class": name, "points": "own"}).values).any()
+                ):
+                    continue
+                seen = "seen" if name in trained else "unseen"
+                look = {"model": seen, "least squares": who}.get(who, "companion")
+                found.append((name, look, rate(errors, who, name)))
+    if continuous is not None:
+        for who in continuous.indexes["predictor"]:
+            names, values, _ = shares(facts, continuous, who)
+            look = "unseen" if who == "model" else who
+            for i, name in enumerate(names):
+                found.append((PRINTED[name], look, bootstrap(lambda mean: mean, values[:, i])))
+    return found
+
+
+def _draw_rates(figure: Figure, rows: list[tuple[str, str, Interval]]) -> None:
+    labels = list(dict.fromkeys(label for label, _, _ in rows))
+    # Least squares can be exact: the axis ends where the models' errors do, and words say what lies beyond.
+    low = 10 ** np.floor(np.log10(min(max(i.low, 1e-12) for _, look, i in rows if look != "least squares") / 1.2))
+    high = 2.0 * max(1.0, *(i.high for _, look, i in rows if look != "least squares"))
+    beyond = [plain(label) for label, look, i in rows if look == "least squares" and not low < i.value < high]
+    for look, (name, colour, symbol, size) in LOOKS.items():
+        mine = [(labels.index(label), i, label) for label, this, i in rows if this == look]
+        if not mine:
+            continue
+        values = np.array([[i.value, i.low, i.high] for _, i, _ in mine])
+        figure.add_trace(go.Scatter(
+            x=values[:, 0], y=[row for row, _, _ in mine], mode="markers", name=name, xaxis="x", yaxis="y",
+            marker={"color": colour, "symbol": symbol, "size": size, "line": {"color": colour, "width": 1.6}},
+            error_x={"array": values[:, 2] - values[:, 0], "arrayminus": values[:, 0] - values[:, 1], "thickness": 1.2,
+                     "width": 3},
+            text=[f"{plain(label)}<br>{MEANING[look]}<br>{number(i.value)} [{number(i.low)}, {number(i.high)}]"
+                  for _, i, label in mine],
+            hovertemplate="%{text}<extra></extra>",
+        ))  # fmt: skip
+    for at in (LOW, 1.0):
+        figure.add_shape(
+            type="line", xref="x", x0=at, x1=at, yref="y domain", y0=0, y1=1, layer="below",
+            line={"color": GREY, "width": 1, "dash": "dot"},
+        )  # fmt: skip
+    words = f"learned: below {LOW:g}" + (f"; least squares off the axis: {', '.join(beyond)}" if beyond else "")
+    figure.add_annotation(
+        text=words, xref="x", x=float(np.log10(LOW)), xanchor="right", xshift=-3, yref="y domain", y=0,
+        yanchor="bottom", showarrow=False, font={"size": 11, "color": GREY},
+    )  # fmt: skip
+    figure.update_layout(
+        xaxis=log_axis("error / zero predictor's (fixed functions: / variance)", float(low), float(high), 6),
+        yaxis=rows_axis(labels, spare=0.6),
+    )
+
+
+def _draw_distances(figure: Figure, result: DataArray, axis: str) -> int:
+    """Returns how many rows were drawn."""
+    over = 10 ** ratios(result, result.values.mean(-1)[None])[0]
+    names = [name for name in result.indexes["to"] if name not in (SIZE, ERROR, SELF, SEED)]
+    for arm, values in zip(result.indexes["arm"], over, strict=True):
+        symbol, colour = SIGNS[arm]
+        figure.add_trace(go.Scatter(
+            x=np.maximum(values, 1e-3), y=list(range(len(names))), mode="markers", name=arm, xaxis=f"x{axis}",
+            yaxis=f"y{axis}", marker={"symbol": symbol, "color": colour, "size": 9,
+                                      "line": {"color": colour, "width": 1.4}},
+            text=[f"{plain(name)}<br>{arm}<br>{number(float(v))} times the ceiling"
+                  for name, v in zip(names, values, strict=True)],
+            hovertemplate="%{text}<extra></extra>",
+        ))  # fmt: skip
+    look = VERDICTS["contradicted"]
+    low, high = max(1e-3, float(over.min()) / 2), max(10.0, float(over.max()) * 2)
+    figure.add_shape(
+        type="rect", xref=f"x{axis}", x0=low, x1=RESEMBLES, yref=f"y{axis} domain", y0=0, y1=1, fillcolor=look.pale,
+        line={"width": 0}, layer="below",
+    )  # fmt: skip
+    figure.add_annotation(
+        text="resembles, if all three lie here", xref=f"x{axis}", x=float(np.log10(RESEMBLES)), xanchor="right",
+        yref=f"y{axis} domain", y=0, yanchor="bottom", showarrow=False, font={"size": 11, "color": look.ink},
+    )  # fmt: skip
+    figure.update_layout({
+        f"xaxis{axis}": log_axis("squared distance / the model's from itself", low, high, 6),
+        f"yaxis{axis}": rows_axis(names, spare=0.6),
+    })  # fmt: skip
+    return len(names) + 1

@@ -1,0 +1,195 @@
+"""Heads one by one: how near each comes to a hardmax, whether it matters, and how orthogonal heads are."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.graph_objects import Figure
+from xarray import DataArray
+
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.relevance import relevance, relevant
+from icl_interp.figures.style import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    PALE,
+    VERDICTS,
+    Marks,
+    finish,
+    panel_title,
+    place,
+    rows_axis,
+)
+from icl_interp.figures.text import number, plain, tested_by
+from icl_interp.results import Result
+from icl_interp.studies.limits.claims import softmax as limits_softmax
+from icl_interp.studies.limits.claims.softmax import CONCENTRATED, TARGETS
+
+FAR = (1e4, 1e5)  # |x| at which a hardmax is judged, in units of x
+MAPS = (
+    "OV: what a head writes for what it reads<br>QK: what it looks for<br>"
+    "outputs: what it says, centred, in distribution"
+)
+
+
+def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
+    """Delta of every head near and far, its effect and target; overlap of heads beside random rotations."""
+    delta, overlap = results.get(limits_softmax.delta), results.get("heads/overlap")
+    scored, paired = delta is not None, overlap is not None
+    if not (scored or paired):
+        return None
+    left = (0.0, 0.5 if paired else 0.8)
+    right = (0.76 if scored else 0.0, 1.0)
+    figure = go.Figure()
+    place(figure, *([left] if scored else []), *([right] if paired else []))
+    n_rows = len(delta.indexes["head"]) if delta is not None else 4
+    plot = max(280 if scored else 240, (22 if n_rows <= 24 else 15) * n_rows + 20)
+    below = tested_by("heads", findings)
+    if scored:
+        _dumbbells(figure, delta, results, facts)
+        panel_title(figure, "Distance of the pattern to its hardmax", left)
+        below += (
+            "<br>Size of blue marks, and effect: by how many times itself the in-distribution error rises "
+            "when the head's pattern is made uniform."
+        )
+    if paired:
+        _overlaps(figure, overlap, "2" if scored else "", (1 - 170 / plot, 1.0))
+        panel_title(figure, "Overlap of heads within a layer", right)
+        figure.add_annotation(
+            text=MAPS, xref="paper", x=right[0], yref="paper", y=1 - 170 / plot, yshift=-52, yanchor="top",
+            xanchor="left", align="left", showarrow=False, font={"size": 11, "color": GREY},
+        )  # fmt: skip
+    finish(figure, "What each head does", below, plot, l=64, r=24)
+    return figure.update_layout(hovermode="closest")
+
+
+def _counted(results: Results, facts: Facts, names: Sequence[str]) -> set[str]:
+    return set(relevant(results, facts)) if relevance in results else set(names)
+
+
+def effects(results: Results, facts: Facts) -> dict[str, float]:
+    """Rise of the in-distribution error when a head's pattern is made uniform, in units of that error."""
+    result, error = results.get(relevance), facts.error
+    if result is None or not error:
+        return {}
+    rise = result.sel(intervention="uniform", statistic="rise").values.mean(-1) / error
+    return dict(zip(result.indexes["head"], map(float, rise), strict=True))
+
+
+def _size(effect: float) -> float:
+    """Pixels of a marker: 7, and 5 more for each factor of ten in the error."""
+    return 7.0 + 5.0 * float(np.log10(1 + max(effect, 0.0)))
+
+
+def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts) -> None:
+    names = list(delta.indexes["head"])
+    counted, effect = _counted(results, facts, names), effects(results, facts)
+    inside = facts.trained_range or (0.0, 0.0)
+    near = (delta["x"].values >= inside[0]) & (delta["x"].values <= inside[1])
+    if not near.any():
+        near = np.abs(delta["x"].values) == np.abs(delta["x"].values).min()
+    far = np.isclose(np.abs(delta["x"].values)[:, None] / facts.x_unit, FAR).any(1)
+    values = delta.sel(statistic="delta").values
+    start, end = values[:, near].mean(-1), values[:, far].mean(-1)
+    rows = np.arange(len(names))
+    path = np.stack([start, end, np.full(len(names), np.nan)], -1).ravel()[:-1]
+    figure.add_trace(go.Scatter(
+        x=path, y=np.repeat(rows, 3)[:-1], mode="lines", line={"color": PALE, "width": 2}, showlegend=False,
+        hoverinfo="skip", xaxis="x", yaxis="y",
+    ))  # fmt: skip
+    targets = [_target(delta, name) for name in names]
+    share = results.get(limits_softmax.concentration)
+    for label, keep, symbol in (("", True, "circle"), (", effect not shown", False, "circle-open")):
+        chosen = [i for i, name in enumerate(names) if (name in counted) == keep]
+        if not chosen:
+            continue
+        size = [_size(effect.get(names[i], 0.0)) for i in chosen]
+        words = [_hover(names[i], start[i], end[i], effect.get(names[i]), targets[i], share) for i in chosen]
+        common = {"y": rows[chosen], "mode": "markers", "text": words, "hovertemplate": "%{text}<extra></extra>",
+                  "xaxis": "x", "yaxis": "y", "cliponaxis": False}  # fmt: skip
+        figure.add_trace(go.Scatter(
+            x=start[chosen], name="in distribution", showlegend=keep or not counted, **common,
+            marker={"color": GREY, "symbol": symbol, "size": 7, "line": {"color": GREY, "width": 1.3}, "opacity": 1},
+        ))  # fmt: skip
+        figure.add_trace(go.Scatter(
+            x=end[chosen], name=f"far out{label}", **common,
+            marker={"color": BLUE, "symbol": symbol, "size": size, "line": {"color": "white" if keep else BLUE,
+                    "width": 1 if keep else 1.5}, "opacity": 1},
+        ))  # fmt: skip
+    look = VERDICTS["supported"]
+    figure.add_shape(
+        type="rect", xref="x", x0=0, x1=CONCENTRATED, yref="y domain", y0=0, y1=1, fillcolor=look.pale,
+        line={"width": 0}, layer="below",
+    )  # fmt: skip
+    columns = ((14, "left", "far out, looks at"), (168, "right", "effect"))
+    beside = {"xref": "x domain", "x": 1}
+    marks = Marks()
+    for shift, side, heading in columns:
+        marks.note(
+            text=heading, xshift=shift, xanchor=side, y=1, yref="paper", yanchor="bottom", yshift=4,
+            font={"size": 11, "color": GREY}, **beside,
+        )  # fmt: skip
+    for i, name in enumerate(names):
+        rise = f"{number(effect[name], 2)}×" if name in effect else ""
+        font = {"size": 11, "color": INK if name in counted else "#767676"}
+        for (shift, side, _), text in zip(columns, (targets[i], rise), strict=True):
+            marks.note(text=plain(text), xshift=shift, xanchor=side, y=i, yref="y", font=font, **beside)
+    marks.put(figure)
+    figure.update_layout(
+        xaxis={"range": [-0.02, 1.03], "title": {"text": f"δ = 1 − mass on the arg max (hardmax: δ ≤ {CONCENTRATED})"}},
+        yaxis={**rows_axis(names), "title": {"text": "layer.head"}},
+    )  # fmt: skip
+
+
+def _target(delta: DataArray, head: str) -> str:
+    """What a head attends to most at both ends of the far range."""
+    share = {
+        t: delta.sel(statistic=t, head=head).values[[0, -1]].mean() for t in TARGETS if t in delta.indexes["statistic"]
+    }
+    return max(share, key=share.__getitem__) if share else ""
+
+
+def _hover(name: str, start: float, end: float, effect: float | None, target: str, share: Result | None) -> str:
+    lines = [f"<b>head {plain(name)}</b>", f"δ in distribution {number(start)}, far {number(end)}"]
+    if share is not None:
+        near, *far = share.sel(head=name).values.mean(-1)
+        lines.append(f"a hardmax in {number(100 * near)} % of contexts in distribution, {number(100 * min(far))} % far")
+    lines += [f"looks at {plain(target)}"] if target else []
+    lines += [f"made uniform, the error rises {number(effect)}-fold"] if effect is not None else []
+    return "<br>".join(lines)
+
+
+def _overlaps(figure: Figure, overlap: DataArray, axis: str, domain: tuple[float, float]) -> None:
+    """Every pair of heads, their mean, and the median of random rotations, for what heads write, read and say."""
+    maps = list(overlap.indexes["map"])
+    summary = ("mean", "null median", "position")
+    pairs = [name for name in overlap.indexes["pair"] if name not in summary]
+    where = {"xaxis": f"x{axis}", "yaxis": f"y{axis}", "cliponaxis": False}
+    mean, chance = (np.array([overlap.sel(map=m, pair=p).values for m in maps]) for p in summary[:2])
+    each = np.array([[overlap.sel(map=m, pair=p).values for p in pairs] for m in maps])
+    rows = np.arange(len(maps))
+    figure.add_trace(go.Scatter(
+        x=each.ravel(), y=np.repeat(rows, len(pairs)), mode="markers", name="pair of heads",
+        text=[plain(pair) for pair in pairs] * len(maps),
+        marker={"symbol": "line-ns-open", "color": PALE, "size": 12, "line": {"width": 1.2}},
+        hovertemplate="%{text}: %{x:.3g}<extra></extra>", **where,
+    ))  # fmt: skip
+    figure.add_trace(go.Scatter(
+        x=chance, y=rows, mode="markers", name="random rotations",
+        marker={"symbol": "square-open", "color": INK, "size": 10},
+        hovertemplate="median of random rotations: %{x:.3g}<extra></extra>", **where,
+    ))  # fmt: skip
+    figure.add_trace(go.Scatter(
+        x=mean, y=rows, mode="markers", name="mean of pairs", marker={"color": ORANGE, "size": 11},
+        text=[f"above {number(100 * float(overlap.sel(map=m, pair='position').values))} % of rotations" for m in maps],
+        hovertemplate="mean %{x:.3g}, %{text}<extra></extra>", **where,
+    ))  # fmt: skip
+    figure.update_layout({
+        f"xaxis{axis}": {"range": [-0.02, max(1.0, float(each.max())) * 1.03], "nticks": 6,
+                         "title": {"text": "overlap |⟨A, B⟩| / |A| |B|"}},
+        f"yaxis{axis}": {**rows_axis(list(maps)), "domain": domain},
+    })  # fmt: skip

@@ -1,0 +1,308 @@
+"""How f runs into its boundary values: what is measured between the training range and the plateau, and far out.
+
+Most of it reads the sweep that the far claims share (`Lab.intact`): no forward passes of its own.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from pandas import DataFrame
+from xarray import DataArray
+
+from icl_interp.analyses.lab import Lab, Xs
+from icl_interp.analyses.measurement import measurement
+from icl_interp.prompts import Prompts
+from icl_interp.resampling import Interval, bootstrap, slope
+from icl_interp.results import make_curve, make_table
+from icl_interp.studies.limits.measurements import far
+from icl_interp.studies.limits.measurements.far import CONSTANT, power
+
+LEVEL = 0.05  # of the certificate's half-width: f counts as level within so much of where it ends
+FOLLOWS = 0.1  # of the truth's mean square: up to this squared error f counts as following the function
+# |x| in units of `Lab.x_unit`:
+LAST = 1e5  # an onset beyond is none: at 1e6 every curve meets its own end
+RATE = (1e3, 10**4.5)  # where the approach is fitted: past every onset, and far enough from 1e6, which stands for inf
+FAR = (1e4, 1e6)  # between which elasticities are far ones
+SCALES = (1.0, 1e2, 1e4, 1e6)
+ARMS = ("query", "inputs", "functions")
+SIGNS = {"+": 1, "-": -1}
+NEVER = Interval(float("nan"), float("nan"), float("nan"))
+
+
+# ---- measurements ---------------------------------------------------------------------------------------------------
+
+
+def gap_to_end(f: torch.Tensor, xs: Xs) -> torch.Tensor:
+    """f less its own value at the end of its direction: (batch, x)."""
+    xs = np.asarray(xs)
+    return torch.where(torch.as_tensor(xs > 0), f - f[:, [int(xs.argmax())]], f - f[:, [int(xs.argmin())]])
+
+
+def without_own(per_function: np.ndarray) -> np.ndarray:
+    """For each function the mean over all others."""
+    return (per_function.sum(0) - per_function) / (len(per_function) - 1)
+
+
+def _squares(lab: Lab, f: torch.Tensor, xs: np.ndarray, prompts: Prompts) -> DataArray:
+    truth = lab.truth(xs, prompts)
+    n_contexts = len(prompts) // lab.n_functions
+    line = torch.from_numpy(without_own(lab.by_function(f))).repeat_interleave(n_contexts, 0)
+    squares = {
+        "gap": gap_to_end(f, xs), "squared error": f - truth, "zero predictor": truth, "context-free": line - truth,
+    }  # fmt: skip
+    values = [lab.by_function(v.square()) for v in squares.values()]
+    axes = {"statistic": tuple(squares), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
+    return make_curve(values, axes, note=f"query arm; {n_contexts} contexts a function; float64")
+
+
+@measurement("far/approach")
+def approach(lab: Lab) -> DataArray:
+    """Squares that tell where f follows the function, where it levels off, and whether the context still helps.
+
+    Statistics, each a mean over the contexts of a function: "gap", squared distance of f from its own end at 1e6;
+    "squared error"; "zero predictor", the truth's square; "context-free", the squared error of one curve for all
+    contexts: f averaged over the contexts of all other functions.
+    """
+    return _squares(lab, lab.intact, lab.grid, lab.prompts)
+
+
+@measurement("far/approach, decades")
+def approach_decades(lab: Lab) -> DataArray:
+    """`far/approach` at one point a decade on few contexts, for twins."""
+    xs = lab.x_unit * far.DECADES
+    return _squares(lab, lab.sweep(xs, prompts=lab.few), xs, lab.few)
+
+
+@measurement("far/logs")
+def logs(lab: Lab) -> DataArray:
+    """log |f - c| and the log of the last norm's scale at the query, mean over contexts: elasticities are its slopes.
+
+    c is the certificate's centre, what the output is where the norm passes on nothing (0 without a certificate). A
+    model without a norm has the scale 1.
+    """
+    xs, centre = lab.x_unit * np.sort(far.DECADES), _centre(lab)
+    scale = torch.zeros(len(lab.few), len(xs), dtype=torch.float64)
+
+    def look(name: str, values: torch.Tensor, rows: slice) -> None:
+        scale[rows] = values[..., 0].log()
+
+    names = [f"{name}.hook_scale" for name in list(lab.model.norms)[-1:]]
+    f = lab.sweep(xs, prompts=lab.few, watch=look, names=names)
+    distance = (f - centre).abs().clamp(min=1e-300).log()
+    axes = {"quantity": ("f", "scale"), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
+    return make_curve([lab.by_function(distance), lab.by_function(scale)], axes, units="log", note="query arm; float64")
+
+
+@measurement("far/arms")
+def arms(lab: Lab) -> DataArray:
+    """f and the truth as one thing is scaled: the query alone, all inputs, or the function (all labels).
+
+    One context of each function. The query is the same for all of them (times the scale in the first two arms), so that
+    f's spread is over contexts.
+    """
+    prompts = one_each(lab)
+    query = np.array(lab.inner)
+    # The query arm, and scale 1 of the others, share the contexts: they are read once.
+    near = _both(lab, prompts, np.concatenate([scale * query for scale in SCALES]))
+    rows = [near.reshape(2, lab.n_functions, len(SCALES), 2)]
+    for arm in ARMS[1:]:
+        parts = [rows[0][:, :, 0]]
+        for scale in SCALES[1:]:
+            # Scaling all labels scales the function.
+            xs, factor = (query * scale, np.ones(2)) if arm == "inputs" else (query, np.array([1.0, scale]))
+            parts.append(_both(lab, _scaled(lab, prompts, arm, scale), xs) * factor[:, None, None])
+        rows.append(np.stack(parts, 2))
+    axes = {
+        "arm": ARMS, "curve": ("model", "truth"), "function": tuple(range(lab.n_functions)),
+        "query": tuple(lab.inner), "scale": SCALES,
+    }  # fmt: skip
+    return make_curve(np.moveaxis(np.stack(rows), 3, 4), axes, note="one context a function; float64")
+
+
+def _both(lab: Lab, prompts: Prompts, xs: np.ndarray) -> np.ndarray:
+    """The model's and the true values: (curve, function, x)."""
+    return np.stack([lab.sweep(xs, prompts=prompts).numpy(), lab.truth(xs, prompts).numpy()])
+
+
+def _scaled(lab: Lab, prompts: Prompts, arm: str, scale: float) -> Prompts:
+    if arm == "functions":
+        return replace(prompts, ys=prompts.ys * scale)
+    clean = lab.task.value(prompts.parameters, prompts.xs)
+    xs = prompts.xs * scale
+    # What noise there was stays: it belongs to the labels, not to the inputs.
+    return replace(prompts, xs=xs, ys=lab.task.value(prompts.parameters, xs) + prompts.ys - clean)
+
+
+def one_each(lab: Lab) -> Prompts:
+    """The first context of each function."""
+    return lab.prompts[torch.arange(len(lab.prompts)) % lab.n_contexts == 0]
+
+
+def _centre(lab: Lab) -> float:
+    c = lab.measure(far.certificate).iloc[0]["c"]
+    return c if np.isfinite(c) else 0.0
+
+
+def unit(lab: Lab) -> float:
+    """What changes of f are measured in: the certificate's half-width, else f's spread at the inner queries."""
+    r = lab.measure(far.certificate).iloc[0]["r"]
+    return r if r > CONSTANT else float(lab.sweep(lab.inner, prompts=lab.few).std())
+
+
+# ---- from squares to places -----------------------------------------------------------------------------------------
+
+
+def direction(curve: DataArray, sign: int) -> tuple[np.ndarray, np.ndarray]:
+    """|x| in ascending order in one direction, and where these stand on the curve's axis."""
+    order = np.argsort(np.abs(curve["x"].values))
+    keep = order[np.sign(curve["x"].values[order]) == sign]
+    return np.abs(curve["x"].values[keep]), keep
+
+
+def _between(xs: np.ndarray, size: np.ndarray, i: np.ndarray | np.integer, bound: float) -> np.ndarray:
+    """Where size crosses the bound between points i and i + 1, on a straight line in logarithms."""
+    tiny = np.finfo(float).tiny
+    logs, log_x, i = np.log(np.maximum(size, tiny)), np.log(xs), np.asarray(i)
+    a, b = (np.take_along_axis(logs, k[..., None], -1)[..., 0] for k in (i, i + 1))
+    share = np.clip((a - np.log(bound)) / np.where(a == b, 1.0, a - b), 0.0, 1.0)
+    return np.asarray(np.exp(log_x[i] + share * (log_x[i + 1] - log_x[i])))
+
+
+def last(xs: np.ndarray) -> float:
+    """The largest |x| that counts as an onset: `LAST`, where 1e6 units are the largest |x|."""
+    return float(xs[-1]) * (LAST / 1e6)
+
+
+def settles(xs: np.ndarray, size: np.ndarray, bound: float) -> np.ndarray:
+    """The smallest x from which size stays within the bound; `last(xs)` where that is further out or never.
+
+    Args:
+        xs: ascending, `(x,)`; the last one is the end that f is compared with.
+        size: `(..., x)`.
+    """
+    outside = size > bound
+    worst = len(xs) - 1 - np.argmax(outside[..., ::-1], -1)
+    found = _between(xs, size, np.minimum(worst, len(xs) - 2), bound)
+    found = np.where(worst == len(xs) - 1, last(xs), found)
+    return np.asarray(np.minimum(np.where(outside.any(-1), found, xs[0]), last(xs)))
+
+
+def leaves(xs: np.ndarray, size: np.ndarray, bound: float) -> np.ndarray:
+    """The largest x up to which size stays within the bound; the first x where it is outside from the start."""
+    outside = size > bound
+    first = np.argmax(outside, -1)
+    found = _between(xs, size, np.maximum(first - 1, 0), bound)
+    return np.where(outside.any(-1), np.where(first > 0, found, xs[0]), xs[-1])
+
+
+def onset(curve: DataArray, sign: int, level: float) -> Interval:
+    """|x| from which f stays within `level` of its end (root mean square over contexts), in one direction."""
+    xs, keep = direction(curve, sign)
+    return bootstrap(lambda m: settles(xs, np.sqrt(m), level), curve.sel(statistic="gap").values[:, keep])
+
+
+def rate(curve: DataArray, sign: int, x_unit: float = 1.0) -> Interval:
+    """Log-log slope of f's distance from its end over `RATE`: -1 where it goes like 1/|x|."""
+    xs, keep = direction(curve, sign)
+    window = (xs > 0.99 * RATE[0] * x_unit) & (xs < 1.01 * RATE[1] * x_unit)
+    square = curve.sel(statistic="gap").values[:, keep[window]]
+    return bootstrap(lambda m: slope(np.log(xs[window]), 0.5 * np.log(np.maximum(m, 1e-300))), square)
+
+
+def zone(curve: DataArray, sign: int) -> Interval:
+    """|x| up to which f follows the function: squared error within `FOLLOWS` of the truth's mean square."""
+    xs, keep = direction(curve, sign)
+    error, zero = (curve.sel(statistic=s).values[:, keep] for s in ("squared error", "zero predictor"))
+    return bootstrap(lambda e, z: leaves(xs, e / np.maximum(z, 1e-300), FOLLOWS), error, zero)
+
+
+def elasticities(curve: DataArray, sign: int, low: float, high: float) -> dict[str, Interval]:
+    """E_f, E_N and E_sigma between two |x|: exponents of f - c, of the norm's numerator, and of its scale.
+
+    f - c = N / sigma, so E_f = E_N - E_sigma: N is f - c times the scale.
+    """
+    xs, keep = direction(curve, sign)
+    ends = keep[[int(np.argmin(np.abs(xs - low))), int(np.argmin(np.abs(xs - high)))]]
+    f, scale = (
+        np.diff(curve.sel(quantity=q).values[:, ends], axis=1)[:, 0] / np.log(high / low) for q in ("f", "scale")
+    )
+    return {name: bootstrap(lambda m: m, v) for name, v in (("E_f", f), ("E_N", f + scale), ("E_sigma", scale))}
+
+
+# ---- the table ------------------------------------------------------------------------------------------------------
+
+
+def peaks(f: torch.Tensor, xs: np.ndarray, margin: float) -> dict[str, torch.Tensor]:
+    """The largest |f| of each context on its way out, where it is, and whether it stands out above the end by a margin.
+
+    Args:
+        f: `(batch, x)` in one direction, |x| ascending.
+    """
+    highest, at = f.abs().max(1)
+    return {
+        "peak": highest, "peak at": torch.from_numpy(xs)[at].log(),
+        "overshoot": (highest > f[:, -1].abs() + margin).double(),
+    }  # fmt: skip
+
+
+@measurement("far/boundary")
+def boundary(lab: Lab) -> DataFrame:
+    """The boundary values of this model in numbers: a row a direction and quantity, with intervals over functions.
+
+    Rows: trained range (its edge); zone; peak, the mean over contexts of the largest |f|, where it is (geometric mean
+    over contexts) and the share of contexts whose peak exceeds the end's |f| by `LEVEL`; onset; level and the spread
+    over contexts there; the same one decade beyond the trained range; level in closed form; approach rate; far
+    elasticities. NaN for what a model that does not level off lacks: peak, onset, level and rate.
+    """
+    rows = [(name, *row) for name, sign in SIGNS.items() for row in _rows(lab, name, sign)]
+    columns = {key: [row[i] for row in rows] for i, key in enumerate(("direction", "quantity"))}
+    columns |= {key: [getattr(row[2], key) for row in rows] for key in ("value", "low", "high")}
+    note = (
+        f"query arm; {lab.n_functions} functions x {lab.n_contexts} contexts; level: within {LEVEL} of the "
+        f"certificate's half-width of the end at {power(1e6 * lab.x_unit)}; 95 % cluster bootstrap over functions"
+    )
+    return make_table({**columns, "unit": [row[3] for row in rows]}, note=note)
+
+
+def _rows(lab: Lab, name: str, sign: int) -> list[tuple[str, Interval, str]]:
+    """Quantity, interval and unit, in one direction."""
+    curve, around = lab.measure(approach), unit(lab)
+    xs, keep = direction(curve, sign)
+    f, edge = lab.intact[:, keep], abs(lab.task.inputs.interval[sign > 0])
+    start = onset(curve, sign, LEVEL * around)
+    found = {key: lab.by_function(v) for key, v in peaks(f, xs, LEVEL * around).items()}
+    decade = f[:, int(np.argmin(np.abs(np.log(xs / (10 * edge)))))]
+    far_ends = (lab.x_unit * FAR[0], lab.x_unit * FAR[1])
+    only_level = [
+        ("peak", _mean(found["peak"]), "f"), ("peak at", bootstrap(np.exp, found["peak at"]), "|x|"),
+        ("overshoot", _mean(found["overshoot"]), "share"), ("onset", start, "|x|"),
+        ("level", _mean(lab.by_function(f[:, -1])), "f"), ("level, spread", _spread(lab, f[:, -1]), "f"),
+        ("approach rate", rate(curve, sign, lab.x_unit), "exponent"),
+    ]  # fmt: skip
+    if start.value >= last(xs):
+        only_level = [(what, NEVER, of) for what, _, of in only_level]
+    return [
+        ("trained range", _exact(edge), "|x|"), ("zone", zone(curve, sign), "|x|"), *only_level,
+        ("one decade out", _mean(lab.by_function(decade)), "f"),
+        ("one decade out, spread", _spread(lab, decade), "f"),
+        ("level, closed form", _exact(lab.measure(far.certificate).iloc[0][f"plateau {name}"]), "f"),
+        *((key, value, "exponent") for key, value in elasticities(lab.measure(logs), sign, *far_ends).items()),
+    ]  # fmt: skip
+
+
+def _exact(value: float) -> Interval:
+    return Interval(float(value), float(value), float(value))
+
+
+def _mean(per_function: np.ndarray) -> Interval:
+    return bootstrap(lambda m: m, per_function)
+
+
+def _spread(lab: Lab, f: torch.Tensor) -> Interval:
+    """Standard deviation over all contexts."""
+    # About the mean of all: far out the spread is a tiny part of f.
+    f = f - f.mean()
+    return bootstrap(
+        lambda m, s: np.sqrt(np.maximum(s - m**2, 0.0)), lab.by_function(f), lab.by_function(f.square())
+    )  # fmt: skip

@@ -1,0 +1,168 @@
+"""The study `limits`: what LayerNorm and softmax do far from the training data."""
+
+from pathlib import Path
+
+from icl_interp.figures.catalogue import ReportFigure
+from icl_interp.studies.base import Study
+from icl_interp.studies.limits.claims import algorithms as algorithms_claims
+from icl_interp.studies.limits.claims import attention as attention_claims
+from icl_interp.studies.limits.claims import boundary as boundary_claims
+from icl_interp.studies.limits.claims import classes as classes_claims
+from icl_interp.studies.limits.claims import context as context_claims
+from icl_interp.studies.limits.claims import continuous as continuous_claims
+from icl_interp.studies.limits.claims import intervals as intervals_claims
+from icl_interp.studies.limits.claims import layernorm as layernorm_claims
+from icl_interp.studies.limits.claims import layers as layers_claims
+from icl_interp.studies.limits.claims import patterns as patterns_claims
+from icl_interp.studies.limits.claims import shift as shift_claims
+from icl_interp.studies.limits.claims import softmax as softmax_claims
+from icl_interp.studies.limits.claims import uniform as uniform_claims
+from icl_interp.studies.limits.constructions import CONSTRUCTIONS
+from icl_interp.studies.limits.experiments import appendix_g, curves, functions, remedies, softmax_examples, tables
+from icl_interp.studies.limits.figures import reproduced_errors as by_sigma
+from icl_interp.studies.limits.figures import reproduced_functions as drawn
+from icl_interp.studies.limits.figures import reproduced_remedies
+from icl_interp.studies.limits.figures.boundary import boundary
+from icl_interp.studies.limits.figures.classes import classes
+from icl_interp.studies.limits.figures.context import context
+from icl_interp.studies.limits.figures.dispersion import dispersion
+from icl_interp.studies.limits.figures.far_query import far_query
+from icl_interp.studies.limits.figures.growth import growth
+from icl_interp.studies.limits.figures.heads import heads
+from icl_interp.studies.limits.figures.layers import layers
+from icl_interp.studies.limits.figures.shift import shift
+
+FIGURES = {
+    "far_query": ReportFigure(
+        far_query,
+        "The context stays in distribution and only the last query moves, in both directions. Each thin line is one"
+        " context; dotted lines are the functions that these contexts show. With LayerNorm the lines are expected "
+        "to run into one plateau on each side, which the weights alone predict (dashed) within bounds that no "
+        "output can leave (shaded); without it, into one line on each side, whatever the context says.",
+    ),
+    "growth": ReportFigure(
+        growth,
+        "Left, the size of the prediction far out; middle, its slope on these logarithmic axes: 0 is a plateau, 1 a"
+        " line. Norms are frozen at their in-distribution scale, at the query only; the sham freezes the context "
+        "instead and should change nothing. Right, what each of these does to the error, in units of the error of "
+        "always predicting 0.",
+    ),
+    "boundary": ReportFigure(
+        boundary,
+        "Query alone, both directions; grey is the trained range. Left, one context (thin) and the mean over all "
+        "(thick), with the end of the zone in which f follows the function, the onset of the plateau, and the "
+        "bounds that the weights certify (shaded). Middle, how f nears its own end: parallel to the guide is an "
+        "approach like 1/|x|, below the dashed line is level. Right, exponents of growth: f grows as its numerator "
+        "does, less the scale that divides it; a plateau needs the two to cancel.",
+    ),
+    "context": ReportFigure(
+        context,
+        "Left, how much predictions still differ between contexts as the query goes far; the dotted guide falls "
+        "like 1/|x|, and the two bars are the claim's thresholds. Right, whether what is left still tells which "
+        "function the context shows: R² near 1 means attenuated but not erased; permuted coefficients are the null.",
+    ),
+    "heads": ReportFigure(
+        heads,
+        "Left, a row a head: how far its attention at the last query is from a hardmax, in distribution (grey) and "
+        "far out (blue; mean over |x| = 10⁴ and 10⁵); the shaded strip counts as a hardmax. Hollow heads are not "
+        "shown to matter. Right, how much heads of a layer overlap, beside the overlap of randomly rotated ones.",
+    ),
+    "dispersion": ReportFigure(
+        dispersion,
+        "Left, how far attention is from a uniform average as prompts grow: 0 is uniform. Right, the largest weight"
+        " on any key: it shrinks with any bounded scores, which is dispersion and not uniformity. Solid: measured "
+        "on prompts of that length. Dashed: scores resampled from prompts of the trained length.",
+    ),
+    "layers": ReportFigure(
+        layers,
+        "First, what the read-out makes of the stream after each layer, for one prompt, as the query moves. Then "
+        "the share of the final prediction's variance that is there after so many layers: for the model's own "
+        "read-out (the logit lens), and for the best affine one, fitted to other functions, which finds a "
+        "prediction in any basis; the claim is supported where that lies in the shaded zone. Then errors, 1 for "
+        "whoever always predicts 0, with a part of the model made its mean, at every position or at the query's "
+        "token alone. Where several degrees can be compared: how far apart their mean attention patterns are, in "
+        "units of the distance between two prompts of one degree; shaded counts as alike.",
+    ),
+    "classes": ReportFigure(
+        classes,
+        "Left, a row a class of functions: the squared error where the function is determined, 1 for whoever always"
+        " predicts 0 (the mean, for the fixed functions). Filled marks are degrees the model was trained on. Right,"
+        " a row a classical algorithm: how far its predictions for the query are from the model's, in units of how "
+        "far the model is from itself when its context is reshuffled (or trained from another seed), and no less "
+        "than its error. It resembles an algorithm that lies in the shaded zone with all three marks.",
+    ),
+    "shift": ReportFigure(
+        shift,
+        "This model beside those that differ from it in one respect, on the same functions and points. Errors as "
+        "coefficients leave their training range; errors from the centre of the inputs' interval to its edge "
+        "(shaded: what the claim compares); and, where models trained on other intervals are at hand, errors of "
+        "each on each interval: learning from a larger one moves the range without removing its end.",
+    ),
+}
+
+DRAWINGS = {
+    "limits.table1": by_sigma.table1,
+    "limits.table2": by_sigma.by_degree,
+    "limits.table3": by_sigma.table3,
+    "limits.table4": drawn.softmax_examples,
+    "limits.figure1": drawn.followed,
+    "limits.figure2": by_sigma.rates_by_degree,
+    "limits.figure3": by_sigma.rates,
+    "limits.figure4": drawn.boundary,
+    "limits.figure5": by_sigma.rates,
+    "limits.figure6": drawn.followed,
+    "limits.figure7": by_sigma.maps,
+    "limits.figure8": drawn.layers,
+    "limits.appendix_g": drawn.appendix_g,
+    "limits.remedies": reproduced_remedies.remedies,
+}
+
+STUDY = Study(
+    "limits",
+    "Naim & Asher (2025), Analyzing limits for in-context learning",
+    claims=(
+        layernorm_claims.LAYERNORM_SATURATION_CLAIM,
+        layernorm_claims.LAYERNORM_CAUSES_SATURATION_CLAIM,
+        layernorm_claims.LAYERNORM_CAUSES_FAILURE_CLAIM,
+        context_claims.CONTEXT_ERASED_CLAIM,
+        context_claims.LINEAR_ASYMPTOTE_CLAIM,
+        softmax_claims.SOFTMAX_HARDMAX_CLAIM,
+        uniform_claims.SOFTMAX_UNIFORM_CLAIM,
+        classes_claims.DEGREES_ALIKE_CLAIM,
+        classes_claims.UNSEEN_CLASSES_CLAIM,
+        continuous_claims.CONTINUOUS_FUNCTIONS_CLAIM,
+        algorithms_claims.BETTER_THAN_UNKNOWN_DEGREE_CLAIM,
+        algorithms_claims.NO_CLASSICAL_ALGORITHM_CLAIM,
+        boundary_claims.BOUNDARY_IMMEDIATE_CLAIM,
+        boundary_claims.NO_ICL_AT_HIGH_NORM_CLAIM,
+        shift_claims.NO_NORM_BETTER_CLAIM,
+        shift_claims.ERROR_NEAR_BOUNDARY_CLAIM,
+        shift_claims.SIZE_DOES_NOT_HELP_CLAIM,
+        intervals_claims.TRAINING_DENSITY_CLAIM,
+        intervals_claims.LARGER_INTERVALS_CLAIM,
+        attention_claims.ATTENTION_NECESSARY_CLAIM,
+        attention_claims.ATTENTION_SUFFICIENT_CLAIM,
+        layers_claims.LAST_LAYER_CLAIM,
+        patterns_claims.PATTERNS_ALIKE_CLAIM,
+    ),
+    figures=FIGURES,
+    experiments=(
+        tables.TABLE1_EXPERIMENT,
+        tables.TABLE2_EXPERIMENT,
+        tables.TABLE3_EXPERIMENT,
+        softmax_examples.TABLE4_EXPERIMENT,
+        functions.FIGURE1_EXPERIMENT,
+        functions.FIGURE4_EXPERIMENT,
+        functions.FIGURE6_EXPERIMENT,
+        functions.FIGURE8_EXPERIMENT,
+        curves.FIGURE2_EXPERIMENT,
+        curves.FIGURE3_EXPERIMENT,
+        curves.FIGURE5_EXPERIMENT,
+        curves.FIGURE7_EXPERIMENT,
+        appendix_g.APPENDIX_G_EXPERIMENT,
+        remedies.REMEDIES_EXPERIMENT,
+    ),
+    drawings=DRAWINGS,
+    constructions=CONSTRUCTIONS,
+    folder=Path(__file__).parent,
+)

@@ -1,0 +1,206 @@
+"""The claims of `linear_attention` on what a model computes: which algorithm, and whether order matters to it."""
+
+import math
+
+import numpy as np
+from xarray import DataArray
+
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
+from icl_interp.analyses.measurement import Results
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import coordinates
+from icl_interp.studies.linear_attention.measurements.algorithms import PRECONDITIONED, SIZE, TRUTH, algorithms, order
+from icl_interp.studies.linear_attention.measurements.setting import (
+    SOURCE,
+    needs_regression,
+    needs_theory,
+    not_learned,
+    task_in,
+)
+
+NEARER = 2.0  # factor of squared distances that tells two algorithms apart
+SAME = 1e-3  # of the labels' mean square: algorithms whose predictions are closer are one
+ALIKE = 0.9  # similarity 1 - distance / size from which the nearest algorithm may be called the model's
+FLOOR = 1e-8  # of the labels' mean square: distances below are rounding
+FREE, SENSITIVE = 0.01, 0.05
+
+ALGORITHM = Criterion(
+    "squared distance of predictions from one preconditioned step over that from the nearest other algorithm, log10, "
+    f"at M = N: <= -log10 {NEARER:g} / >= log10 {NEARER:g}",
+    (Condition("ratio", (-INF, -math.log10(NEARER)), (math.log10(NEARER), INF)),),
+)
+
+
+def rivals(result: DataArray, m: int) -> list[str]:
+    """Algorithms that are not one preconditioned step under another name, at this length."""
+    size = result.sel(M=m, algorithm=SIZE, depth=1, statistic="apart").values.mean()
+    named = [name for name in result.indexes["algorithm"] if name not in (SIZE, TRUTH, PRECONDITIONED)]
+    return [
+        name for name in named
+        if result.sel(M=m, algorithm=name, depth=1, statistic="apart").values.mean() > SAME * size
+    ]  # fmt: skip
+
+
+def nearer(result: DataArray, m: int, depth: int) -> Interval:
+    """log10 of the distance from one preconditioned step over that from the nearest other algorithm."""
+    names = (PRECONDITIONED, *rivals(result, m))
+    arrays = [result.sel(M=m, algorithm=name, depth=depth, statistic="distance").values for name in (*names, SIZE)]
+
+    def statistic(own: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+        *others, size = rest
+        floor = FLOOR * size
+        return np.log10((own + floor) / (np.min(others, axis=0) + floor))
+
+    return bootstrap(statistic, *arrays)
+
+
+def algorithm(results: Results, facts: Facts) -> Evidence:
+    """Is one preconditioned step the nearest of all algorithms?"""
+    result, fresh = results[algorithms], results.twin[algorithms]
+    n, last = task_in(facts).n_points - 1, coordinates(result, "depth")[-1]
+    test, twin = nearer(result, n, last), nearer(fresh, n, last)
+    names = [name for name in result.indexes["algorithm"] if name not in (SIZE, TRUTH)]
+    rows, nearest = [], {}
+    for m in result.indexes["M"]:
+        for depth in result.indexes["depth"]:
+            size = result.sel(M=m, algorithm=SIZE, depth=depth, statistic="distance").values
+            for name in (*names, TRUTH):
+                distance = result.sel(M=m, algorithm=name, depth=depth, statistic="distance").values
+                found = bootstrap(lambda a, b: 1 - a / b, distance, size)
+                cosine = bootstrap(lambda a: a, result.sel(M=m, algorithm=name, depth=depth, statistic="cosine").values)
+                rows.append({
+                    "M": m, "depth": depth, "algorithm": name, "similarity": found.value, "low": found.low,
+                    "high": found.high, "cosine of gradients": cosine.value, "cosine, low": cosine.low,
+                    "cosine, high": cosine.high,
+                })  # fmt: skip
+            told = (PRECONDITIONED, *rivals(result, m))
+            block = [row for row in rows[-len(names) - 1 :] if row["algorithm"] in told]
+            nearest[m, depth] = max(block, key=lambda row: row["similarity"])
+    best = nearest[n, last]
+    step = next(r for r in rows if (r["M"], r["depth"], r["algorithm"]) == (n, last, PRECONDITIONED))
+    says = (
+        f"at M = N = {n} predictions are nearest to {_described(best)}"
+        f"{'' if best is step else f'; one preconditioned step: {_numbers(step)}'}"
+    )
+    if best["similarity"] < ALIKE:
+        says += f". That is not near: like none of the {len(names)} that were compared"
+    others = {m: nearest[m, last] for m in result.indexes["M"] if m != n}
+    says += ". By length: " + ", ".join(f"M = {m} {_named(row)}" for m, row in others.items())
+    if len(result.indexes["depth"]) > 1:
+        by_depth = ", ".join(f"{depth} {_named(nearest[n, depth])}" for depth in result.indexes["depth"])
+        says += f". By layers read: {by_depth}"
+    merged = [name for name in names if name != PRECONDITIONED and name not in rivals(result, n)]
+    if merged:
+        says += f". Here {', '.join(merged)} is the same as one preconditioned step"
+    name = "distance from one preconditioned step / from the nearest other"
+    return Evidence(
+        {"ratio": Estimate.of(name, test, "log10")}, says + ".",
+        scope="these weights, this task, predictions at the query", twin={"ratio": Estimate.of(name, twin, "log10")},
+        details=tuple(rows),
+    )  # fmt: skip
+
+
+def _named(row: dict) -> str:
+    return f"{row['algorithm']} ({row['similarity']:.3f})"
+
+
+def _numbers(row: dict) -> str:
+    return (
+        f"similarity {row['similarity']:.3f} [{row['low']:.3f}, {row['high']:.3f}], cosine of input gradients "
+        f"{row['cosine of gradients']:.3f} [{row['cosine, low']:.3f}, {row['cosine, high']:.3f}]"
+    )
+
+
+def _described(row: dict) -> str:
+    return f"{row['algorithm']}, {_numbers(row)}"
+
+
+# ---- order -----------------------------------------------------------------------------------------------------------
+
+ORDER = Criterion(
+    f"standard deviation of predictions over orders of the examples, over that over prompts: <= {FREE:g} / > "
+    f"{SENSITIVE:g}",
+    (Condition("spread", (0.0, FREE), (SENSITIVE, INF)),),
+)
+
+
+def sensitivity(result: DataArray) -> Interval:
+    """Root of the variance over orders over that over prompts."""
+    return bootstrap(
+        lambda within, total: np.sqrt(within / np.maximum(total, np.finfo(float).tiny)),
+        result.sel(over="orders").values, result.sel(over="prompts").values,
+    )  # fmt: skip
+
+
+def order_evidence(results: Results, facts: Facts) -> Evidence:
+    """Is the order of the examples all one to the model, as to every algorithm for independent examples?"""
+    result, fresh = results[order], results.twin[order]
+    test, twin = sensitivity(result), sensitivity(fresh)
+    cfg = facts.config
+    told = [
+        said for said, present in {
+            "learned positions": cfg.positional_embedding_type != "none",
+            "causal attention below the last layer": cfg.attention_dir == "causal" and cfg.n_layers > 1,
+        }.items() if present
+    ]  # fmt: skip
+    says = (
+        f"another order of the same examples moves predictions by {100 * test.value:.3g} % of their spread over prompts"
+        + (f"; {' and '.join(told)} can tell orders apart" if told else "; nothing in the design can tell orders apart")
+    )
+    name = "spread over orders / spread over prompts"
+    return Evidence(
+        {"spread": Estimate.of(name, test)}, says + ".", scope="these weights, M = N, in distribution",
+        twin={"spread": Estimate.of(name, twin)},
+    )  # fmt: skip
+
+
+ALGORITHM_CLAIM = Claim(
+    id="linear_attention.algorithm",
+    question="algorithm",
+    short="The model computes one preconditioned step of gradient descent.",
+    quote=Quote(
+        "The f*_LSA prediction ŷ_query = [f*_LSA(E_P; (W*^PV, W*^KQ))]_(d+1),(M+1) is ... = x_query^T Γ⁻¹"
+        " ((1/M) Σ_i y_i x_i).",
+        "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), slide 21, equation (3) (follows from "
+        "Theorem 4.1 on slide 20)",
+        "This is the nearest sentence: the slides give the formula and do not call it a step of gradient "
+        "descent; that reading is ours, with Γ⁻¹ as the preconditioner, a fixed matrix. We ask whether "
+        "the model's predictions are closer to this formula than to other algorithms for linear "
+        "regression.",
+    ),
+    kind="learning",
+    statement="The model implements one preconditioned step of gradient descent",
+    source=f"{SOURCE}, Theorem 4.1 and equation (3): the prediction is x_q^T Γ⁻¹ (1/M) Σ y_i x_i",
+    criterion=ALGORITHM,
+    measurements=(algorithms,),
+    twin=(algorithms,),
+    evidence=algorithm,
+    excluded=needs_theory,
+    learned=not_learned,
+    figures=("linear_attention",),
+)
+
+ORDER_FREE_CLAIM = Claim(
+    id="linear_attention.order_free",
+    question="algorithm",
+    short="The order of the examples does not change the prediction.",
+    quote=Quote(
+        "Then, the prediction ŷ_query is ŷ_query = ((w_21^PV)^T, w_22^PV) · (E E^T / N) (W_11^KQ ; "
+        "(w_21^KQ)^T) x_query",
+        "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), equation (3.6)",
+        "This is the nearest sentence: the slides do not speak of order, but E has one column per "
+        "example, and E E^T is a sum over columns, so their order cannot matter. We shuffle the examples,"
+        " and also ask this of models that are not linear attention.",
+    ),
+    kind="architecture",
+    statement="The order of the examples does not matter",
+    source=f"{SOURCE}, equation (3): at the optimum the prediction depends on Σ y_i x_i alone",
+    criterion=ORDER,
+    measurements=(order,),
+    twin=(order,),
+    evidence=order_evidence,
+    excluded=needs_regression,
+)

@@ -1,0 +1,271 @@
+"""Beyond the trained length: the slides' spike in the error for M > N, and whether untrained positions are its cause.
+
+A position vector is trained only by prompts that reach it: for M > N a model reads vectors as they were drawn. The
+causal test edits only those, so nothing changes for M <= N: they are replaced by trained ones, drawn anew, or trained
+now with all other weights as they are. A model trained without positions is the other way round.
+"""
+
+import copy
+import functools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from pandas import DataFrame
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.criterion import INF, Condition
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.errors import unknown
+from icl_interp.experiments import errors
+from icl_interp.experiments.base import Experiment, Results
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.errors import at_most, decided
+from icl_interp.models.tokens import Interleaved
+from icl_interp.provenance import generator
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import Result, make_curve, make_table
+from icl_interp.studies.linear_attention.experiments import models
+from icl_interp.studies.linear_attention.experiments.covariance import label_moment
+from icl_interp.studies.linear_attention.experiments.models import LEAST_SQUARES
+
+N = 14  # of the recipes
+FIXED, RANDOM, WITHOUT = f"softmax_fixed_{N}", f"softmax_random_{N}", "softmax_fixed_no_positions"
+SCALES = (1.0, 4.0, 9.0)
+AS_THEY_ARE = "as they are"
+REPLACED = ("mean trained", "last trained", "used again")
+EDITS = (AS_THEY_ARE, "drawn anew", *REPLACED)
+ALONE = "trained alone"
+SHOWN = {FIXED: (*EDITS, ALONE), RANDOM: (*EDITS, ALONE), WITHOUT: ("trained without",)}
+STEPS, RATE = {"smoke": 10, "small": 400, "paper": 4000}, 0.01  # of Adam on untrained vectors alone
+SPIKE = 1.1  # mean error beyond N over the error at N from which there is a spike: more examples should lower it
+MOST = 0.9  # share of the rise that an edit takes away from which it counts as its cause
+SPIKES = Condition("error beyond N / error at N", (SPIKE, INF), (-INF, SPIKE))
+NO_SPIKE = at_most("error beyond N / error at N", SPIKE)
+CAUSES = Condition("share of the rise that goes", (MOST, INF), (-INF, -1e-9))  # 0: the edit changes nothing
+BETTER = at_most("one / the other", 1.0)
+
+
+def replaced(
+    vectors: Float[Tensor, "position width"], n_trained: int, how: str, seed: int = 0
+) -> Float[Tensor, "position width"]:
+    """Position vectors with the untrained ones, from `n_trained` on, replaced; trained ones stay as they are.
+
+    Tokens are x and y in turn, and so are their vectors: each is replaced by vectors of its own kind.
+
+    Args:
+        how: "as they are"; "drawn anew" (normal, with their own mean square); "mean trained" and "last trained" of the
+            kind; "used again": trained vectors from the front, in order.
+
+    >>> replaced(torch.tensor([[0.], [1.], [2.], [3.], [9.], [9.]]), 4, "mean trained").flatten().tolist()
+    [0.0, 1.0, 2.0, 3.0, 1.0, 2.0]
+    """
+    if how not in EDITS:
+        raise unknown("way to replace positions", how, EDITS)
+    out = vectors.clone()
+    n_kept = n_trained - n_trained % 2  # whole pairs
+    for p in range(n_trained, len(vectors)):
+        kind = vectors[p % 2 : n_trained : 2]
+        if how == "drawn anew":
+            scale = vectors[n_trained:].square().mean().sqrt()
+            out[p] = scale * torch.randn(vectors.shape[1], generator=generator(seed, "linear_attention/positions", p))
+        elif how == "mean trained":
+            out[p] = kind.mean(0)
+        elif how == "last trained":
+            out[p] = kind[-1]
+        elif how == "used again":
+            out[p] = vectors[p % n_kept]
+    return out
+
+
+def with_positions(checkpoint: Checkpoint, how: str, seed: int = 0) -> Checkpoint:
+    """The checkpoint with its untrained position vectors replaced."""
+    model = copy.deepcopy(checkpoint.model)
+    n_trained = Interleaved().n_tokens(checkpoint.task.n_points)
+    with torch.no_grad():
+        model.pos_embed.W_pos.copy_(replaced(model.pos_embed.W_pos, n_trained, how, seed))
+    return replace(checkpoint, model=model.eval())
+
+
+def trained_alone(checkpoint: Checkpoint, steps: int, seed: int = 0) -> Checkpoint:
+    """The checkpoint with its untrained position vectors trained on prompts of 2 N examples, and nothing else.
+
+    Predictions up to N are what they were: causal attention does not see later positions.
+    """
+    model = copy.deepcopy(checkpoint.model).requires_grad_(False)
+    n_trained, n_points = Interleaved().n_tokens(checkpoint.task.n_points), 2 * models.trained_length(checkpoint) + 1
+    vectors, read = model.pos_embed.W_pos, Interleaved().read_at(n_points, "causal")[0]
+    vectors.requires_grad_(True)
+    optimiser = torch.optim.Adam([vectors], lr=RATE)
+    for step in range(steps):
+        stream = generator(seed, "linear_attention/positions alone", step)
+        prompts = checkpoint.task.sample(64, stream, n_points=n_points)
+        out = model(Interleaved().encode(prompts).to(vectors), read)[..., 0]
+        (vectors.grad,) = torch.autograd.grad((out - prompts.ys.to(vectors)).square().mean(), vectors)
+        vectors.grad[:n_trained] = 0  # and Adam leaves them as they are
+        optimiser.step()
+    return replace(checkpoint, model=model.requires_grad_(False).eval())
+
+
+def _edited(bench: Bench, name: str, how: str) -> Checkpoint | None:
+    """The model after an edit; None where nothing is edited."""
+    if how in (AS_THEY_ARE, *SHOWN[WITHOUT]):
+        return None
+    if how == ALONE:
+        return trained_alone(bench.models[name], STEPS[bench.scale.name], bench.seed)
+    return with_positions(bench.models[name], how)
+
+
+def run(bench: Bench) -> dict[str, Result]:
+    """Error by M for each edit and test law, and how much it rises beyond N."""
+    curves: dict[tuple[str, str, str], np.ndarray] = {}
+    rows = []
+    for name in bench.among(list(SHOWN)):
+        checkpoint = bench.models[name]
+        n = models.trained_length(checkpoint)
+        tests = models.tests(checkpoint.task.dim, SCALES)
+        for how in SHOWN[name]:
+            edited = functools.cache(lambda name=name, how=how: _edited(bench, name, how))  # only where it is measured
+            for test, task in tests.items():
+                edit = "" if how in (AS_THEY_ARE, *SHOWN[WITHOUT]) else how
+                found = models.errors_by_length(bench, name, task, 2 * n, edit, edited)
+                zero = label_moment(task)
+                curves[name, how, test] = models.with_interval(found) / zero
+                rows.append(
+                    {"model": name, "positions": how, "test": test, "N": n, **_rise(np.asarray(found.values), n, zero)}
+                )
+    if not rows:
+        return {}
+    results: dict[str, Result] = {"spikes": _spikes(rows)}
+    for name in dict.fromkeys(row["model"] for row in rows):
+        best = {t: models.with_interval(models.errors_by_length(bench, LEAST_SQUARES, task, 2 * n)) / label_moment(task)
+                for t, task in tests.items()}  # fmt: skip
+        results[name] = _curve({k: v for k, v in curves.items() if k[0] == name}, best)
+    return results
+
+
+def _curve(curves: Mapping[tuple[str, str, str], np.ndarray], best: Mapping[str, np.ndarray]) -> DataArray:
+    shown = [*dict.fromkeys(how for _, how, _ in curves), LEAST_SQUARES]
+    name, tests = next(iter(curves))[0], list(best)
+    values = np.stack([
+        np.stack([best[test] if how == LEAST_SQUARES else curves[name, how, test] for test in tests]) for how in shown
+    ])  # fmt: skip
+    axes = {"positions": shown, "test": tests, "statistic": ("mean", "low", "high"),
+            "M": tuple(range(1, values.shape[-1] + 1))}  # fmt: skip
+    return make_curve(
+        values, axes, note="squared error after M examples / E[y²]; 95 % bootstrap over blocks of prompts"
+    )
+
+
+def _rise(found: np.ndarray, n: int, zero: float) -> dict[str, float]:
+    """Error at N, the mean and the largest beyond, over E[y^2]; and mean beyond / at N with its interval."""
+    beyond = found[:, n:]
+    i: Interval = bootstrap(lambda after, at: after / at, beyond.mean(1), found[:, n - 1])
+    first: Interval = bootstrap(lambda after, at: after / at, found[:, n], found[:, n - 1])
+    return {
+        "error at N": float(found[:, n - 1].mean() / zero), "mean beyond": float(beyond.mean() / zero),
+        "largest beyond": float(beyond.mean(0).max() / zero), "ratio": i.value, "low": i.low, "high": i.high,
+        "ratio at N + 1": first.value, "first low": first.low, "first high": first.high,
+    }  # fmt: skip
+
+
+def _spikes(rows: list[dict[str, Any]]) -> DataFrame:
+    note = "errors over E[y²]; ratio: mean error over M = N + 1 .. 2 N / error at N, 95 % bootstrap over blocks"
+    return make_table({key: [row[key] for row in rows] for key in rows[0]}, note=note)
+
+
+# ---- what came out -------------------------------------------------------------------------------------------------
+
+
+def says(results: Results) -> tuple[str, ...]:
+    """The spike, its dependence on variance, its cause."""
+    rows = errors.rows_of(results, "spikes")
+    lines = []
+    for name in (FIXED, RANDOM):
+        mine = [row for row in rows if row["model"] == name]
+        if mine:
+            own = "fixed" if name == FIXED else "random, c = 1"
+            own_rows = {row["positions"]: row for row in mine if row["test"] == own}
+            lines += _says_spike(name, own_rows)
+            lines += _says_variance(name, [row for row in mine if row["positions"] == AS_THEY_ARE])
+    without = [row for row in rows if row["model"] == WITHOUT and row["test"] == "fixed"]
+    with_them = [r for r in rows if (r["model"], r["positions"], r["test"]) == (FIXED, AS_THEY_ARE, "fixed")]
+    return (*lines, *_says_without(without, with_them)) or ("No model is here, so nothing is measured.",)
+
+
+def _says_without(without: list[Mapping[str, Any]], with_them: list[Mapping[str, Any]]) -> list[str]:
+    """A model trained without positions: no spike, better beyond N, and what it costs up to N."""
+    lines = []
+    for row in without:
+        word = decided(NO_SPIKE, errors.interval_of(row, "ratio"))
+        lines.append(f"{word}trained without positions the error beyond N is {_ratio(row)} times the error at N.")
+        for other in with_them:
+            better = row["mean beyond"] < other["mean beyond"]
+            lines.append(
+                f"{decided(BETTER, row['mean beyond'] / other['mean beyond'])}beyond N the model without positions is "
+                f"{'better' if better else 'worse'} ({row['mean beyond']:.2g} against {other['mean beyond']:.2g} of "
+                f"E[y²]); at N its error is {row['error at N']:.2g} against {other['error at N']:.2g}, after as many "
+                "steps."
+            )
+    return lines
+
+
+def _ratio(row: Mapping[str, Any]) -> str:
+    return f"{row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
+
+
+def _says_spike(name: str, own: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    row = own[AS_THEY_ARE]
+    word = decided(SPIKES, errors.interval_of(row, "ratio"))
+    lines = [
+        f"{word}{name}, on its own law: beyond N = {row['N']} the error is {_ratio(row)} times the error at N "
+        f"(a spike from {SPIKE:g} on)."
+    ]
+    if row["low"] <= SPIKE:
+        return lines
+    for how in (how for how in (*REPLACED, ALONE) if how in own):
+        edit = own[how]
+        share = (row["ratio"] - edit["ratio"]) / (row["ratio"] - 1)
+        # Least share that the two intervals allow; an edit whose whole interval lies higher takes nothing away.
+        least = (row["low"] - edit["high"]) / (row["low"] - 1)
+        most = (row["low"] - edit["low"]) / (row["low"] - 1)
+        word = decided(CAUSES, Interval(share, least, most))
+        what = "trained alone" if how == ALONE else f"replaced ({how})"
+        lines.append(f"{word}with the untrained vectors {what}, {100 * share:.0f} % of the rise goes: {_ratio(edit)}.")
+    new = own["drawn anew"]
+    lines.append(f"With other random vectors in their place (the sham) it is {_ratio(new)}.")
+    return lines
+
+
+def _says_variance(name: str, rows: list[Mapping[str, Any]]) -> list[str]:
+    """The slides: the spike decreases with higher variance: the ratio at c = 9 against c = 1."""
+    at = {row["test"]: row for row in rows}
+    low, high = at.get("random, c = 1"), at.get("random, c = 9")
+    if not low or not high:
+        return []
+    quotient = Interval(high["ratio"] / low["ratio"], high["low"] / low["high"], high["high"] / low["low"])
+    word = decided(BETTER, quotient)
+    rises = [row["mean beyond"] - row["error at N"] for row in (low, high)]
+    return [
+        f"{word}{name}: the rise beyond N, relative to the error at N, is {_ratio(low)} at c = 1 and {_ratio(high)} at "
+        f"c = 9; in units of E[y²] the error rises by {rises[0]:.2g} and {rises[1]:.2g} (the slides: smaller at higher "
+        "variance)."
+    ]
+
+
+def compare(results: Results) -> DataFrame | None:
+    """All spikes; the slides print no numbers."""
+    found = results.get("spikes")
+    return found if isinstance(found, DataFrame) else None
+
+
+LENGTH_SPIKE_EXPERIMENT = Experiment(
+    "linear_attention.length_spike", "Beyond the trained length: the spike, and the positions that cause it",
+    f"{models.SLIDES}: the spike for M > N and its explanation",
+    (models.softmax("fixed", N), models.softmax("random", N), models.softmax("fixed", "no_positions")),
+    run, says, compare, sample=models.SAMPLE, sizes=models.SOFTMAX_SIZES,
+)  # fmt: skip

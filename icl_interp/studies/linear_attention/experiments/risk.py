@@ -1,0 +1,137 @@
+"""Theorem 4.2: the error of a layer of linear self-attention on prompts of M examples, as printed and as it is.
+
+The slides' formula has lost the factor 1/M of its second term. Three things are measured on the same prompts: the
+formula's own layer (P = Gamma^-1), a layer trained by Adam, and the exact risk of the product read off that one.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from pandas import DataFrame
+from xarray import DataArray
+
+from icl_interp.analyses.criterion import Condition
+from icl_interp.baselines.base import Predictor
+from icl_interp.experiments import errors
+from icl_interp.experiments.base import Experiment, Results
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.errors import MISPRINT, decided, none_of
+from icl_interp.models.units import LinearSelfAttention, read_layer
+from icl_interp.provenance import encode, generator
+from icl_interp.results import Result, make_array, make_curve, make_table
+from icl_interp.studies.linear_attention.experiments import models
+from icl_interp.tasks.regression import LinearRegression
+from icl_interp.theory import linear_attention as theory
+
+COVARIANCE, N = (0.5, 0.75, 1.0, 1.5, 2.0), 20  # of the recipe lsa_fixed
+TRAINED = "lsa_fixed"
+LENGTHS = (1, 2, 5, 10, 20, 40, 80, 160)  # M
+NOISES = (0.0, 0.25)  # tau^2 of the test labels
+UNIT = "layer with P = Γ⁻¹"
+FORMULAS = ("Theorem 4.2 with its 1/M", "as the slides print it")
+FAR = 4.0  # standard errors
+PRINTED_HOLDS = Condition("share of cases off the printed formula", (0, 0), (1, 1))
+
+
+def run(bench: Bench) -> dict[str, Result]:
+    """Formulas over M, and both layers measured."""
+    d, lam, n = len(COVARIANCE), torch.diag(torch.tensor(COVARIANCE)), N
+    if bench.has(TRAINED):
+        task = bench.models[TRAINED].task
+        lam, n, d = task.covariance_matrix, models.trained_length(bench.models[TRAINED]), task.dim
+    product, identity = theory.landscape(lam, n).product, torch.eye(d)
+    read = read_layer(bench.models[TRAINED].model).product if bench.has(TRAINED) else None
+    rows, lines = [], np.zeros((len(NOISES), len(FORMULAS), len(LENGTHS)))
+    for i, tau2 in enumerate(NOISES):
+        for j, m in enumerate(LENGTHS):
+            exact, printed = (float(f(lam, n, m, identity, tau2)) for f in (theory.risk, theory.paper_risk))
+            lines[i, :, j] = exact, printed
+            task = LinearRegression(
+                n_dims=d, n_points=m + 1, covariance=tuple(map(tuple, lam.tolist())), noise_std=tau2**0.5
+            )
+            row = _measured(bench, UNIT, LinearSelfAttention.from_product(product), task, product)
+            rows.append({"layer": UNIT, "noise": tau2, "M": m, **row, "exact": exact, "slides": printed})
+            if read is not None:
+                own = float(theory.product_risk(read, m, lam, identity, tau2).total)
+                row = _measured(bench, TRAINED, bench.models[TRAINED], task, read)
+                rows.append({"layer": TRAINED, "noise": tau2, "M": m, **row, "exact": own, "slides": printed})
+    note = f"d = {d}, N = {n}, w ~ N(0, I); mean squared error"
+    axes = {"noise": NOISES, "formula": FORMULAS, "M": LENGTHS}
+    return {"formulas": make_curve(lines, axes, note=note), "measured": _table(rows, note)}
+
+
+def _table(rows: list[dict[str, Any]], note: str) -> DataFrame:
+    for row in rows:
+        row["z, exact"] = (row["error"] - row["exact"]) / row["se"]
+        row["z, slides"] = (row["error"] - row["slides"]) / row["se"]
+    return make_table(
+        {key: [row[key] for row in rows] for key in rows[0]},
+        note=f"{note}; exact: of the layer's own product; z: (measured - formula) / standard error",
+    )
+
+
+def _measured(
+    bench: Bench, name: str, predictor: Predictor, task: LinearRegression, product: torch.Tensor
+) -> dict[str, float]:
+    """Mean squared error at the query and its standard error over independent prompts."""
+
+    def compute() -> DataArray:
+        squares = []
+        for block in range(bench.scale.n_functions):
+            stream = generator(bench.seed, "linear_attention/risk", block)
+            prompts = task.sample(bench.scale.n_contexts, stream, dtype=torch.float64)
+            squares.append((predictor.predict(prompts)[:, -1].double() - prompts.ys[:, -1]).square())
+        found = torch.cat(squares)
+        values = np.array([float(found.mean()), float(found.std() / len(found) ** 0.5)])
+        return make_array(values, {"statistic": ("error", "se")})
+
+    settings = {"task": encode(task), "layer": name, "product": product.tolist()}
+    kept = bench.keep("linear_attention: risk", [name] if name == TRAINED else [], compute, **settings)
+    assert isinstance(kept, DataArray)
+    return {"error": float(kept.sel(statistic="error").values), "se": float(kept.sel(statistic="se").values)}
+
+
+# ---- what came out -------------------------------------------------------------------------------------------------
+
+
+def says(results: Results) -> tuple[str, ...]:
+    """Which formula the measurements follow, for the theorem's layer and for the trained one."""
+    rows = errors.rows_of(results, "measured")
+    lines = []
+    for layer in dict.fromkeys(row["layer"] for row in rows):
+        lines += _says_layer(layer, [row for row in rows if row["layer"] == layer])
+    return tuple(lines) or ("Nothing is measured.",)
+
+
+def _says_layer(layer: str, rows: list[Mapping[str, Any]]) -> list[str]:
+    longer = [row for row in rows if row["M"] > 1]
+    held = [row for row in rows if abs(row["z, exact"]) < FAR]
+    off = [row for row in longer if abs(row["z, slides"]) > FAR]
+    word = decided(none_of("cases off the formula"), len(rows) - len(held))
+    last = max(longer, key=lambda row: (row["M"], row["noise"]))
+    lines = [
+        f"{word}{layer}: the measured error lies within {FAR:g} standard errors of Theorem 4.2 with its factor 1/M in "
+        f"{len(held)} of {len(rows)} cases (largest |z| {max(abs(row['z, exact']) for row in rows):.1f})."
+    ]
+    word = decided(PRINTED_HOLDS, len(off) / len(longer), otherwise=MISPRINT)
+    lines.append(
+        f"{word}{layer}: as the slides print it, without 1/M, the formula is off in {len(off)} of {len(longer)} cases "
+        f"with M > 1: at M = {last['M']}, noise {last['noise']:g}, measured {last['error']:.3g} ± {last['se']:.2g}, "
+        f"with 1/M {last['exact']:.3g}, printed {last['slides']:.3g}."
+    )
+    return lines
+
+
+def compare(results: Results) -> DataFrame | None:
+    """Measured, exact and printed, row by row."""
+    found = results.get("measured")
+    return found if isinstance(found, DataFrame) else None
+
+
+RISK_FORMULA_EXPERIMENT = Experiment(
+    "linear_attention.risk_formula", "Theorem 4.2 measured: the risk on M examples, and the slides' lost 1/M",
+    f"{models.SLIDES}: Theorem 4.2", (models.linear(TRAINED),), run, says, compare,
+    sample=models.SAMPLE, sizes=models.LSA_SIZES,
+)  # fmt: skip

@@ -1,0 +1,178 @@
+"""Algorithms for linear regression as weight vectors, and how near a model is to each: predictions and input gradients.
+
+Every algorithm here predicts <w, x_q> with w made from the m labelled examples: S = (1/m) sum x x^T and
+h = (1/m) sum y x. So w is also the gradient of its prediction with respect to the query, which a model's own gradient
+is compared with. Step sizes and preconditioners are the best for the task, told its law: a model that was trained on
+prompts of one length has that length's, one that was trained on all prefixes each prefix's own.
+"""
+
+import functools
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import measurement
+from icl_interp.analyses.stream import depths, readable
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import generator
+from icl_interp.results import make_array
+from icl_interp.studies.linear_attention.measurements.setting import bench, by_function, is_stacked, room, task_of
+from icl_interp.tasks.regression import LinearRegression
+from icl_interp.theory import linear_attention as theory
+
+LEAST_SQUARES, ONE, PRECONDITIONED = "least squares", "one step of gradient descent", "one preconditioned step"
+PENALTIES = (0.1, 1.0)
+STEPS = (2, 4, 8)
+TRUTH, SIZE = "truth", "size"
+N_CONTEXTS, N_TUNING = 4, 8192
+FRACTIONS = np.geomspace(0.02, 2.0, 25)  # step sizes that are tried, over 1 / largest eigenvalue of E S
+N_ORDERS = 16
+N_LENGTHS = 4
+
+Examples = tuple[Float[Tensor, "batch example dim"], Float[Tensor, "batch example"]]
+Weights = Float[Tensor, "batch dim"]
+
+
+def landscape_at(task: LinearRegression, n: int) -> theory.Landscape:
+    """The loss of a layer over prompts of n examples of this task."""
+    tau2 = task.noise_std**2
+    if task.random_covariance:
+        return theory.random_landscape(task.spectrum_moments(), n, tau2)
+    return theory.landscape(task.covariance_matrix, n, tau2)
+
+
+def descend(xs: Tensor, ys: Tensor, steps: int, rate: float) -> Weights:
+    """w after some steps of gradient descent on |X w - y|^2 / (2 m) from 0."""
+    m = xs.shape[1]
+    w = torch.zeros_like(xs[:, 0])
+    for _ in range(steps):
+        w = w - rate * ((xs.transpose(1, 2) @ (xs @ w[..., None] - ys[..., None]))[..., 0] / m)
+    return w
+
+
+@functools.lru_cache(maxsize=64)  # a model and its twin meet the same prompts
+def best_rate(task: LinearRegression, m: int, steps: int, seed: int) -> float:
+    """The step size with the least error at the query, of a few, on prompts of m examples drawn for this.
+
+    In the eigenbasis of S each coordinate of w is h (1 - (1 - rate s)^steps) / s, for every rate at once. A rate too
+    large is punished by rare prompts with large s, so these are many.
+    """
+    prompts = task.sample(N_TUNING, generator(seed, "lsa/rates", m), n_points=m + 1, dtype=torch.float64)
+    xs, ys, query, truth = prompts.xs[:, :-1], prompts.ys[:, :-1], prompts.xs[:, -1], prompts.ys[:, -1]
+    sizes, basis = torch.linalg.eigh(xs.transpose(1, 2) @ xs / m)
+    sizes = sizes.clamp_min(1e-12)
+    along = ((xs.transpose(1, 2) @ ys[..., None] / m).transpose(1, 2) @ basis)[:, 0] / sizes
+    along = along * (query[:, None] @ basis)[:, 0]
+    rates = torch.tensor(FRACTIONS) / sizes[:, -1].mean()
+    errors = [((along * (1 - (1 - rate * sizes) ** steps)).sum(-1) - truth).square().mean() for rate in rates]
+    return float(rates[int(torch.stack(errors).argmin())])
+
+
+def weights(task: LinearRegression, examples: Examples, n: int, seed: int) -> dict[str, Weights]:
+    """w of every algorithm for a batch of examples.
+
+    Args:
+        task: whose law the algorithms are told.
+        examples: inputs and labels.
+        n: length for which step sizes and preconditioner are the best.
+        seed: of the prompts on which rates of several steps are chosen.
+    """
+    xs, ys = examples
+    m, where, eye = xs.shape[1], landscape_at(task, n), torch.eye(task.dim, dtype=torch.float64)
+    h = (xs.transpose(1, 2) @ ys[..., None])[..., 0]
+    gram = xs.transpose(1, 2) @ xs
+    rate = float(where.slope.sum() / where.curvature.diagonal().sum())
+    penalties = PENALTIES if task.noise_std == 0 else (*PENALTIES, task.noise_std**2)
+    return {
+        LEAST_SQUARES: (torch.linalg.pinv(xs) @ ys[..., None])[..., 0],
+        **{f"ridge, penalty {p:g}": torch.linalg.solve(gram + p * eye, h[..., None])[..., 0] for p in penalties},
+        ONE: rate * h / m,
+        PRECONDITIONED: h / m @ where.product,
+        **{f"{k} steps of gradient descent": descend(xs, ys, k, best_rate(task, n, k, seed)) for k in STEPS},
+    }
+
+
+def read_depths(lab: Lab, prompts: Prompts) -> tuple[Float[Tensor, "depth batch"], Float[Tensor, "depth batch dim"]]:
+    """What the logit lens reads at the query after each block, and its gradient with respect to the query's x."""
+    model, names = lab.model, depths(lab.model)[1:]
+    streams: dict[str, Tensor] = {}
+    tokens = lab.tokens(prompts).requires_grad_(True)
+    keep = [(name, lambda stream, hook: streams.__setitem__(hook.name, stream)) for name in names]
+    with torch.enable_grad(), model.hooks(fwd_hooks=keep):
+        model(tokens)
+        outs = [model.unembed(readable(model, streams[name][:, -1:]))[:, 0, 0] for name in names]
+        grads = [
+            torch.autograd.grad(out.sum(), tokens, retain_graph=True)[0][:, -1, : prompts.xs.shape[-1]] for out in outs
+        ]
+    return torch.stack(outs).detach().cpu(), torch.stack(grads).cpu()
+
+
+def lengths(lab: Lab) -> tuple[int, ...]:
+    """A few prompt lengths up to N, and 2 N where the model can read it."""
+    n = task_of(lab).n_points - 1
+    shown = {int(m) for m in np.unique(np.geomspace(1, n, N_LENGTHS).round())} | {n}
+    return tuple(sorted(shown | ({2 * n} if 2 * n <= room(lab) else set())))
+
+
+@measurement("lsa/algorithms")
+def algorithms(lab: Lab) -> DataArray:
+    """Squared distance of predictions and cosine of input gradients, between model and algorithms, by depth and length.
+
+    "apart" is how far an algorithm is from one preconditioned step itself. "truth" is <w, x_q> and w, without noise;
+    "size" is the truth's mean square (in every cell), the unit of the distances.
+    """
+    task, n = task_of(lab), task_of(lab).n_points - 1
+    shown, columns = lengths(lab), []
+    for m in shown:
+        made = bench(lab, m, N_CONTEXTS, "algorithms").prompts
+        said, slopes = read_depths(lab, made)
+        query = made.xs[:, -1]
+        told = n if is_stacked(lab) else min(m, n)
+        known = weights(task, (made.xs[:, :-1], made.ys[:, :-1]), told, lab.seed)
+        step = known[PRECONDITIONED]
+        known |= {TRUTH: made.parameters}
+        truth = (made.parameters * query).sum(-1).square()
+        cells = []
+        for w in known.values():
+            theirs = (w * query).sum(-1)
+            apart = (theirs - (step * query).sum(-1)).square()
+            cells.append([
+                [by_function(part, lab.n_functions) for part in
+                 ((mine - theirs).square(), torch.cosine_similarity(slope, w, dim=-1), apart)]
+                for mine, slope in zip(said, slopes, strict=True)
+            ])  # fmt: skip
+        cells.append([[by_function(truth, lab.n_functions)] * 3 for _ in said])
+        columns.append(cells)
+    names = (*known, SIZE)
+    axes = {
+        "M": shown, "algorithm": names, "depth": tuple(range(1, len(said) + 1)),
+        "statistic": ("distance", "cosine", "apart"), "function": tuple(range(lab.n_functions)),
+    }  # fmt: skip
+    return make_array(
+        np.array(columns), axes, note=f"{N_CONTEXTS} prompts of each function; float64; logit lens by depth"
+    )
+
+
+@measurement("lsa/order")
+def order(lab: Lab) -> DataArray:
+    """Variance of predictions over orders of the examples, and over prompts, each by function."""
+    made = bench(lab, task_of(lab).n_points - 1, 2, "order").prompts
+    n, stream = made.n_points - 1, generator(lab.seed, "lsa/order")
+    said = []
+    with torch.no_grad():
+        for _ in range(N_ORDERS):
+            index = torch.rand(len(made), n, generator=stream).argsort(-1)
+            index = torch.cat([index, torch.full((len(made), 1), n)], 1)
+            shuffled = Prompts(
+                made.xs.gather(1, index[..., None].expand_as(made.xs)), made.ys.gather(1, index), made.parameters,
+                made.function,
+            )  # fmt: skip
+            said.append(lab.model(lab.tokens(shuffled))[:, -1, 0].cpu())
+    values = torch.stack(said)
+    rows = (values.var(0), (values.mean(0) - values.mean()).square())
+    axes = {"over": ("orders", "prompts"), "function": tuple(range(lab.n_functions))}
+    return make_array([by_function(row, lab.n_functions) for row in rows], axes, note=f"{N_ORDERS} orders; float64")

@@ -1,0 +1,59 @@
+"""The study `linear_attention`: what gradient flow makes of a layer of linear self-attention."""
+
+from pathlib import Path
+
+from icl_interp.figures.catalogue import ReportFigure
+from icl_interp.studies.base import Study
+from icl_interp.studies.linear_attention.claims import algorithm, risk, weights
+from icl_interp.studies.linear_attention.constructions import LAYERS
+from icl_interp.studies.linear_attention.experiments import convergence, covariance, length, shifts, trap
+from icl_interp.studies.linear_attention.experiments import risk as risk_formula
+from icl_interp.studies.linear_attention.figures import reproduced
+from icl_interp.studies.linear_attention.figures.report import linear_attention
+
+FIGURES = {
+    "linear_attention": ReportFigure(
+        linear_attention,
+        "First, the error at the query after M examples: measured, and by theory for the layer that training should"
+        " end at, on the same draws; intervals are those of the ratio of the two. Dashed, as the slides print it. "
+        "Then, where the run kept weights on its way, the exact excess loss and squared gradient at these steps, "
+        "and the bound on the latter by Lemma 5.4. Last, how near the model is to algorithms for linear regression,"
+        " told the law of the task: 1 is the same prediction, 0 as far as predicting 0 is from the truth.",
+    ),
+}
+
+STUDY = Study(
+    "linear_attention",
+    "Zhang, Frei & Bartlett (2023), Trained transformers learn linear models in-context",
+    claims=(
+        weights.CONVERGED_CLAIM,
+        weights.BALANCED_CLAIM,
+        weights.PL_INEQUALITY_CLAIM,
+        weights.IDENTITY_MAPS_CLAIM,
+        risk.RISK_CLAIM,
+        risk.QUERY_SHIFT_CLAIM,
+        risk.COVARIATE_SHIFT_CLAIM,
+        risk.RANDOM_COVARIANCE_CLAIM,
+        algorithm.ALGORITHM_CLAIM,
+        algorithm.ORDER_FREE_CLAIM,
+    ),
+    figures=FIGURES,
+    experiments=(
+        convergence.CONVERGENCE_EXPERIMENT,
+        covariance.COVARIANCE_EXPERIMENT,
+        length.LENGTH_SPIKE_EXPERIMENT,
+        risk_formula.RISK_FORMULA_EXPERIMENT,
+        shifts.SHIFTS_EXPERIMENT,
+        trap.TRAP_EXPERIMENT,
+    ),
+    drawings={
+        "linear_attention.convergence": reproduced.convergence,
+        "linear_attention.covariance": reproduced.covariance,
+        "linear_attention.length_spike": reproduced.length_spike,
+        "linear_attention.risk_formula": reproduced.risk_formula,
+        "linear_attention.shifts": reproduced.shifts,
+        "linear_attention.trap": reproduced.trap,
+    },
+    constructions=LAYERS,
+    folder=Path(__file__).parent,
+)

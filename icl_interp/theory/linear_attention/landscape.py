@@ -1,0 +1,180 @@
+"""The loss of a linear self-attention layer as a function of the weights that gradient flow moves, and its minimum.
+
+This is one part of the study `linear_attention`, which re-exports it. From the start of Assumption 3.3 the flow keeps
+w21^PV = w21^KQ = 0; what is left is U = W11^KQ, (d, d), and the scalar u = w22^PV.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.theory.linear_attention.unit import Square, Vector, as_covariance, check_count, gamma
+from icl_interp.theory.softmax import Scalar, as_float64
+
+__all__ = ["Landscape", "landscape", "optimum", "random_landscape"]
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """l(U, u) = u^2 sum_ij C_ij V_ij^2 / 2 - u sum_i b_i V_ii, V = basis^T U basis: the loss L less E[y^2] / 2.
+
+    Both theorems have this form. Fixed Lambda (4.1): C_ij = gamma_i lambda_i lambda_j and b_i = lambda_i^2 in Lambda's
+    eigenbasis, that is l = tr[u^2 Gamma Lambda U Lambda U^T / 2 - u Lambda^2 U^T]. Random diagonal Lambda (4.5): the
+    expectations of the same. `landscape` and `random_landscape` make them.
+
+    Source: Zhang, Frei & Bartlett (2023), Lemmas 5.2 and A.1, Corollary A.2; section 4.3 for random Lambda.
+
+    Attributes:
+        curvature: C, (d, d), positive.
+        slope: b, (d,), positive.
+        basis: eigenvectors of Lambda as columns.
+        label_moment: E[y^2] = E[tr Lambda] + tau^2; half of it is the loss of predicting 0.
+
+    Example:
+        >>> import torch
+        >>> where = landscape(torch.diag(torch.tensor([1., 2.])), n=4)
+        >>> U, u = where.minimiser
+        >>> torch.allclose(where.loss(U, u), where.minimum)
+        True
+    """
+
+    curvature: Square
+    slope: Vector
+    basis: Square
+    label_moment: Float[Tensor, ""]
+
+    def loss(self, matrix: Square, scalar: Scalar) -> Float[Tensor, ""]:
+        """l(U, u). The population loss is this plus label_moment / 2."""
+        v, u = self._rotated(matrix), as_float64(scalar)
+        return (self.curvature * v.square()).sum() * u**2 / 2 - u * (self.slope @ v.diagonal())
+
+    def velocity(self, matrix: Square, scalar: Scalar) -> tuple[Square, Float[Tensor, ""]]:
+        """(dU/dt, du/dt) of gradient flow, minus the gradient of `loss`: equation (5.4)."""
+        v, u = self._rotated(matrix), as_float64(scalar)
+        dv = -(u**2) * self.curvature * v + u * torch.diag(self.slope)
+        du = -u * (self.curvature * v.square()).sum() + self.slope @ v.diagonal()
+        return self.basis @ dv @ self.basis.T, du
+
+    @property
+    def product(self) -> Square:
+        """u U at every minimum: Gamma^-1, or [E Gamma Lambda^2]^-1 E[Lambda^2] where Lambda is random."""
+        return self.basis @ torch.diag(self.slope / self.curvature.diagonal()) @ self.basis.T
+
+    @property
+    def minimum(self) -> Float[Tensor, ""]:
+        """The least value of `loss`: -tr[Lambda^2 Gamma^-1] / 2 for a fixed Lambda (Corollary A.2)."""
+        return -(self.slope.square() / self.curvature.diagonal()).sum() / 2
+
+    @property
+    def minimiser(self) -> tuple[Square, Float[Tensor, ""]]:
+        """(U, u), the balanced minimum, u = |U|_F, u > 0: the limit of the flow (Theorems 4.1 and 4.5)."""
+        size = self.product.norm().sqrt()
+        return self.product / size, size
+
+    @property
+    def rank_one(self) -> tuple[Square, Float[Tensor, ""]]:
+        """(P, excess) of another stationary point, u = 0 and U = 0: P = w21^PV w21^KQ^T, the best product of rank one.
+
+        It keeps the direction with the largest slope^2 / curvature of the optimum and none of the others. The paper
+        starts at w21 = 0, from where the flow cannot go there; fresh random weights can. For short prompts (d = 2 and
+        3, n = 4) it is a local minimum of the loss of all weights, for longer ones a saddle with a weak way down: a
+        layer that seems not to have converged may be there. d = 1 has it as a second global minimum.
+        """
+        gains = self.slope.square() / self.curvature.diagonal()
+        kept = int(gains.argmax())
+        size = self.slope[kept] / self.curvature[kept, kept]
+        return size * torch.outer(self.basis[:, kept], self.basis[:, kept]), (gains.sum() - gains[kept]) / 2
+
+    def excess(self, matrix: Square, scalar: Scalar) -> Float[Tensor, ""]:
+        """loss - minimum as a sum of squares, exact also where the difference is lost to rounding.
+
+        |Gamma^(1/2) (u Lambda^(1/2) U Lambda^(1/2) - Lambda Gamma^-1)|_F^2 / 2 for a fixed Lambda (Corollary A.2).
+        """
+        gap = as_float64(scalar) * self._rotated(matrix) - torch.diag(self.slope / self.curvature.diagonal())
+        return (self.curvature * gap.square()).sum() / 2
+
+    def _rotated(self, matrix: Tensor) -> Tensor:
+        return self.basis.T @ as_float64(matrix) @ self.basis
+
+
+def landscape(covariance: Square, n: int, noise_variance: Scalar = 0.0) -> Landscape:
+    """The landscape of a fixed Lambda.
+
+    Source: Zhang, Frei & Bartlett (2023), Lemmas 5.2 and A.1.
+
+    Args:
+        covariance: Lambda.
+        n: N.
+        noise_variance: tau^2 of the training labels (an extension: it enters Gamma).
+
+    Raises:
+        ValueError: n is below 1, or the covariance is not symmetric positive definite.
+
+    Example:
+        >>> import torch
+        >>> Lambda = torch.diag(torch.tensor([1., 2.]))
+        >>> torch.allclose(landscape(Lambda, n=4).product @ gamma(Lambda, n=4), torch.eye(2).double())
+        True
+    """
+    covariance = as_covariance(covariance)
+    eigenvalues, basis = torch.linalg.eigh(covariance)
+    shrunk = basis.T @ gamma(covariance, n, noise_variance) @ basis
+    curvature = torch.outer(shrunk.diagonal() * eigenvalues, eigenvalues)
+    return Landscape(curvature, eigenvalues.square(), basis, eigenvalues.sum() + as_float64(noise_variance))
+
+
+def random_landscape(moments: Float[Tensor, "3 dim"], n: int, noise_variance: Scalar = 0.0) -> Landscape:
+    """The landscape of a random diagonal Lambda with independent entries, drawn anew for every prompt.
+
+    C_ij = E[gamma_i lambda_i lambda_j] and b_i = E[lambda_i^2], gamma_i = (1 + 1/n) lambda_i + (tr Lambda + tau^2) / n.
+
+    Source: Zhang, Frei & Bartlett (2023), Theorem 4.5.
+
+    Args:
+        moments: E[lambda_i], E[lambda_i^2], E[lambda_i^3] as rows.
+        n: N.
+        noise_variance: tau^2 of the training labels.
+
+    Raises:
+        ValueError: n is below 1, or the moments belong to no positive law.
+
+    Example:
+        >>> import torch
+        >>> fixed = torch.tensor([1., 2.]).double()
+        >>> same = random_landscape(torch.stack([fixed, fixed**2, fixed**3]), n=4)
+        >>> torch.allclose(same.curvature, landscape(torch.diag(fixed), n=4).curvature)
+        True
+    """
+    check_count(n, "n")
+    first, second, third = moments = as_float64(moments)
+    possible = (second >= first**2 * (1 - 1e-12)) & (first * third >= second**2 * (1 - 1e-12))
+    if not ((moments > 0).all() and possible.all()):
+        raise ValueError(f"no positive law has the first three moments {moments.tolist()}: row k holds E[lambda^k]")
+    tau2 = as_float64(noise_variance)
+    others = first.sum() + tau2 - first  # tr Lambda + tau^2 without entry i
+    # tr Lambda lambda_i lambda_j: entries i and j meet themselves in the trace.
+    pairs = torch.outer(second, first) + torch.outer(first, second)
+    pairs = pairs + torch.outer(first, first) * (others[:, None] - first)
+    curvature = (1 + 1 / n) * torch.outer(second, first) + pairs / n
+    same = (1 + 1 / n) * third + (third + second * others) / n
+    curvature = curvature - torch.diag(curvature.diagonal()) + torch.diag(same)
+    return Landscape(curvature, second, torch.eye(len(first), dtype=torch.float64), first.sum() + tau2)
+
+
+def optimum(where: Landscape) -> tuple[Float[Tensor, "wide wide"], Float[Tensor, "wide wide"]]:
+    """(W_PV, W_KQ) that gradient flow converges to: zero but for w22^PV = u and W11^KQ = U of `minimiser`.
+
+    Source: Zhang, Frei & Bartlett (2023), Theorem 4.1 (u = tr(Gamma^-2)^(1/4)) and (4.12) of Theorem 4.5.
+
+    Example:
+        >>> import torch
+        >>> w_pv, w_kq = optimum(landscape(torch.diag(torch.tensor([1., 2.])), n=4))
+        >>> torch.allclose(w_pv[-1, -1] * w_kq[:-1, :-1], torch.diag(torch.tensor([1 / 2, 1 / 3.25])).double())
+        True
+    """
+    matrix, scalar = where.minimiser
+    w_pv, w_kq = torch.zeros(2, len(matrix) + 1, len(matrix) + 1, dtype=torch.float64)
+    w_pv[-1, -1], w_kq[:-1, :-1] = scalar, matrix
+    return w_pv, w_kq
