@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         interventions,
         models,
         probes,
+        studies,
         tasks,
         theory,
     )
@@ -31,7 +32,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("analyses", "baselines", "experiments", "figures", "interventions", "models", "probes", "tasks", "theory")
+_MODULES = (
+    "analyses",
+    "baselines",
+    "experiments",
+    "figures",
+    "interventions",
+    "models",
+    "probes",
+    "studies",
+    "tasks",
+    "theory",
+)
 _NAMES = {
     "Checkpoint": "checkpoints.store",
     "HookedTransformer": "models.transformer",
@@ -64,6 +76,7 @@ __all__ = [
     "models",
     "probe",
     "probes",
+    "studies",
     "tasks",
     "theory",
     "train",

@@ -45,22 +45,24 @@ STUDIES: dict[str, Study] = {}
 def register(study: Study) -> Study:
     """Make a study known: its claims appear in every report, its experiments in `icl-interp reproduce`.
 
+    It is made known whole or not at all.
+
     Raises:
-        InputError: the name is taken, an id does not begin with it, or an id or a figure's name is taken.
+        InputError: the name is taken, an id does not begin with it, or an id or the name of a figure, a construction or
+            a measurement is taken.
     """
-    if STUDIES.get(study.name, study) is not study:
-        raise InputError(f"there is a study called {shown(study.name)} already: choose another name")
-    if study.name in STUDIES:
-        return study
-    for one in (*study.claims, *study.experiments):
-        if one.study != study.name:
-            raise InputError("XX")
-    for name in study.figures:
-        if name in catalogue.FIGURES:
-            raise InputError(f"there is a figure called {shown(name)} already: choose another name")
+    if STUDIES.get(study.name) is study:
+        return study  # again: a notebook cell run twice
+    _check(study)
+    claims = dict(registry.REGISTRY)
+    try:
+        for claim in study.claims:
+            registry.register(claim)
+    except InputError:
+        registry.REGISTRY.clear()
+        registry.REGISTRY.update(claims)
+        raise
     STUDIES[study.name] = study
-    for claim in study.claims:
-        registry.register(claim)
     for experiment in study.experiments:
         base.register(experiment)
     catalogue.FIGURES.update(study.figures)
@@ -69,3 +71,19 @@ def register(study: Study) -> Study:
     if study.folder is not None:
         kept.FOLDERS[study.name] = study.folder / "results"
     return study
+
+
+def _check(study: Study) -> None:
+    """Refuse a study whose names are taken, or whose ids are not its own."""
+    built = {one.name for one in calibration.CONSTRUCTIONS}
+    taken = [
+        *((f"a study called {shown(study.name)}",) if study.name in STUDIES else ()),
+        *(f"an experiment {shown(one.id)}" for one in study.experiments if one.id in base.names()),
+        *(f"a figure called {shown(name)}" for name in study.figures if name in catalogue.FIGURES),
+        *(f"a construction called {shown(one.name)}" for one in study.constructions if one.name in built),
+    ]
+    if taken:
+        raise InputError(f"there is {taken[0]} already: choose another name")
+    for one in (*study.claims, *study.experiments):
+        if one.study != study.name:
+            raise InputError(f"ids of the study {shown(study.name)} begin with its name and a dot, but got {one.id!r}")

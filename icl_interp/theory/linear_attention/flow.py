@@ -1,7 +1,7 @@
 """How gradient flow trains a linear self-attention layer: the flow, its start, and its rate.
 
 This is one part of the study `linear_attention`, which re-exports it. U = W11^KQ and u = w22^PV are the
-weights that move, see `lsa_landscape`.
+weights that move, see `landscape`.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Models beside their companions, inside and beyond the training range: the measurements of `limits_shift`.
+"""Models beside their companions, inside and beyond the training range: the measurements of the claims on shifts.
 
 Everybody meets the same functions and inputs, so that differences are paired by function.
 """

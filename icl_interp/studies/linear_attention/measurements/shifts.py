@@ -1,6 +1,6 @@
 """Errors on linear regression by prompt length and under shifts, beside what theory knows of each group of prompts.
 
-Prompts come in groups that share w and Lambda (`lsa_bench.bench`), for which the risk of any layer of linear attention
+Prompts come in groups that share w and Lambda (`setting.bench`), for which the risk of any layer of linear attention
 is known exactly. So measured and exact risks are compared group by group, and what w happened to be drawn is no noise.
 """
 

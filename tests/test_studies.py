@@ -1,0 +1,143 @@
+"""Studies: what the bundled ones hold, and one of one's own, made known whole or not at all."""
+
+import copy
+from dataclasses import replace
+
+import plotly.graph_objects as go
+import pytest
+from small_models import TASK, make
+
+import icl_interp
+from icl_interp.analyses import registry
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.measurement import measurement
+from icl_interp.errors import InputError
+from icl_interp.experiments import base, calibration, kept
+from icl_interp.experiments.base import Experiment
+from icl_interp.figures import catalogue, reproductions
+from icl_interp.figures.catalogue import ReportFigure
+from icl_interp.results import make_array
+from icl_interp.studies import BUNDLED, STUDIES, Study, register
+
+
+@measurement("mine/size")
+def size(lab):
+    return make_array(lab.by_function(lab.at_own_query().abs()), {"function": tuple(range(lab.n_functions))})
+
+
+def evidence(results, facts):
+    values = results[size].values
+    return Evidence(
+        {"size": Estimate("size", *(float(v) for v in (values.mean(), values.min(), values.max())))}, "said."
+    )
+
+
+def draw(results, findings, facts):
+    return None if size not in results else go.Figure(go.Bar(y=results[size].values))
+
+
+SMALL = Claim(
+    "mine.small", "architecture", "f is small", "me", Criterion("below 1e6", (Condition("size", (-INF, 1e6), None),)),
+    (size,), evidence, figures=("mine",),
+)  # fmt: skip
+RUN = Experiment("mine.table", "a table", "me", (), lambda bench: {}, lambda results: ("Nothing.",))
+
+
+class Built:
+    """A model of known truth."""
+
+    name, why, expected = "a small one", "its weights are small", {"mine.small": "supported"}
+
+    def draw(self, seed):
+        return make("pre", n_ctx=40).double()
+
+
+MINE = Study(
+    "mine", "me (2026)", (SMALL,), {"mine": ReportFigure(draw, "Sizes.")}, (RUN,),
+    {"mine.table": lambda results, comparison: {}}, (Built(),),
+)  # fmt: skip
+
+
+@pytest.fixture
+def clean(monkeypatch):
+    """All registers as they were, after the test."""
+    for holder, name in (
+        (registry, "REGISTRY"), (base, "_REGISTRY"), (catalogue, "FIGURES"), (reproductions, "DRAWINGS"),
+        (calibration, "CONSTRUCTIONS"), (kept, "FOLDERS"),
+    ):  # fmt: skip
+        monkeypatch.setattr(holder, name, copy.copy(getattr(holder, name)))
+    before = dict(STUDIES)
+    yield
+    STUDIES.clear()
+    STUDIES.update(before)
+
+
+def known() -> tuple:
+    """Everything that registering a study changes."""
+    held = (
+        registry.REGISTRY,
+        base.names(),
+        catalogue.FIGURES,
+        reproductions.DRAWINGS,
+        calibration.CONSTRUCTIONS,
+        STUDIES,
+    )
+    return tuple(list(names) for names in held)
+
+
+def test_every_bundled_claim_figure_and_experiment_belongs_to_a_study():
+    assert [study.name for study in BUNDLED] == list(STUDIES)[: len(BUNDLED)]
+    claims = [claim.id for study in BUNDLED for claim in study.claims]
+    assert claims == list(registry.REGISTRY)
+    assert sorted(e.id for study in BUNDLED for e in study.experiments) == base.names()
+    figures = [name for study in BUNDLED for name in study.figures]
+    assert ["claims", *figures] == list(catalogue.FIGURES)
+    shown = {name for claim in registry.REGISTRY.values() for name in claim.figures}
+    assert shown == set(figures), "every figure shows a claim, and every figure that a claim names is there"
+    for study in BUNDLED:
+        assert set(study.drawings) <= {e.id for e in study.experiments}
+        expected = {claim for one in study.constructions for claim in one.expected}
+        assert expected <= set(claims)
+
+
+def test_every_bundled_claim_says_what_it_is_about():
+    for claim in registry.REGISTRY.values():
+        assert claim.question
+        assert claim.short.endswith(".")
+        assert len(claim.short.split()) <= 12, claim.id
+        assert claim.quote.text
+        assert claim.quote.place
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_study_of_ones_own_is_measured_judged_drawn_and_calibrated():
+    assert register(MINE) is register(MINE) is STUDIES["mine"]
+    report = icl_interp.analyze(make("pre").float(), task=TASK, claims=["mine.small"], n_prompts=256, progress=False)
+    assert report["mine.small"].verdict == "supported"
+    assert list(report.figures) == ["claims", "mine"]
+    assert base.get("mine.table") is RUN
+    row = calibration.calibrate(1, only=["a small one"]).iloc[0]
+    assert (row["claim"], row["as expected"]) == ("mine.small", 1)
+
+
+@pytest.mark.usefixtures("clean")
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"name": "limits"}, "a study called 'limits' already"),
+        ({"claims": (SMALL, replace(SMALL, id="other.small"))}, "begin with its name and a dot, but got 'other.small'"),
+        ({"figures": {"growth": ReportFigure(draw, "")}}, "a figure called 'growth' already"),
+        ({"experiments": (replace(RUN, id="limits.table1"),)}, "an experiment 'limits.table1' already"),
+        ({"constructions": tuple(calibration.CONSTRUCTIONS[:1])}, "a construction called .* already"),
+        (
+            {"claims": (SMALL, replace(SMALL, id="mine.second", measurements=(replace(size, name="far/intact"),)))},
+            "two measurements are called 'far/intact'",
+        ),
+    ],
+)
+def test_a_study_is_made_known_whole_or_not_at_all(change, match):
+    before = known()
+    with pytest.raises(InputError, match=match):
+        register(replace(MINE, **change))
+    assert known() == before
