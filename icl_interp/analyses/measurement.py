@@ -48,6 +48,12 @@ def measurement(name: str, version: int = 1) -> "Callable[[Callable[[Lab], R]], 
     return lambda function: Measurement(name, function, version)
 
 
+class MissingResult(InputError, KeyError):
+    """There is no such result. It is a `KeyError` too, as every mapping's `pop` and `setdefault` expect."""
+
+    __str__ = InputError.__str__  # a KeyError's own shows the message in quotes
+
+
 class Results(UserDict[str, Any]):
     """Results by name; a measurement is a key too, and then a type checker knows what it gives.
 
@@ -64,7 +70,7 @@ class Results(UserDict[str, Any]):
     def __getitem__(self, key: str) -> Any: ...
     def __getitem__(self, key: Measurement[R] | str) -> Any:
         if key not in self:
-            raise unknown("result", _name(key), self.data)
+            raise MissingResult(str(unknown("result", _name(key), self.data)))
         return self.data[_name(key)]
 
     @overload

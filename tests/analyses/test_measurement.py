@@ -35,6 +35,15 @@ def test_a_result_that_is_not_there_is_named():
         Results({"far/certificate": table(1.0)})[far.ends]
 
 
+def test_it_is_a_mapping_like_any_other():
+    results = Results({"far/certificate": table(1.0)})
+    assert results.pop("far/ends", None) is None
+    assert results.setdefault("far/ends", 3) == 3
+    with pytest.raises(KeyError) as missing:
+        Results()["far/ends"]
+    assert str(missing.value) == "unknown result 'far/ends': (known: )"
+
+
 def test_two_measurements_of_one_name_are_refused(monkeypatch):
     """The second would get the result of the first."""
     monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
