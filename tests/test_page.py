@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -12,7 +13,7 @@ from small_reports import report
 
 from icl_interp.figures import catalogue, files
 from icl_interp.figures.style import VERDICTS
-from icl_interp.figures.text import interval
+from icl_interp.figures.text import interval, number
 from icl_interp.provenance import finite
 from icl_interp.report import Report, page
 
@@ -102,6 +103,15 @@ def says_everything(r: Report, text: str):
         assert f"{look.sign} {look.word}" in shown
         for estimate in (finding.estimate, finding.test, finding.twin):
             assert estimate is None or interval(estimate) in shown
+        assert finding.quote is None or " ".join(finding.quote.text.split()) in shown
+        for condition in finding.criterion.conditions:
+            assert f"{condition.quantity}: supported in [" in shown
+        for precondition in finding.criterion.preconditions:
+            assert f"precondition: {precondition.quantity} in [" in shown
+        for estimate in finding.evidence.values():
+            exact = f"found {number(estimate.value)} {estimate.unit}".rstrip()
+            assert (exact if estimate.low == estimate.high else f"found {interval(estimate)}") in shown
+        assert finding.kept is None or finding.kept in shown
         for key in finding.causal or {}:
             assert key in shown
         for row in finding.details:
@@ -114,7 +124,17 @@ def says_everything(r: Report, text: str):
 
 def test_every_claim_is_told_in_full(any_report, text):
     says_everything(any_report, text)
-    must_fail(says_everything, any_report, text.replace(str(escape(any_report.findings[-1].criterion.text)), ""))
+    last = any_report.findings[-1]
+    for part in (last.criterion.text, last.quote.text, f"{last.criterion.conditions[0].quantity}: supported"):
+        must_fail(says_everything, any_report, text.replace(str(escape(part)), ""))
+
+
+def test_a_verdict_that_was_not_judged_again_says_why():
+    r = report()
+    r.findings[0] = replace(r.findings[0], kept="The stored verdict is kept: far/ends is of version 1, not 2.")
+    kept = rendered(r)
+    says_everything(r, kept)
+    must_fail(says_everything, r, kept.replace("The stored verdict is kept", ""))
 
 
 def test_the_first_screen_holds_banner_and_forest(any_report, text):

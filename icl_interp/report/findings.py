@@ -105,8 +105,8 @@ def anchor(text: str) -> str:
 
 def rows(pairs: Mapping[str, object]) -> Markup:
     """A table of names and values."""
-    rows = joined(markup("<tr><th>{}</th><td>{}</td></tr>", key, value) for key, value in pairs.items())
-    return markup("<table><tbody>{}</tbody></table>", rows)
+    each = joined(markup("<tr><th>{}</th><td>{}</td></tr>", key, value) for key, value in pairs.items())
+    return markup("<table><tbody>{}</tbody></table>", each)
 
 
 def mapping(values: Mapping[str, Any]) -> Markup:

@@ -142,7 +142,9 @@ def test_several_intervals_in_one_condition_must_agree():
     assert decide(SURE, OPEN) == decide(SURE, AGAINST) == "inconclusive"
     assert decide(AGAINST, Interval(0.3, 0.25, 0.7)) == "contradicted"
     assert decide(SURE, Interval(math.nan, math.nan, math.nan)) == "inconclusive"
-    assert Estimate.spanning("share", [SURE, AGAINST]).value == SURE.value
+    for both in ([SURE, AGAINST], [AGAINST, SURE]):
+        spanning = Estimate.spanning("share", both)
+        assert (spanning.value, spanning.low, spanning.high) == (both[0].value, SURE.low, AGAINST.high)
 
 
 def test_the_estimate_need_not_be_what_decides():
