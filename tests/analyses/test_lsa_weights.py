@@ -14,7 +14,7 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.units import LinearSelfAttention, read_layer
 from icl_interp.studies.linear_attention.hand_built import by_inputs
-from icl_interp.studies.linear_attention.measurements import setting as lsa_bench
+from icl_interp.studies.linear_attention.measurements import setting
 from icl_interp.studies.linear_attention.measurements import weights as lsa_weights
 from icl_interp.studies.linear_attention.measurements.weights import Unit, pl_rate, unit_of
 from icl_interp.tasks.distributions import Uniform
@@ -333,11 +333,11 @@ def test_every_claim_is_free_on_polynomials():
 
 def test_learning_is_measured_by_the_best_that_a_layer_can_do():
     _, known = bench(layer(BEST), n_functions=64)
-    best = lsa_bench.best_r2(known)
+    best = setting.best_r2(known)
     assert best == pytest.approx(float(1 - theory.risk(LAMBDA, N, N, torch.eye(2)) / sum(VARIANCES)))
     assert best < 0.9  # so the common gate would never open
     assert low_r2(changed(known, r2=best))
-    assert lsa_bench.not_learned(changed(known, r2=0.95 * best)) is None
-    assert "the best layer of linear attention" in lsa_bench.not_learned(changed(known, r2=0.85 * best))
+    assert setting.not_learned(changed(known, r2=0.95 * best)) is None
+    assert "the best layer of linear attention" in setting.not_learned(changed(known, r2=0.85 * best))
     _, other = bench(softmax())
-    assert lsa_bench.best_r2(other) == 1
+    assert setting.best_r2(other) == 1

@@ -25,7 +25,7 @@ from icl_interp.experiments.errors import AGREES, MISPRINT, OPEN, decided
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
-from icl_interp.results import Result, make_curve, make_table
+from icl_interp.results import Result, make_curve, table_of_rows
 from icl_interp.studies.limits.experiments.tables import PAPER
 from icl_interp.studies.limits.measurements import scalar_layer
 from icl_interp.theory import limits as theory
@@ -153,7 +153,7 @@ def _readings(layer: HookedTransformer, context: Float[Tensor, " token"]) -> Dat
         for i, x in enumerate(xs.tolist()):
             rows.append({"head": h, "sum": _kind(alpha), "alpha": alpha, "x": x, "paper": float(paper[i]),
                          "exact limit": float(exact[i]), "measured": float(measured[i, h])})  # fmt: skip
-    return make_table({key: [row[key] for row in rows] for key in rows[0]}, note="m_h(x) after one context; float64")
+    return table_of_rows(rows, note="m_h(x) after one context; float64")
 
 
 def _gaps(layer: HookedTransformer, contexts: Tensor, xs: Tensor) -> DataArray:
@@ -186,7 +186,7 @@ def _boundary(layer: HookedTransformer, context: Float[Tensor, " token"]) -> Dat
         rows.append({"x": direction * BOUNDARY_AT, "paper": float(limit @ read_out + layer.unembed.b_U[0]),
                      "exact limit": float(exact[0]), "measured": float(layer(tokens)[0, -1, 0])})  # fmt: skip
     note = "f with a LayerNorm behind the layer; paper: the same limit of the line that its three sums give"
-    return make_table({key: [row[key] for row in rows] for key in rows[0]}, note=note)
+    return table_of_rows(rows, note=note)
 
 
 def compare(results: Results) -> DataFrame | None:

@@ -22,7 +22,7 @@ from icl_interp.experiments.scales import polynomials
 from icl_interp.models import scores
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Result, make_array, make_curve, make_table
+from icl_interp.results import Result, make_array, make_curve, make_table, table_of_rows
 from icl_interp.studies.limits.experiments.tables import PAPER
 
 BASELINE = "remedy_baseline"
@@ -111,9 +111,7 @@ def _quantities(parts: dict[str, dict[str, np.ndarray]]) -> DataFrame:
         for name, mine in parts.items():
             i = _values(quantity, mine)
             rows.append({"quantity": quantity.name, "model": name, "value": i.value, "low": i.low, "high": i.high})
-    return make_table(
-        {key: [row[key] for row in rows] for key in rows[0]}, note="95 % cluster bootstrap over functions"
-    )
+    return table_of_rows(rows, note="95 % cluster bootstrap over functions")
 
 
 def _changes(parts: dict[str, dict[str, np.ndarray]]) -> DataFrame:

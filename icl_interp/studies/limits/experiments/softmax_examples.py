@@ -8,7 +8,7 @@ from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import DIFFERS, decided, none_of
-from icl_interp.results import Result, make_table
+from icl_interp.results import Result, table_of_rows
 from icl_interp.studies.limits.experiments import printed
 from icl_interp.studies.limits.experiments.tables import PAPER
 
@@ -37,7 +37,7 @@ def run(bench: Bench) -> dict[str, Result]:
             rows.append(
                 {"vector": name, "value": value, "softmax": weight, "gap to the next": float(top[-1] - top[-2])}
             )
-    return {"softmax": make_table({key: [row[key] for row in rows] for key in rows[0]}, note="float64")}
+    return {"softmax": table_of_rows(rows, note="float64")}
 
 
 def compare(results: Results) -> DataFrame:
@@ -54,7 +54,7 @@ def compare(results: Results) -> DataFrame:
                     "same to 6 decimals": round(row["softmax"], DECIMALS) == number,
                 }
             )  # fmt: skip
-    return make_table({key: [row[key] for row in rows] for key in rows[0]}, note=printed.SOURCES["limits.table4"])
+    return table_of_rows(rows, note=printed.SOURCES["limits.table4"])
 
 
 def says(results: Results) -> tuple[str, ...]:

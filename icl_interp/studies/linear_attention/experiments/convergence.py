@@ -18,7 +18,7 @@ from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import at_most, decided, none_of
 from icl_interp.models.units import read_layer
 from icl_interp.provenance import generator
-from icl_interp.results import Result, make_curve, make_table
+from icl_interp.results import Result, make_curve, make_table, table_of_rows
 from icl_interp.studies.linear_attention.experiments import models
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
@@ -62,15 +62,13 @@ def run(bench: Bench) -> dict[str, Result]:
         "flow": make_curve(
             np.stack(lines), {"start": STARTS, "line": ("flow", "bound"), "t": times.tolist()}, note=note
         ),
-        "rates": make_table({key: [row[key] for row in rows] for key in rows[0]}, note="start: sigma / sigma_max"),
+        "rates": table_of_rows(rows, note="start: sigma / sigma_max"),
         "sgd": sgd,
         "drift": _drift(where, theta, lam, n),
     }
     trained = [_weights(bench, name) for name in bench.among([model.name for model in TRAINED])]
     if trained:
-        results["trained"] = make_table(
-            {key: [row[key] for row in trained] for key in trained[0]}, note="read off exactly"
-        )
+        results["trained"] = table_of_rows(trained, note="read off exactly")
     return results
 
 

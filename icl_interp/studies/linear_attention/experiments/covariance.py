@@ -19,7 +19,7 @@ from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import at_most, decided
 from icl_interp.models.units import read_layer
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Result, make_curve, make_table
+from icl_interp.results import Result, make_curve, make_table, table_of_rows
 from icl_interp.studies.linear_attention.experiments import models
 from icl_interp.studies.linear_attention.experiments.models import LEAST_SQUARES
 from icl_interp.tasks.regression import LinearRegression
@@ -72,7 +72,7 @@ def _errors(bench: Bench, cases: list[tuple[str, int, str]]) -> dict[str, Result
     axes = {"trained on": kinds, "N": lengths, "test": names, "predictor": PREDICTORS, "statistic": STATISTICS,
             "M": tuple(range(1, longest + 1))}  # fmt: skip
     note = "squared error of the label after M examples / E[y²]; 95 % bootstrap over blocks of prompts"
-    at_n = make_table({key: [row[key] for row in rows] for key in rows[0]}, note=f"{note}; at M = N and at M = 2 N")
+    at_n = table_of_rows(rows, note=f"{note}; at M = N and at M = 2 N")
     return {"errors": make_curve(values, axes, note=note), "at N": at_n}
 
 

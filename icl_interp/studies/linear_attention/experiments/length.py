@@ -28,7 +28,7 @@ from icl_interp.experiments.errors import at_most, decided
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Result, make_curve, make_table
+from icl_interp.results import Result, make_curve, table_of_rows
 from icl_interp.studies.linear_attention.experiments import models
 from icl_interp.studies.linear_attention.experiments.covariance import label_moment
 from icl_interp.studies.linear_attention.experiments.models import LEAST_SQUARES
@@ -175,7 +175,7 @@ def _rise(found: np.ndarray, n: int, zero: float) -> dict[str, float]:
 
 def _spikes(rows: list[dict[str, Any]]) -> DataFrame:
     note = "errors over E[y²]; ratio: mean error over M = N + 1 .. 2 N / error at N, 95 % bootstrap over blocks"
-    return make_table({key: [row[key] for row in rows] for key in rows[0]}, note=note)
+    return table_of_rows(rows, note=note)
 
 
 # ---- what came out -------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import MISPRINT, decided, none_of
 from icl_interp.models.units import LinearSelfAttention, read_layer
 from icl_interp.provenance import encode, generator
-from icl_interp.results import Result, make_array, make_curve, make_table
+from icl_interp.results import Result, make_array, make_curve, table_of_rows
 from icl_interp.studies.linear_attention.experiments import models
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
@@ -66,8 +66,8 @@ def _table(rows: list[dict[str, Any]], note: str) -> DataFrame:
     for row in rows:
         row["z, exact"] = (row["error"] - row["exact"]) / row["se"]
         row["z, slides"] = (row["error"] - row["slides"]) / row["se"]
-    return make_table(
-        {key: [row[key] for row in rows] for key in rows[0]},
+    return table_of_rows(
+        rows,
         note=f"{note}; exact: of the layer's own product; z: (measured - formula) / standard error",
     )
 

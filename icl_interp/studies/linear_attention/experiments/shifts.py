@@ -24,7 +24,7 @@ from icl_interp.experiments.errors import at_most, decided, plainly
 from icl_interp.models.units import LinearSelfAttention
 from icl_interp.provenance import encode, generator
 from icl_interp.resampling import bootstrap
-from icl_interp.results import Result, make_array, make_table
+from icl_interp.results import Result, make_array, table_of_rows
 from icl_interp.studies.linear_attention.experiments import models
 from icl_interp.studies.linear_attention.experiments.models import LEAST_SQUARES
 from icl_interp.tasks.distributions import Normal
@@ -95,7 +95,7 @@ def run(bench: Bench) -> dict[str, Result]:
     axes = {"N": tuple(lengths), "shift": tuple(shifts(2, 4)), "predictor": PREDICTORS, "statistic": STATISTICS}
     return {
         "errors": make_array(np.array(values), axes, note=note),
-        "at N": make_table({key: [row[key] for row in rows] for key in rows[0]}, note=note),
+        "at N": table_of_rows(rows, note=note),
     }
 
 

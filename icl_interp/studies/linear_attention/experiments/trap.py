@@ -19,7 +19,7 @@ from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.models.units import read_layer
 from icl_interp.provenance import generator
-from icl_interp.results import Result, make_array, make_table
+from icl_interp.results import Result, make_array, make_table, table_of_rows
 from icl_interp.studies.linear_attention.experiments import models
 from icl_interp.theory import linear_attention as theory
 
@@ -126,7 +126,7 @@ def _points(lengths: tuple[int, ...]) -> DataFrame:
         least = float(2 * where.minimum + where.label_moment)
         rows.append({"N": n, "minimum": least, "rank one": least + 2 * float(where.rank_one[1]),
                      "lowest curvature": lowest_curvature(where, lam, n)})  # fmt: skip
-    return make_table({key: [row[key] for row in rows] for key in rows[0]}, note="mean squared error, exact")
+    return table_of_rows(rows, note="mean squared error, exact")
 
 
 def _trained(bench: Bench) -> DataFrame:

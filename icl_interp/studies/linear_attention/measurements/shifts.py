@@ -17,7 +17,7 @@ from icl_interp.models.units import read_layer
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_curve
-from icl_interp.studies.linear_attention.measurements import setting as lsa_bench
+from icl_interp.studies.linear_attention.measurements import setting
 from icl_interp.studies.linear_attention.measurements.setting import (
     at_query,
     bench,
@@ -44,7 +44,7 @@ def lengths(lab: Lab) -> tuple[int, ...]:
 
 
 def risks(
-    product: Float[Tensor, "dim dim"], m: int, made: lsa_bench.Bench, tau2: float, spoilt: bool = False
+    product: Float[Tensor, "dim dim"], m: int, made: setting.Bench, tau2: float, spoilt: bool = False
 ) -> Float[np.ndarray, " function"]:
     """Exact risk of a layer for each group of prompts; `spoilt` as the slides print it, without the 1/M."""
     found = []
@@ -64,7 +64,7 @@ def risk(lab: Lab) -> DataArray:
     task, where, tau2 = task_of(lab), trained_landscape(task_of(lab)), task_of(lab).noise_std ** 2
     who, shown = [MODEL, ZERO, BEST, PRINTED], lengths(lab)
     try:
-        own = read_layer(lab.model).product if lsa_bench.is_stacked(lab) else None
+        own = read_layer(lab.model).product if setting.is_stacked(lab) else None
     except InputError:
         own = None
     who += [OWN] if own is not None else []
