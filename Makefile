@@ -28,6 +28,7 @@ slow: $(VENV)/.test ## the slow tests only: training runs, notebooks, browsers
 
 lint: $(VENV)/.dev ## style and types
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check -q .
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 notebooks: $(VENV)/.test ## notebooks/*.ipynb from the .py beside each

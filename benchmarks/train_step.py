@@ -34,9 +34,18 @@ class GPT2(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         config = GPT2Config(
-            vocab_size=1, n_positions=TOKENS, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS, use_cache=False,
-            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0,
-        )  # fmt: skip
+            vocab_size=1,
+            n_positions=TOKENS,
+            n_embd=WIDTH,
+            n_layer=LAYERS,
+            n_head=HEADS,
+            use_cache=False,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
         self.read_in, self.body, self.read_out = nn.Linear(1, WIDTH), GPT2Model(config), nn.Linear(WIDTH, 1)
 
     def forward(self, tokens: Tensor) -> Tensor:

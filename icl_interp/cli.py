@@ -274,10 +274,9 @@ def _print_report(report: "Report") -> None:
     # Texts of a report are never markup: a folder may be called [red].
     console.print(Text.assemble("\n", (report.checkpoint["name"], "bold"), f": {_model_words(config)}"))
     known = [f"{name} {error[key]:.2g}" for name, key in REFERENCES.items() if error.get(key) is not None]
-    console.print(Text(
-        f"in distribution: error {error['error']:.3g} [{error['low']:.3g}, {error['high']:.3g}], R2 {error['r2']:.4f}; "
-        f"{', '.join(known)}\n"
-    ))  # fmt: skip
+    interval = f"[{error['low']:.3g}, {error['high']:.3g}]"
+    measured = f"in distribution: error {error['error']:.3g} {interval}, R2 {error['r2']:.4f}"
+    console.print(Text(f"{measured}; {', '.join(known)}\n"))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0))
     for title in ("verdict", "claim", "what decided", "why"):
         table.add_column(title, overflow="fold", no_wrap=title in ("verdict", "claim"))

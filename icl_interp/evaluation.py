@@ -90,10 +90,12 @@ def point_errors(predictor: Predictor, sample: Sample) -> PointErrors:
     """Squared errors of a predictor at the scored points, meaned over contexts."""
     parts, predicted = [], torch.zeros(len(range(sample.task.n_points)[sample.scored]), dtype=torch.bool)
     for prompts in sample:
-        errors = torch.cat([
-            (predictor.predict(batch)[:, sample.scored].double().cpu() - batch.ys[:, sample.scored]).square()
-            for batch in (prompts[i : i + BATCH] for i in range(0, len(prompts), BATCH))
-        ])  # fmt: skip
+        errors = torch.cat(
+            [
+                (predictor.predict(batch)[:, sample.scored].double().cpu() - batch.ys[:, sample.scored]).square()
+                for batch in (prompts[i : i + BATCH] for i in range(0, len(prompts), BATCH))
+            ]
+        )
         predicted |= ~errors.isnan().all(0)
         parts.append(errors.unflatten(0, (-1, sample.n_contexts)).mean(1).numpy())
     return PointErrors(np.concatenate(parts), predicted.numpy())
@@ -194,9 +196,14 @@ def evaluate(
         raise InputError(f"{got}: pass task=, for example icl_interp.tasks.Polynomial(...)")
     predictor = as_predictor(predictor, task, encoding)
     errors = function_errors(
-        {"model": predictor}, task, n_functions=n_functions, n_contexts=n_contexts, seed=seed, last=last,
+        {"model": predictor},
+        task,
+        n_functions=n_functions,
+        n_contexts=n_contexts,
+        seed=seed,
+        last=last,
         references=True,
-    )  # fmt: skip
+    )
     rows = [{"predictor": name, **_row(errors, name)} for name in errors]
     shown = [key for key in ("predictor", "error", "low", "high", "error_rate", "r2") if key in rows[0]]
     sample = Sample(task, n_functions, n_contexts, seed, last)
@@ -296,10 +303,14 @@ def shifted(
         factors = {name: float(sigma) for name in ("functions", "inputs") if arm in (name, "both")}
         columns.append(
             function_errors(
-                predictors, task.scaled(**factors), n_functions=n_functions, n_contexts=n_contexts, seed=seed,
+                predictors,
+                task.scaled(**factors),
+                n_functions=n_functions,
+                n_contexts=n_contexts,
+                seed=seed,
                 references=True,
             )
-        )  # fmt: skip
+        )
     axes = {"predictor": tuple(columns[0]), "sigma": tuple(map(float, sigmas)), "function": tuple(range(n_functions))}
     sample = Sample(task, n_functions, n_contexts, seed)
     note = f"{sample}; sigma scales {arm if arm != 'both' else 'functions and inputs'}"
@@ -307,13 +318,7 @@ def shifted(
 
 
 def heatmap(
-    predictor: Any,
-    task: Task,
-    sigmas: Sequence[float],
-    *,
-    n_functions: int = 100,
-    n_contexts: int = 64,
-    seed: int = 0,
+    predictor: Any, task: Task, sigmas: Sequence[float], *, n_functions: int = 100, n_contexts: int = 64, seed: int = 0
 ) -> DataArray:
     """Errors of one predictor with inputs and functions scaled apart: (inputs, functions, function).
 

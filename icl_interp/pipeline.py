@@ -85,16 +85,28 @@ def analyze(
     error = evaluation.in_distribution(loaded, loaded.task)
     beside, left_out = companions_of_model(companions, loaded)
     known = Facts.of(
-        loaded.model, loaded.task, tokens.name_of(loaded.encoding), error, n_functions=n_functions,
+        loaded.model,
+        loaded.task,
+        tokens.name_of(loaded.encoding),
+        error,
+        n_functions=n_functions,
         snapshots=tuple(loaded.config.training.snapshots) if loaded.config.training else (),
-        companions={role: other.name for role, other in beside.items()}, companions_left_out=tuple(left_out),
-    )  # fmt: skip
+        companions={role: other.name for role, other in beside.items()},
+        companions_left_out=tuple(left_out),
+    )
     without_norm = beside.get(Role("no norm"))
     lab = Lab(
-        loaded.model, loaded.task, loaded.encoding, n_functions=n_functions, n_contexts=N_CONTEXTS, seed=seed,
-        counterpart=without_norm.model if without_norm else None, companions=beside, device=device,
+        loaded.model,
+        loaded.task,
+        loaded.encoding,
+        n_functions=n_functions,
+        n_contexts=N_CONTEXTS,
+        seed=seed,
+        counterpart=without_norm.model if without_norm else None,
+        companions=beside,
+        device=device,
         snapshots=loaded.snapshots,
-    )  # fmt: skip
+    )
     results, failed = _measure(lab, [claim for claim in selected if claim.applies(known)], progress)
     known = replace(known, failed=failed)
     findings = [claim.finding(results, known) for claim in selected]
@@ -170,8 +182,9 @@ def companions_of_model(given: Any, loaded: Checkpoint) -> tuple[dict[Role, Chec
     found = {role: store.load(name) for role, name in companions_of.of(run).items() if role not in beside} | beside
     seeds = {
         Role(role.kind, another_seed=True): companions_of.another_seed(encode(other.config))
-        for role, other in found.items() if role.kind in SEEDED
-    }  # fmt: skip
+        for role, other in found.items()
+        if role.kind in SEEDED
+    }
     return {**found, **{role: store.load(name) for role, name in seeds.items() if name}}, left_out
 
 

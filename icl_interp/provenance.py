@@ -46,9 +46,10 @@ def encode(value: Any, *, identity: bool = False) -> Any:
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         shown = [
-            f for f in dataclasses.fields(value)
+            f
+            for f in dataclasses.fields(value)
             if not (f.metadata.get("records") and (identity or getattr(value, f.name) == f.default))
-        ]  # fmt: skip
+        ]
         fields = {f.name: encode(getattr(value, f.name), identity=identity) for f in shown}
         return {"kind": type(value).__name__, **fields}
     if isinstance(value, Mapping):

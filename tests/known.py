@@ -17,10 +17,15 @@ def facts(*companions: Role | str, task: Task = AFFINE, config: dict[str, Any] |
     """Facts about a model that learned its task, with companions of some roles and fields of its config changed."""
     roles = [Role(role) if isinstance(role, str) else role for role in companions]
     plain = Facts(
-        config=replace(CONFIG, **(config or {})), task=task, encoding="interleaved",
-        in_distribution={"error": 0.01, "r2": 0.99}, n_points=task.n_points, x_unit=1.0, n_functions=64,
+        config=replace(CONFIG, **(config or {})),
+        task=task,
+        encoding="interleaved",
+        in_distribution={"error": 0.01, "r2": 0.99},
+        n_points=task.n_points,
+        x_unit=1.0,
+        n_functions=64,
         companions={role: f"model {role}" for role in roles},
-    )  # fmt: skip
+    )
     return changed(plain, **more)
 
 

@@ -21,16 +21,45 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 TORCH = {
-    "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "sum", "mean", "var", "std", "var_mean", "std_mean", "norm", "prod",
-    "cumsum", "logsumexp", "_softmax", "native_layer_norm", "_scaled_dot_product_flash_attention_for_cpu",
-}  # fmt: skip
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "mv",
+    "dot",
+    "sum",
+    "mean",
+    "var",
+    "std",
+    "var_mean",
+    "std_mean",
+    "norm",
+    "prod",
+    "cumsum",
+    "logsumexp",
+    "_softmax",
+    "native_layer_norm",
+    "_scaled_dot_product_flash_attention_for_cpu",
+}
 NUMPY = {
     np: (
-        "average", "corrcoef", "cov", "cumsum", "dot", "einsum", "mean", "median", "polyfit", "quantile", "std", "sum",
-        "trapezoid", "var",
+        "average",
+        "corrcoef",
+        "cov",
+        "cumsum",
+        "dot",
+        "einsum",
+        "mean",
+        "median",
+        "polyfit",
+        "quantile",
+        "std",
+        "sum",
+        "trapezoid",
+        "var",
     ),
     np.linalg: ("eigh", "eigvalsh", "inv", "lstsq", "norm", "pinv", "qr", "solve", "svd"),
-}  # fmt: skip
+}
 DIGITS = {np.dtype("float32"): 10, np.dtype("float64"): 30}  # binary ones behind the point that count as few
 
 

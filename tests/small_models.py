@@ -3,15 +3,7 @@
 import torch
 
 from icl_interp import tasks
-from icl_interp.interventions import (
-    AblateHeads,
-    At,
-    FreezeNorms,
-    InsertNorm,
-    Intervention,
-    SwapPattern,
-    Temperature,
-)
+from icl_interp.interventions import AblateHeads, At, FreezeNorms, InsertNorm, Intervention, SwapPattern, Temperature
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Encoding, Interleaved, Stacked
 from icl_interp.models.transformer import HookedTransformer

@@ -314,11 +314,21 @@ def test_all_predict_numbers_in_float64_also_for_one_prompt(predictor):
 
 def test_the_classical_algorithms_by_their_names():
     assert set(classical(MIXED)) == {
-        "least squares", "ridge, penalty 0.01", "ridge, penalty 0.1", "ridge, penalty 1",
-        "gradient descent, 1 step", "gradient descent, 10 steps", "gradient descent, 100 steps",
-        "averaging", "1 nearest", "3 nearest",
-        "Nadaraya-Watson, beta 54", "Nadaraya-Watson, beta 6", "Nadaraya-Watson, beta 0.375", "Bayes over degrees",
-    }  # fmt: skip
+        "least squares",
+        "ridge, penalty 0.01",
+        "ridge, penalty 0.1",
+        "ridge, penalty 1",
+        "gradient descent, 1 step",
+        "gradient descent, 10 steps",
+        "gradient descent, 100 steps",
+        "averaging",
+        "1 nearest",
+        "3 nearest",
+        "Nadaraya-Watson, beta 54",
+        "Nadaraya-Watson, beta 6",
+        "Nadaraya-Watson, beta 0.375",
+        "Bayes over degrees",
+    }
     assert all(isinstance(p, Predictor) and p.name == name for name, p in classical(MIXED).items())
     assert classical(MIXED)["Bayes over degrees"] == BayesOverDegrees((1, 3), Uniform(-1, 1))
 

@@ -104,8 +104,10 @@ def test_models_evaluated_apart_are_paired():
 def test_axes_and_errors_by_hand():
     result = shifted({"half": Own()}, AFFINE, [1, 2.5], **SMALL)
     assert {name: tuple(index) for name, index in result.indexes.items()} == {
-        "predictor": ("half", "least squares", "zero"), "sigma": (1.0, 2.5), "function": tuple(range(12)),
-    }  # fmt: skip
+        "predictor": ("half", "least squares", "zero"),
+        "sigma": (1.0, 2.5),
+        "function": tuple(range(12)),
+    }
     _, ys = asked(AFFINE, 2.5)
     square = (ys[:, 2:] ** 2).reshape(12, 3, 4)
     np.testing.assert_allclose(result.sel(predictor="zero", sigma=2.5).values, square.mean((1, 2)), rtol=1e-12)
@@ -195,9 +197,10 @@ def check_error_table(table, errors):
             for name in (row["predictor"], "least squares", "zero")
         )
         expected = (
-            *by_loop(lambda e: e, own), *by_loop(lambda e, b, z: e / abs(b - z), own, best, zero),
+            *by_loop(lambda e: e, own),
+            *by_loop(lambda e, b, z: e / abs(b - z), own, best, zero),
             1 - own.mean() / zero.mean(),
-        )  # fmt: skip
+        )
         names = ("error", "low", "high", "error_rate", "rate_low", "rate_high", "r2")
         np.testing.assert_allclose([row[name] for name in names], expected, rtol=1e-9, atol=1e-12)
 

@@ -32,8 +32,17 @@ from icl_interp.studies.limits.claims.layernorm import FAR_X, growth_exponent
 from icl_interp.studies.limits.figures import heads
 
 WITH_NORM = [
-    "claims", "far_query", "growth", "boundary", "context", "heads", "dispersion", "layers", "classes", "shift",
-]  # fmt: skip
+    "claims",
+    "far_query",
+    "growth",
+    "boundary",
+    "context",
+    "heads",
+    "dispersion",
+    "layers",
+    "classes",
+    "shift",
+]
 # What each figure cannot be drawn without.
 NEEDS = {
     "far_query": ["far/contexts"],
@@ -210,10 +219,14 @@ def test_shams_stand_on_the_scale_of_the_estimate(small):
 
 
 MINE = Claim(
-    id="my.claim", kind="architecture", statement="f is <b>small</b> & x < y", source="Me (2026), here",
-    criterion=Criterion("<= 1 / > 2", (Condition("size", (-np.inf, 1.0), (2.0, np.inf), "log"),)), measurements=(),
+    id="my.claim",
+    kind="architecture",
+    statement="f is <b>small</b> & x < y",
+    source="Me (2026), here",
+    criterion=Criterion("<= 1 / > 2", (Condition("size", (-np.inf, 1.0), (2.0, np.inf), "log"),)),
+    measurements=(),
     evidence=lambda results, facts: Evidence({"size": Estimate("size", 0.5, 0.4, 0.6, "m")}, "because"),
-)  # fmt: skip
+)
 
 
 def test_claims_and_results_of_ones_own_are_shown_and_left_alone(small):

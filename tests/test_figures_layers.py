@@ -35,8 +35,12 @@ def named(figure, name):
 
 def check_curves(r, figure):
     curves = r.results["layers/curves"]
-    for name, what in (("before any layer", "depth 0"), ("after layer 1", "depth 1"), ("prediction", "depth 2"),
-                       ("the function", "f")):  # fmt: skip
+    for name, what in (
+        ("before any layer", "depth 0"),
+        ("after layer 1", "depth 1"),
+        ("prediction", "depth 2"),
+        ("the function", "f"),
+    ):
         trace = named(figure, name)
         assert np.array_equal(trace.y, curves.sel(context=0, what=what).values)
         assert np.array_equal(trace.x, curves["x"].values)
@@ -78,8 +82,12 @@ def check_errors(r, figure):
 
 def test_what_is_drawn_is_what_is_stored(small):
     figure = drawn(small)
-    for check, result in ((check_curves, "layers/curves"), (check_lens, "layers/lens"),
-                          (check_errors, "layers/without attention"), (check_errors, "layers/ablated")):  # fmt: skip
+    for check, result in (
+        (check_curves, "layers/curves"),
+        (check_lens, "layers/lens"),
+        (check_errors, "layers/without attention"),
+        (check_errors, "layers/ablated"),
+    ):
         check(small, figure)
         stored = small.results[result]
         values = stored.values[::-1].copy() if check is not check_curves else stored.values[:, ::-1].copy()

@@ -34,8 +34,12 @@ def named(figure, name):
 
 def check_risk(results, figure):
     risk = results["lsa/risk"]
-    for name, who in (("measured", "model"), ("optimal layer, Theorem 4.2", "optimum"), ("predicting 0", "zero"),
-                      ("the same without 1/M, as printed", "as printed")):  # fmt: skip
+    for name, who in (
+        ("measured", "model"),
+        ("optimal layer, Theorem 4.2", "optimum"),
+        ("predicting 0", "zero"),
+        ("the same without 1/M, as printed", "as printed"),
+    ):
         trace = named(figure, name)
         assert np.array_equal(trace.x, risk["M"].values)
         assert np.allclose(trace.y, risk.sel(who=who).values.mean(0))

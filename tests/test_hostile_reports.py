@@ -77,8 +77,13 @@ def one_line_or_works(folder, late):
 
 def test_a_changed_report_is_refused_in_one_line_or_works(data, tmp_path, errors_are_caught):
     # A result of each kind, and small ones: reading all of them two hundred times would take minutes.
-    kept = {min((n for n in data["results"] if data["results"][n]["kind"] == kind), key=lambda n: len(str(
-        data["results"][n]))) for kind in ("matrix", "curve", "table")}  # fmt: skip
+    kept = {
+        min(
+            (n for n in data["results"] if data["results"][n]["kind"] == kind),
+            key=lambda n: len(str(data["results"][n])),
+        )
+        for kind in ("matrix", "curve", "table")
+    }
     slim = data | {"results": {name: data["results"][name] for name in sorted(kept)}}
     mutants = [(path, value) for path in places(slim) for value in ("drop", *VALUES)]
     chosen = random.Random(0).sample(mutants, 200)
@@ -199,10 +204,12 @@ def tampered(data, keep=("kind", "verdict", "schema", "scale")) -> dict:
     # The figure of classes computes with degrees, and so would refuse these.
     results = {name: result for name, result in data["results"].items() if "classes/" not in name}
     return data | {
-        "findings": findings, "model": model, "results": results | marked,
+        "findings": findings,
+        "model": model,
+        "results": results | marked,
         "checkpoint": inject(data["checkpoint"]) | {INJECTED: INJECTED},
         "provenance": inject(data["provenance"]) | {INJECTED: {INJECTED: [INJECTED]}},
-    }  # fmt: skip
+    }
 
 
 def without_scripts(text):
@@ -307,8 +314,16 @@ def tampered_record() -> dict:
     texts = dict.fromkeys(("id", "title", "source"), INJECTED)
     models = {INJECTED: {"steps": INJECTED, "run_id": INJECTED, "training_seconds": 1.0, "in_distribution": None}}
     comparison = to_dict(make_table({INJECTED: [INJECTED]}, note=INJECTED))
-    return {**record, **texts, "scale": scale, "says": [INJECTED], "missing": [INJECTED], "models": models,
-            "comparison": comparison, "provenance": {**record["provenance"], "command": INJECTED}}  # fmt: skip
+    return {
+        **record,
+        **texts,
+        "scale": scale,
+        "says": [INJECTED],
+        "missing": [INJECTED],
+        "models": models,
+        "comparison": comparison,
+        "provenance": {**record["provenance"], "command": INJECTED},
+    }
 
 
 def test_pages_of_tampered_reproductions_run_no_script():

@@ -79,11 +79,14 @@ def test_it_is_analysed_to_a_page(relu, tmp_path):
 def test_a_task_without_features_has_no_regression(relu):
     prompts = relu.sample(4, generator(0, "test"), dtype=torch.float64)
     assert not relu.has_features
-    assert all(t.has_features for t in (
-        Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Normal(1), n_points=4),
-        tasks.LinearRegression(n_dims=3, n_points=8),
-        tasks.Continuous(function="sin", inputs=Uniform(-1, 1), n_points=4),
-    ))  # fmt: skip
+    assert all(
+        t.has_features
+        for t in (
+            Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Normal(1), n_points=4),
+            tasks.LinearRegression(n_dims=3, n_points=8),
+            tasks.Continuous(function="sin", inputs=Uniform(-1, 1), n_points=4),
+        )
+    )
     with pytest.raises(InputError, match="ReluNetwork are linear in no fixed features"):
         LeastSquares(relu).predict(prompts)
     names = set(classical(relu))

@@ -139,8 +139,19 @@ def test_a_verdict_that_was_not_judged_again_says_why():
 
 def test_the_first_screen_holds_banner_and_forest(any_report, text):
     body = text[text.index("<body>") :]
-    order = ["in-distribution error", "least squares", "predicting 0", "R²", "trained range", "trained length",
-             "figure-claims", 'id="verdicts"', "figure-far_query", 'id="findings"', 'id="provenance"']  # fmt: skip
+    order = [
+        "in-distribution error",
+        "least squares",
+        "predicting 0",
+        "R²",
+        "trained range",
+        "trained length",
+        "figure-claims",
+        'id="verdicts"',
+        "figure-far_query",
+        'id="findings"',
+        'id="provenance"',
+    ]
     places = [body.index(part) for part in order]
     assert places == sorted(places)
     shown = Outline(text.replace(files.plotly_js(), "")).text

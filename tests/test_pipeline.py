@@ -100,10 +100,17 @@ def test_stacked_models_are_analysed(direction):
 
 
 ARCHITECTURES = (
-    {"attn_only": True}, {"mlp_only": True}, {"score_fn": "hardmax"}, {"score_fn": "linear", "score_norm": "visible"},
-    {"normalization_type": None}, {"normalization_type": "RMS"}, {"normalization_type": "LNPre"},
-    {"norm_position": "post"}, {"positional_embedding_type": "none"}, {"n_heads": 1},
-)  # fmt: skip
+    {"attn_only": True},
+    {"mlp_only": True},
+    {"score_fn": "hardmax"},
+    {"score_fn": "linear", "score_norm": "visible"},
+    {"normalization_type": None},
+    {"normalization_type": "RMS"},
+    {"normalization_type": "LNPre"},
+    {"norm_position": "post"},
+    {"positional_embedding_type": "none"},
+    {"n_heads": 1},
+)
 FAST = ("mlp_only", "normalization_type", "norm_position")  # the others take as long and differ less
 
 
@@ -173,7 +180,10 @@ def test_companions_that_do_not_fit_are_left_out(tmp_path, caplog):
         ),
         "none": HookedTransformer(config()).eval(),
         "encoding": Checkpoint(
-            HookedTransformer(wide).eval(), TASK, Stacked(), RunConfig(wide, TASK, "stacked"),
+            HookedTransformer(wide).eval(),
+            TASK,
+            Stacked(),
+            RunConfig(wide, TASK, "stacked"),
             provenance={"name": "cols"},
         ),
         "dim": HookedTransformer(config(d_in=3)).eval(),
@@ -182,7 +192,7 @@ def test_companions_that_do_not_fit_are_left_out(tmp_path, caplog):
         "broken": tmp_path,
         "nothing": 3.0,
         "again": HookedTransformer(config(normalization_type=None), seed=4).eval(),
-    }  # fmt: skip
+    }
     reasons = (
         ("bare model", r"model\.n_layers \(3 beside 2\), model\.normalization_type \(None beside 'LN'\)"),
         ("long", r"model\.n_ctx \(20 beside 16\), task\.n_points \(10 beside 8\)"),

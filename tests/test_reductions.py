@@ -22,11 +22,7 @@ def of_whole(kind, data):
     if kind is Extremes:
         return {"minimum": data.min(0), "maximum": data.max(0)}
     covariance = np.cov(data.T, bias=True).reshape(data.shape[1], -1)
-    return {
-        "mean": data.mean(0),
-        "covariance": covariance,
-        "spectrum": np.linalg.eigvalsh(covariance)[::-1].clip(0),
-    }
+    return {"mean": data.mean(0), "covariance": covariance, "spectrum": np.linalg.eigvalsh(covariance)[::-1].clip(0)}
 
 
 def fed(state, parts):

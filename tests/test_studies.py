@@ -38,9 +38,15 @@ def draw(results, findings, facts):
 
 
 SMALL = Claim(
-    "mine.small", "architecture", "f is small", "me", Criterion("below 1e6", (Condition("size", (-INF, 1e6), None),)),
-    (size,), evidence, figures=("mine",),
-)  # fmt: skip
+    "mine.small",
+    "architecture",
+    "f is small",
+    "me",
+    Criterion("below 1e6", (Condition("size", (-INF, 1e6), None),)),
+    (size,),
+    evidence,
+    figures=("mine",),
+)
 RUN = Experiment("mine.table", "a table", "me", (), lambda bench: {}, lambda results: ("Nothing.",))
 
 
@@ -54,18 +60,27 @@ class Built:
 
 
 MINE = Study(
-    "mine", "me (2026)", (SMALL,), {"mine": ReportFigure(draw, "Sizes.")}, (RUN,),
-    {"mine.table": lambda results, comparison: {}}, (Built(),),
-)  # fmt: skip
+    "mine",
+    "me (2026)",
+    (SMALL,),
+    {"mine": ReportFigure(draw, "Sizes.")},
+    (RUN,),
+    {"mine.table": lambda results, comparison: {}},
+    (Built(),),
+)
 
 
 @pytest.fixture
 def clean(monkeypatch):
     """All registers as they were, after the test."""
     for holder, name in (
-        (registry, "REGISTRY"), (base, "_REGISTRY"), (catalogue, "FIGURES"), (reproductions, "DRAWINGS"),
-        (calibration, "CONSTRUCTIONS"), (kept, "FOLDERS"),
-    ):  # fmt: skip
+        (registry, "REGISTRY"),
+        (base, "_REGISTRY"),
+        (catalogue, "FIGURES"),
+        (reproductions, "DRAWINGS"),
+        (calibration, "CONSTRUCTIONS"),
+        (kept, "FOLDERS"),
+    ):
         monkeypatch.setattr(holder, name, copy.copy(getattr(holder, name)))
     before = dict(STUDIES)
     yield

@@ -80,15 +80,25 @@ def test_numbers_whose_squares_overflow_are_refused_where_they_are_used(size, tm
 
 def test_labels_of_zero_leave_r2_undefined():
     """Nothing to explain is no error: the table says NaN."""
-    table = evaluate(Zero(), LinearRegression(n_dims=2, n_points=8, query=(1e-300, 0.0), inputs=Normal(1e-200)),
-                     n_functions=4, n_contexts=2, last=True)  # fmt: skip
+    table = evaluate(
+        Zero(),
+        LinearRegression(n_dims=2, n_points=8, query=(1e-300, 0.0), inputs=Normal(1e-200)),
+        n_functions=4,
+        n_contexts=2,
+        last=True,
+    )
     assert table["error"].tolist() == [0.0] * 3
     assert all(value != value for value in table["r2"])
 
 
 def test_the_theory_of_a_law_without_moments_does_not_apply():
-    task = {"kind": "LinearRegression", "n_dims": 2, "n_points": 5, "inputs": {"kind": "Normal", "std": 1.0},
-            "covariance": {"kind": "LogNormal", "std": 30.0}}  # fmt: skip
+    task = {
+        "kind": "LinearRegression",
+        "n_dims": 2,
+        "n_points": 5,
+        "inputs": {"kind": "Normal", "std": 1.0},
+        "covariance": {"kind": "LogNormal", "std": 30.0},
+    }
     data = tiny_runs.data(model={"d_in": 2})
     run = parse({**data, "task": task})
     whole = tiny_runs.Checkpoint(HookedTransformer(run.model).eval(), run.task, tokens.named(run.encoding), run)

@@ -146,11 +146,7 @@ def check_values(task, parameters, xs, degree_up):
         assert (error <= 1e-13 * scale + 1e-300).all()
 
 
-@given(
-    degree=st.integers(0, 6),
-    reach=st.sampled_from([1.0, 30.0, 1e6]),
-    seed=st.integers(0, 10**6),
-)
+@given(degree=st.integers(0, 6), reach=st.sampled_from([1.0, 30.0, 1e6]), seed=st.integers(0, 10**6))
 def test_values_are_those_of_numpy(degree, reach, seed):
     rng = np.random.default_rng(seed)
     check_values(

@@ -23,10 +23,13 @@ def in_words(record: Mapping[str, Any]) -> dict[str, Any]:
     results = {name: from_dict(data) for name, data in record["results"].items()}
     comparison = experiment.compare(results)
     return {
-        **record, "title": experiment.title, "source": experiment.source, "says": list(experiment.says(results)),
+        **record,
+        "title": experiment.title,
+        "source": experiment.source,
+        "says": list(experiment.says(results)),
         "scale": {"name": scale, "words": experiment.words(scale), "published": experiment.published},
         "comparison": to_dict(comparison) if comparison is not None else None,
-    }  # fmt: skip
+    }
 
 
 def keep(record: Mapping[str, Any]) -> None:

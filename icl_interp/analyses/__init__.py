@@ -12,6 +12,19 @@ from icl_interp.analyses.measurement import Measurement, Results, measurement
 from icl_interp.analyses.registry import REGISTRY, register, select
 
 __all__ = [
-    "REGISTRY", "Claim", "Condition", "Criterion", "Estimate", "Evidence", "Facts", "Finding", "Measurement",
-    "Precondition", "Quote", "Results", "measurement", "register", "select",
-]  # fmt: skip
+    "REGISTRY",
+    "Claim",
+    "Condition",
+    "Criterion",
+    "Estimate",
+    "Evidence",
+    "Facts",
+    "Finding",
+    "Measurement",
+    "Precondition",
+    "Quote",
+    "Results",
+    "measurement",
+    "register",
+    "select",
+]

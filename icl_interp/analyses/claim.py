@@ -131,11 +131,16 @@ class Claim:
         verdict, reason = self._gated(decision, evidence, facts)
         condition = decision.condition or self.criterion.conditions[0]
         return replace(
-            self._unasked(verdict, reason), decided_by=condition,
+            self._unasked(verdict, reason),
+            decided_by=condition,
             estimate=evidence.estimate or evidence.quantities.get(self.criterion.conditions[0].quantity),
-            test=evidence.quantities.get(condition.quantity), scope=evidence.scope, causal=evidence.causal,
-            twin=evidence.twin.get(condition.quantity), details=evidence.details, evidence=dict(evidence.quantities),
-        )  # fmt: skip
+            test=evidence.quantities.get(condition.quantity),
+            scope=evidence.scope,
+            causal=evidence.causal,
+            twin=evidence.twin.get(condition.quantity),
+            details=evidence.details,
+            evidence=dict(evidence.quantities),
+        )
 
     def _gated(self, decision: Decision, evidence: Evidence, facts: Facts) -> tuple[Verdict, str]:
         """The verdict and its reason, unless something forbids to decide."""
@@ -165,10 +170,20 @@ class Claim:
 
     def _unasked(self, verdict: Verdict, reason: str) -> Finding:
         return Finding(
-            self.id, self.study, self.kind, self.statement, self.source, verdict, reason, self.criterion,
-            self.criterion.conditions[0], figures=self.figures, question=self.question, short=self.short,
+            self.id,
+            self.study,
+            self.kind,
+            self.statement,
+            self.source,
+            verdict,
+            reason,
+            self.criterion,
+            self.criterion.conditions[0],
+            figures=self.figures,
+            question=self.question,
+            short=self.short,
             quote=self.quote,
-        )  # fmt: skip
+        )
 
     def _broken(self, error: str) -> Finding:
         reason = f"{self.id} could not be judged: {error}. The log has the traceback."

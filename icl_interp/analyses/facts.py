@@ -67,10 +67,17 @@ class Facts:
     ) -> Self:
         """The facts that a model and its task tell; `more` holds those of the analysis."""
         return cls(
-            config=model.cfg, task=task, encoding=encoding, in_distribution=in_distribution, n_points=task.n_points,
-            x_unit=x_unit(task), has_features=task.has_features, norms=tuple(model.norms),
-            n_parameters=sum(p.numel() for p in model.parameters()), **more,
-        )  # fmt: skip
+            config=model.cfg,
+            task=task,
+            encoding=encoding,
+            in_distribution=in_distribution,
+            n_points=task.n_points,
+            x_unit=x_unit(task),
+            has_features=task.has_features,
+            norms=tuple(model.norms),
+            n_parameters=sum(p.numel() for p in model.parameters()),
+            **more,
+        )
 
     @property
     def error(self) -> float:
@@ -108,11 +115,13 @@ class Facts:
         config = {key: value for key, value in encode(self.config).items() if key != "kind"}
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {
-            **encode(plain), "config": config, "r2": self.r2,
+            **encode(plain),
+            "config": config,
+            "r2": self.r2,
             "task": dict(self.task.data) if isinstance(self.task, UnknownTask) else encode(self.task),
             "companions": {str(role): name for role, name in self.companions.items()},
             "roles": [encode(dataclasses.asdict(role)) for role in self.companions],
-        }  # fmt: skip
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str = "model") -> Self:
@@ -150,8 +159,10 @@ class Facts:
                 for entry in _items(stored, "companions_left_out")
             ),
             failed={key: one.text() for key, one in failed.members().items()} if failed else {},
-            n_points=count("n_points"), n_parameters=count("n_parameters"), n_functions=count("n_functions"),
-        )  # fmt: skip
+            n_points=count("n_points"),
+            n_parameters=count("n_parameters"),
+            n_functions=count("n_functions"),
+        )
 
 
 def _task(stored: Stored) -> Task:

@@ -67,11 +67,14 @@ class Finding:
         """Plain JSON data."""
         decided = self.decided_by
         criterion = {
-            "text": self.criterion.text, "supported": decided.supports, "contradicted": decided.contradicts,
-            "scale": decided.scale, "decided_by": decided.quantity,
+            "text": self.criterion.text,
+            "supported": decided.supports,
+            "contradicted": decided.contradicts,
+            "scale": decided.scale,
+            "decided_by": decided.quantity,
             "conditions": [asdict(c) for c in self.criterion.conditions],
             "preconditions": [asdict(p) for p in self.criterion.preconditions],
-        }  # fmt: skip
+        }
         plain = {**asdict(self), "details": list(self.details), "figures": list(self.figures), "criterion": criterion}
         return {key: value for key, value in plain.items() if key != "decided_by"}
 
@@ -119,9 +122,10 @@ def _criterion(stored: Stored) -> Criterion:
     if conditions is None:
         return Criterion(text, (_only(stored),))
     return Criterion(
-        text, tuple(map(_condition, conditions.items())),
+        text,
+        tuple(map(_condition, conditions.items())),
         tuple(map(_precondition, preconditions.items())) if preconditions else (),
-    )  # fmt: skip
+    )
 
 
 def _decided(stored: Stored, criterion: Criterion) -> Condition:
@@ -140,9 +144,12 @@ def _condition(stored: Stored) -> Condition:
     stored.members(f.name for f in fields(Condition))
     contradicts = stored.get("contradicts")
     return Condition(
-        stored["quantity"].text(), _region(stored["supports"]), _region(contradicts) if contradicts else None,
-        _scale(stored), bool(stored["optional"].value),
-    )  # fmt: skip
+        stored["quantity"].text(),
+        _region(stored["supports"]),
+        _region(contradicts) if contradicts else None,
+        _scale(stored),
+        bool(stored["optional"].value),
+    )
 
 
 def _precondition(stored: Stored) -> Precondition:

@@ -249,9 +249,14 @@ class Lab:
         return queries
 
     def _run(
-        self, prompts: Prompts, queries: Tensor, context: Sequence[Intervention], query: Sequence[Intervention],
-        watch: Watch | None, names: Sequence[str],
-    ) -> Float[Tensor, "batch point"]:  # fmt: skip
+        self,
+        prompts: Prompts,
+        queries: Tensor,
+        context: Sequence[Intervention],
+        query: Sequence[Intervention],
+        watch: Watch | None,
+        names: Sequence[str],
+    ) -> Float[Tensor, "batch point"]:
         causal = self.model.cfg.attention_dir == "causal"
         run = self._after_context if causal else self._whole_prompts
         parts = []
@@ -265,9 +270,13 @@ class Lab:
         return torch.cat(parts)
 
     def _after_context(
-        self, prompts: Prompts, queries: Tensor, context: Sequence[Intervention], query: Sequence[Intervention],
+        self,
+        prompts: Prompts,
+        queries: Tensor,
+        context: Sequence[Intervention],
+        query: Sequence[Intervention],
         hooks: list[Any],
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """The context once, then one token a point."""
         position = self.encoding.n_tokens(prompts.n_points) - 1
         memory = self._remember(prompts, context)
@@ -288,9 +297,13 @@ class Lab:
         return memory
 
     def _whole_prompts(
-        self, prompts: Prompts, queries: Tensor, context: Sequence[Intervention], query: Sequence[Intervention],
+        self,
+        prompts: Prompts,
+        queries: Tensor,
+        context: Sequence[Intervention],
+        query: Sequence[Intervention],
         hooks: list[Any],
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Whole prompts for every point: attention that looks both ways leaves nothing to reuse."""
         tokens = self.tokens(prompts)
         n = tokens.shape[1]

@@ -37,9 +37,11 @@ def relevance(lab: Lab) -> DataArray:
             rows.append([lab.by_function(part) for part in parts])
         values.append(rows)
     axes = {
-        "head": labels(lab), "intervention": ("uniform", "mean ablation"),
-        "statistic": ("rise", "movement", "intact"), "function": tuple(range(lab.n_functions)),
-    }  # fmt: skip
+        "head": labels(lab),
+        "intervention": ("uniform", "mean ablation"),
+        "statistic": ("rise", "movement", "intact"),
+        "function": tuple(range(lab.n_functions)),
+    }
     return make_array(values, axes, note=f"{len(lab.few)} prompts, all scored points")
 
 

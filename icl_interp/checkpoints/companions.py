@@ -16,9 +16,18 @@ Run = Mapping[str, Any]  # the data of a config.json
 WIDTHS = {"model.d_model", "model.d_head", "model.d_mlp"}
 NORMS = {"model.normalization_type", "model.norm_position"}
 KINDS = (
-    "no norm", "with norm", "post-norm", "attention only", "with MLP", "MLP only", "wider", "narrower", "another seed",
-    "degrees", "interval",
-)  # fmt: skip
+    "no norm",
+    "with norm",
+    "post-norm",
+    "attention only",
+    "with MLP",
+    "MLP only",
+    "wider",
+    "narrower",
+    "another seed",
+    "degrees",
+    "interval",
+)
 
 
 @dataclass(frozen=True)

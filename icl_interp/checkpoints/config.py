@@ -137,11 +137,23 @@ class RunConfig:
 
 # Words that are often written for a setting whose name is too far from them to be found by its letters.
 _MEANT = {
-    "norm": "normalization_type", "normalization": "normalization_type", "activation": "act_fn", "layers": "n_layers",
-    "heads": "n_heads", "width": "d_model", "hidden": "d_mlp", "context": "n_ctx", "attention": "score_fn",
-    "bidirectional": "attention_dir", "causal": "attention_dir", "lr": "learning_rate", "batch": "batch_size",
-    "warmup": "warmup_steps", "schedule": "decay", "clip": "grad_clip",
-}  # fmt: skip
+    "norm": "normalization_type",
+    "normalization": "normalization_type",
+    "activation": "act_fn",
+    "layers": "n_layers",
+    "heads": "n_heads",
+    "width": "d_model",
+    "hidden": "d_mlp",
+    "context": "n_ctx",
+    "attention": "score_fn",
+    "bidirectional": "attention_dir",
+    "causal": "attention_dir",
+    "lr": "learning_rate",
+    "batch": "batch_size",
+    "warmup": "warmup_steps",
+    "schedule": "decay",
+    "clip": "grad_clip",
+}
 _SECTIONS: dict[str, type] = {"model": HookedTransformerConfig, "training": TrainingConfig, "curriculum": Curriculum}
 
 

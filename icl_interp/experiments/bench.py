@@ -110,17 +110,24 @@ class Bench:
         """
         settings = {"task": encode(task), "sigmas": [float(sigma) for sigma in sigmas], "arm": arm}
         shown = (*self.among(names), *REFERENCES)
-        paths = {name: self._path(f"errors of {name}" if name in REFERENCES else "errors", [name], settings)
-                 for name in shown}  # fmt: skip
+        paths = {
+            name: self._path(f"errors of {name}" if name in REFERENCES else "errors", [name], settings)
+            for name in shown
+        }
         rows = {name: kept for name, path in paths.items() if isinstance(kept := self._read(path), DataArray)}
         todo = [name for name in shown if name not in rows]
         if todo:
             started = time.perf_counter()
             # Each model draws the same prompts, so only those whose row is not kept yet have to be asked.
             result = evaluation.shifted(
-                {name: self.models[name] for name in todo if name in self.models}, task, sigmas, arm=arm,
-                n_functions=self.scale.n_functions, n_contexts=self.scale.n_contexts, seed=self.seed,
-            )  # fmt: skip
+                {name: self.models[name] for name in todo if name in self.models},
+                task,
+                sigmas,
+                arm=arm,
+                n_functions=self.scale.n_functions,
+                n_contexts=self.scale.n_contexts,
+                seed=self.seed,
+            )
             each = (time.perf_counter() - started) / len(todo)
             for name in todo:
                 axes = {**result.indexes, "predictor": (name,)}

@@ -47,9 +47,14 @@ TASK = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 
 
 
 def judge(
-    model: HookedTransformer, claims: Sequence[str], *, n_functions: int = 32, n_contexts: int = 8, seed: int = 0,
+    model: HookedTransformer,
+    claims: Sequence[str],
+    *,
+    n_functions: int = 32,
+    n_contexts: int = 8,
+    seed: int = 0,
     task: Task | None = None,
-) -> list[Finding]:  # fmt: skip
+) -> list[Finding]:
     """Findings about a model of known truth, on affine prompts or those of its own task."""
     own, task = task is not None, task or TASK
     encoding = tokens.infer(model.cfg.d_in, task.dim)

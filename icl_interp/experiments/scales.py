@@ -91,10 +91,7 @@ def rescaled(training: TrainingConfig, changes: dict) -> TrainingConfig:
 
 
 def config(
-    recipe: str,
-    scale: str,
-    overrides: Iterable[str] = (),
-    scaled: Callable[[RunConfig, str], RunConfig] = at_scale,
+    recipe: str, scale: str, overrides: Iterable[str] = (), scaled: Callable[[RunConfig, str], RunConfig] = at_scale
 ) -> RunConfig:
     """The run of a recipe at a scale, with `key=value` changes made last; `scaled` is what the scales of a study are.
 

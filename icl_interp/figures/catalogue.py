@@ -35,7 +35,7 @@ FIGURES: dict[str, ReportFigure] = {
         "Each claim on its own axis. A filled mark is the estimate with its 95 % interval; shaded zones were fixed "
         "before anything was measured. Hollow marks are controls: a diamond is the same measurement on an untrained"
         " twin, a square the same intervention where it should do nothing.",
-    ),
+    )
 }
 
 

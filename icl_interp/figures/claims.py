@@ -92,16 +92,28 @@ def _row(figure: Figure, marks: Marks, finding: Finding, panel: tuple[float, flo
     scale, (low, high) = _extent(finding.decided_by, values, test.unit)
     title = plain(name_of(test) + (f" ({test.unit})" if test.unit else "") + (", log axis" if scale == "log" else ""))
     kind = log_axis(title, low, high, 7) if scale == "log" else {"range": [low, high], "nticks": 7}
-    figure.update_layout({
-        f"xaxis{name}": {
-            **kind, "domain": [0, 1], "anchor": f"y{name}", "ticklen": 3, "tickfont": {"size": 11, "color": GREY},
-            "title": {"text": title, "standoff": 1, "font": {"size": 11, "color": INK}},
-            "linecolor": PALE, "tickcolor": PALE, "fixedrange": True,
-        },
-        f"yaxis{name}": {
-            "domain": panel, "anchor": f"x{name}", "range": [0, 1], "visible": False, "fixedrange": True,
-        },
-    })  # fmt: skip
+    figure.update_layout(
+        {
+            f"xaxis{name}": {
+                **kind,
+                "domain": [0, 1],
+                "anchor": f"y{name}",
+                "ticklen": 3,
+                "tickfont": {"size": 11, "color": GREY},
+                "title": {"text": title, "standoff": 1, "font": {"size": 11, "color": INK}},
+                "linecolor": PALE,
+                "tickcolor": PALE,
+                "fixedrange": True,
+            },
+            f"yaxis{name}": {
+                "domain": panel,
+                "anchor": f"x{name}",
+                "range": [0, 1],
+                "visible": False,
+                "fixedrange": True,
+            },
+        }
+    )
     axes = {"xaxis": f"x{name}", "yaxis": f"y{name}"}
     _zones(marks, finding.decided_by, low, high, name, scale)
     look = VERDICTS[finding.verdict]
@@ -109,10 +121,17 @@ def _row(figure: Figure, marks: Marks, finding: Finding, panel: tuple[float, flo
         hover = f"untrained twin: {plain(interval(twin))}<extra></extra>"
         figure.add_trace(_mark(twin, "diamond-open", INK, 0.24, 9, hover, **axes))
     if beside is not None:
-        figure.add_trace(_mark(
-            Estimate("sham", beside, beside, beside), "square-open", INK, 0.24, 9,
-            f"sham: {number(beside)} {plain(test.unit)}<extra></extra>", **axes,
-        ))  # fmt: skip
+        figure.add_trace(
+            _mark(
+                Estimate("sham", beside, beside, beside),
+                "square-open",
+                INK,
+                0.24,
+                9,
+                f"sham: {number(beside)} {plain(test.unit)}<extra></extra>",
+                **axes,
+            )
+        )
     hover = f"<b>{plain(finding.id)}</b><br>{plain(name_of(test))}: {plain(interval(test))}<br>"
     hover += f"{wrapped(finding.criterion.text, 70)}<extra></extra>"
     figure.add_trace(_mark(test, "circle", look.ink, 0.66, 11, hover, **axes))
@@ -121,13 +140,24 @@ def _row(figure: Figure, marks: Marks, finding: Finding, panel: tuple[float, flo
 def _mark(e: Estimate, symbol: str, colour: str, y: float, size: int, hover: str, **axes: str) -> go.Scatter:
     known = np.isfinite([e.low, e.high]).all()
     error = {
-        "array": [e.high - e.value], "arrayminus": [e.value - e.low], "color": colour, "thickness": 2 if y > 0.5 else 1,
-        "width": 4, "visible": bool(known and e.high > e.low),
-    }  # fmt: skip
+        "array": [e.high - e.value],
+        "arrayminus": [e.value - e.low],
+        "color": colour,
+        "thickness": 2 if y > 0.5 else 1,
+        "width": 4,
+        "visible": bool(known and e.high > e.low),
+    }
     return go.Scatter(
-        x=[e.value], y=[y], mode="markers", error_x=error, showlegend=False, hovertemplate=hover, cliponaxis=False,
-        marker={"symbol": symbol, "color": colour, "size": size, "line": {"color": colour, "width": 1.5}}, **axes,
-    )  # fmt: skip
+        x=[e.value],
+        y=[y],
+        mode="markers",
+        error_x=error,
+        showlegend=False,
+        hovertemplate=hover,
+        cliponaxis=False,
+        marker={"symbol": symbol, "color": colour, "size": size, "line": {"color": colour, "width": 1.5}},
+        **axes,
+    )
 
 
 def _zones(marks: Marks, condition: Condition, low: float, high: float, name: str, scale: str) -> None:
@@ -141,13 +171,27 @@ def _zones(marks: Marks, condition: Condition, low: float, high: float, name: st
             continue
         look, ends = VERDICTS[verdict], place([a, b])
         marks.shape(
-            type="rect", xref=f"x{name}", yref=f"y{name} domain", x0=a, x1=b, y0=0, y1=1, layer="below",
-            line={"width": 0}, fillcolor=look.pale,
-        )  # fmt: skip
+            type="rect",
+            xref=f"x{name}",
+            yref=f"y{name} domain",
+            x0=a,
+            x1=b,
+            y0=0,
+            y1=1,
+            layer="below",
+            line={"width": 0},
+            fillcolor=look.pale,
+        )
         marks.note(
-            text=look.sign, xref=f"x{name}", yref=f"y{name} domain", x=float(np.mean(ends)), y=1,
-            xanchor="center", yanchor="bottom", font={"size": 10, "color": look.ink},
-        )  # fmt: skip
+            text=look.sign,
+            xref=f"x{name}",
+            yref=f"y{name} domain",
+            x=float(np.mean(ends)),
+            y=1,
+            xanchor="center",
+            yanchor="bottom",
+            font={"size": 10, "color": look.ink},
+        )
 
 
 def _extent(condition: Condition, values: list[float], unit: str) -> tuple[str, tuple[float, float]]:
@@ -165,10 +209,16 @@ def _extent(condition: Condition, values: list[float], unit: str) -> tuple[str, 
 
 def _empty_row(marks: Marks, finding: Finding, panel: tuple[float, float]) -> None:
     marks.note(
-        xref="paper", yref="paper", x=0, y=sum(panel) / 2, xanchor="left", yanchor="middle",
-        text=f"<i>{wrapped('no estimate: ' + finding.reason, 54, 3)}</i>", align="left",
+        xref="paper",
+        yref="paper",
+        x=0,
+        y=sum(panel) / 2,
+        xanchor="left",
+        yanchor="middle",
+        text=f"<i>{wrapped('no estimate: ' + finding.reason, 54, 3)}</i>",
+        align="left",
         font={"size": 12, "color": "#767676"},
-    )  # fmt: skip
+    )
 
 
 def _skipped(finding: Finding) -> str:
@@ -185,9 +235,18 @@ def _closing(marks: Marks, skipped: Sequence[str], top: float) -> None:
     """Claims that do not apply, a line each below all others."""
     look = VERDICTS["not_applicable"]
     marks.note(
-        text=f"<b>{look.sign} {look.word}</b><br>" + "<br>".join(skipped), xref="paper", yref="paper", align="left",
-        x=0, xanchor="left", xshift=12 - LEFT, y=top, yanchor="top", yshift=-8, font={"size": 11, "color": look.ink},
-    )  # fmt: skip
+        text=f"<b>{look.sign} {look.word}</b><br>" + "<br>".join(skipped),
+        xref="paper",
+        yref="paper",
+        align="left",
+        x=0,
+        xanchor="left",
+        xshift=12 - LEFT,
+        y=top,
+        yanchor="top",
+        yshift=-8,
+        font={"size": 11, "color": look.ink},
+    )
 
 
 def _words(marks: Marks, finding: Finding, top: float, middle: float) -> None:
@@ -202,12 +261,9 @@ def _words(marks: Marks, finding: Finding, top: float, middle: float) -> None:
         right += f'<br><span style="font-size:11px;color:{INK}">{interval(finding.test, unit=False)}</span>'
     common = {"xref": "paper", "yref": "paper", "align": "left", "xanchor": "left"}
     marks.note(
-        text=left, x=0, xshift=12 - LEFT, y=top, yanchor="top", yshift=-8,
-        font={"size": 12, "color": INK}, **common,
-    )  # fmt: skip
-    marks.note(
-        text=right, x=1, xshift=14, y=middle, yanchor="middle", font={"size": 13, "color": look.ink}, **common,
-    )  # fmt: skip
+        text=left, x=0, xshift=12 - LEFT, y=top, yanchor="top", yshift=-8, font={"size": 12, "color": INK}, **common
+    )
+    marks.note(text=right, x=1, xshift=14, y=middle, yanchor="middle", font={"size": 13, "color": look.ink}, **common)
 
 
 def _legend(shown: Sequence[Finding]) -> str:

@@ -59,12 +59,15 @@ def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[
             "fig": figure,
             "path": folder / f"{name}.{kind}",
             "opts": {
-                "format": kind, "width": figure.layout.width, "height": figure.layout.height,
+                "format": kind,
+                "width": figure.layout.width,
+                "height": figure.layout.height,
                 "scale": SCALE if kind == "png" else 1,
             },
         }
-        for name, figure in figures.items() for kind in formats
-    ]  # fmt: skip
+        for name, figure in figures.items()
+        for kind in formats
+    ]
     # One call starts one browser for all. MathJax would come from the network, and no figure needs it.
     options = {"mathjax": False, **({"path": browser} if (browser := _browser()) else {})}
     named = os.environ.get("BROWSER_PATH")

@@ -37,19 +37,33 @@ VERDICTS = {
 }
 
 _AXIS = {
-    "showline": True, "linecolor": INK, "linewidth": 1, "ticks": "outside", "ticklen": 4, "tickcolor": INK,
-    "showgrid": False, "zeroline": False, "exponentformat": "power", "minexponent": 4, "automargin": True,
-    "title": {"standoff": 6, "font": {"size": 13}}, "tickfont": {"size": 12},
-}  # fmt: skip
+    "showline": True,
+    "linecolor": INK,
+    "linewidth": 1,
+    "ticks": "outside",
+    "ticklen": 4,
+    "tickcolor": INK,
+    "showgrid": False,
+    "zeroline": False,
+    "exponentformat": "power",
+    "minexponent": 4,
+    "automargin": True,
+    "title": {"standoff": 6, "font": {"size": 13}},
+    "tickfont": {"size": 12},
+}
 TEMPLATE = go.layout.Template(
     layout={
         "font": {"family": FONT, "size": 13, "color": INK},
-        "paper_bgcolor": "white", "plot_bgcolor": "white", "colorway": [BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW],
-        "xaxis": _AXIS, "yaxis": _AXIS, "hoverlabel": {"font": {"family": FONT, "size": 12}, "align": "left"},
+        "paper_bgcolor": "white",
+        "plot_bgcolor": "white",
+        "colorway": [BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW],
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
+        "hoverlabel": {"font": {"family": FONT, "size": 12}, "align": "left"},
         "annotationdefaults": {"font": {"size": 12}, "showarrow": False},
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yanchor": "bottom", "font": {"size": 12}},
     }
-)  # fmt: skip
+)
 
 
 class Marks:
@@ -90,13 +104,24 @@ def finish(figure: Figure, title: str, below: str, plot: int, **margins: int) ->
     margin = {"l": 70, "r": 24, "b": 58, **margins}
     margin["t"] = 44 + 16 * lines + (24 if panels else 6) + (24 if legend else 0)
     heading = {
-        "text": f"<b>{plain(title)}</b><br>{small}", "x": 0, "xref": "container", "xanchor": "left", "y": 1,
-        "yref": "container", "yanchor": "top", "pad": {"l": 12, "t": 18}, "font": {"size": 16},
-    }  # fmt: skip
+        "text": f"<b>{plain(title)}</b><br>{small}",
+        "x": 0,
+        "xref": "container",
+        "xanchor": "left",
+        "y": 1,
+        "yref": "container",
+        "yanchor": "top",
+        "pad": {"l": 12, "t": 18},
+        "font": {"size": 16},
+    }
     figure.update_layout(
-        template=TEMPLATE, width=WIDTH, height=plot + margin["t"] + margin["b"], margin=margin, title=heading,
+        template=TEMPLATE,
+        width=WIDTH,
+        height=plot + margin["t"] + margin["b"],
+        margin=margin,
+        title=heading,
         legend={"y": 1 + (24 if panels else 4) / plot},
-    )  # fmt: skip
+    )
     return figure
 
 
@@ -126,9 +151,18 @@ def safe(figure: Figure) -> Figure:
 def panel_title(figure: Figure, text: str, domain: tuple[float, float]) -> None:
     """A heading above one of several panels, at the left end of its axis."""
     figure.add_annotation(
-        name="panel", text=f"<b>{text}</b>", xref="paper", yref="paper", x=domain[0], y=1, xanchor="left",
-        yanchor="bottom", yshift=4, showarrow=False, font={"size": 13},
-    )  # fmt: skip
+        name="panel",
+        text=f"<b>{text}</b>",
+        xref="paper",
+        yref="paper",
+        x=domain[0],
+        y=1,
+        xanchor="left",
+        yanchor="bottom",
+        yshift=4,
+        showarrow=False,
+        font={"size": 13},
+    )
 
 
 def log_axis(title: str, low: float, high: float, at_most: int = 9) -> dict[str, Any]:
@@ -142,9 +176,13 @@ def log_axis(title: str, low: float, high: float, at_most: int = 9) -> dict[str,
         ticks = [m * 10.0**d for d in np.arange(np.floor(first), last + 1) for m in (1, 2, 5)]
         ticks = [t for t in ticks if low <= t <= high]
     return {
-        "type": "log", "range": [float(first), float(last)], "title": {"text": title},
-        "tickmode": "array", "tickvals": ticks, "ticktext": [tick(t) for t in ticks],
-    }  # fmt: skip
+        "type": "log",
+        "range": [float(first), float(last)],
+        "title": {"text": title},
+        "tickmode": "array",
+        "tickvals": ticks,
+        "ticktext": [tick(t) for t in ticks],
+    }
 
 
 def place(figure: Figure, *domains: tuple[float, float]) -> None:
@@ -163,10 +201,17 @@ def rows_axis(labels: list[str], shown: bool = True, spare: float = 0.0) -> dict
     """
     ticks, texts = list(range(len(labels))), [plain(label).replace("\n", "<br>") for label in labels]
     return {
-        "tickmode": "array", "tickvals": ticks, "ticktext": texts, "showticklabels": shown, "ticks": "",
-        "range": [len(labels) - 0.4 + spare, -0.6], "showgrid": True, "gridcolor": FAINT, "showline": False,
+        "tickmode": "array",
+        "tickvals": ticks,
+        "ticktext": texts,
+        "showticklabels": shown,
+        "ticks": "",
+        "range": [len(labels) - 0.4 + spare, -0.6],
+        "showgrid": True,
+        "gridcolor": FAINT,
+        "showline": False,
         "fixedrange": True,
-    }  # fmt: skip
+    }
 
 
 def joined(curves: np.ndarray) -> np.ndarray:
@@ -215,9 +260,10 @@ class Symlog:
         places = [float(self(np.array(v))) for v in sizes]
         labels = [tick(v) for v in sizes]
         return {
-            "tickmode": "array", "tickvals": [-p for p in reversed(places)] + [0.0] + places,
+            "tickmode": "array",
+            "tickvals": [-p for p in reversed(places)] + [0.0] + places,
             "ticktext": [MINUS + text for text in reversed(labels)] + ["0"] + labels,
-        }  # fmt: skip
+        }
 
 
 def tick(value: float) -> str:

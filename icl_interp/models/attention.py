@@ -47,10 +47,7 @@ class Attention(nn.Module):
         self._mask = torch.empty(0)  # a plain attribute: masks do not belong in the state dict
 
     def forward(
-        self,
-        x: Float[Tensor, "batch token d_model"],
-        rows: slice | None = None,
-        memory: list[KeysValues] | None = None,
+        self, x: Float[Tensor, "batch token d_model"], rows: slice | None = None, memory: list[KeysValues] | None = None
     ) -> Float[Tensor, "batch query d_model"]:
         """Attention of every token, or of the tokens in `rows` only, over all tokens they see.
 

@@ -87,9 +87,14 @@ def patch(
     with torch.no_grad(), _prepared(model):
         _, cache = model.run_with_cache(clean, names_filter=names)
         patching.generic_activation_patch(
-            model, corrupted, cache, measure, partial(_put, activation, by), activation,
+            model,
+            corrupted,
+            cache,
+            measure,
+            partial(_put, activation, by),
+            activation,
             index_df=patching.make_df_from_ranges(shape, list(axes)),
-        )  # fmt: skip
+        )
     return make_array(np.reshape(values, shape), axes, note=f"metric with {activation} patched in from the clean run")
 
 

@@ -97,10 +97,20 @@ class LinearSelfAttention(HookedRootModule):
                 f"n_heads * d_head must be at least d + 1 = {width} to hold W_KQ, but got {n_heads} * {d_head}"
             )
         cfg = HookedTransformerConfig(
-            n_layers=1, d_model=width, n_heads=n_heads, d_head=d_head, n_ctx=n_ctx, d_in=width, attn_only=True,
-            normalization_type=None, positional_embedding_type="none", use_attn_scale=False,
-            attention_dir="bidirectional", score_fn="linear", score_norm="labelled",
-        )  # fmt: skip
+            n_layers=1,
+            d_model=width,
+            n_heads=n_heads,
+            d_head=d_head,
+            n_ctx=n_ctx,
+            d_in=width,
+            attn_only=True,
+            normalization_type=None,
+            positional_embedding_type="none",
+            use_attn_scale=False,
+            attention_dir="bidirectional",
+            score_fn="linear",
+            score_norm="labelled",
+        )
         model = HookedTransformer(cfg).to(self.W_PV)
         with torch.no_grad():
             for parameter in model.parameters():

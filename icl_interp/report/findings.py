@@ -36,8 +36,10 @@ def article(f: Finding) -> Markup:
     return markup(
         '<article id="{anchor}"><h3>{f.statement}</h3><p class="quiet small"><code>{f.id}</code> · a claim about '
         '{f.kind} · source: {f.source}</p><div class="wide">{rows}</div></article>',
-        anchor=anchor(f.id), f=f, rows=rows(pairs),
-    )  # fmt: skip
+        anchor=anchor(f.id),
+        f=f,
+        rows=rows(pairs),
+    )
 
 
 def _quote(quote: Quote) -> Markup:

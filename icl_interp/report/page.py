@@ -92,8 +92,13 @@ def document(title: str, body: Markup, figures: Sequence[Markup], source: str) -
         '<link rel="icon" href="data:,"><style>{css}</style>\n{plotly_js}</head>\n<body>{body}\n'
         '<footer class="quiet small">Numbers are rounded for reading; {source} holds them in full.</footer>'
         "</body></html>\n",
-        policy=policy, title=title, css=CSS, plotly_js=plotly_js, body=body, source=source,
-    )  # fmt: skip
+        policy=policy,
+        title=title,
+        css=CSS,
+        plotly_js=plotly_js,
+        body=body,
+        source=source,
+    )
     return str(text)  # the methods of Markup escape what they are given, and a page is text to its callers
 
 
@@ -105,19 +110,23 @@ def summary(report: Mapping[str, Any]) -> str:
         markup(
             '<tr><td {cell}>{f.statement}<br><span style="color:#666">{f.id}</span></td>'
             "<td {cell}>{verdict}</td><td {cell}>{estimates}</td><td {cell}>{f.reason}</td></tr>",
-            cell=cell, f=f, verdict=verdict_mark(f), estimates=estimates(f),
+            cell=cell,
+            f=f,
+            verdict=verdict_mark(f),
+            estimates=estimates(f),
         )
         for f in findings
-    )  # fmt: skip
+    )
     text = markup(
         '<div style="font-family:sans-serif;font-size:13px"><div><b style="font-size:15px">'
         '{name}</b> <span style="color:#666">{kind}</span></div><div>{facts}</div>'
         "<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>",
-        name=report["checkpoint"].get("name", "a model"), kind=describe(report["model"]),
+        name=report["checkpoint"].get("name", "a model"),
+        kind=describe(report["model"]),
         facts=joined((f"{label} {value}" for value, label, _ in _tiles(report["model"])), " · "),
         head=joined(markup("<th {}>{}</th>", cell, title) for title in ("claim", "verdict", "estimate", "why")),
         rows=rows,
-    )  # fmt: skip
+    )
     return str(text)
 
 
@@ -159,10 +168,12 @@ def _banner(report: Mapping[str, Any], findings: Sequence[Finding]) -> Markup:
     return markup(
         '<h1>{name}{step}</h1><p class="quiet small">{kind}</p>'
         '<div class="tiles">{tiles}</div><div class="board">{board}</div>',
-        name=checkpoint.get("name", "a model"), kind=describe(model), board=_board(findings),
+        name=checkpoint.get("name", "a model"),
+        kind=describe(model),
+        board=_board(findings),
         step=markup(" <small>step {:,}</small>", checkpoint["step"]) if whole else "",
         tiles=joined(markup("<div><b>{}</b><span>{}</span><span>{}</span></div>", *tile) for tile in _tiles(model)),
-    )  # fmt: skip
+    )
 
 
 def _board(findings: Sequence[Finding]) -> Markup:
@@ -175,10 +186,16 @@ def _board(findings: Sequence[Finding]) -> Markup:
         links = joined(
             markup('<li><a href="#{}" title="{}">{}</a></li>', anchor(f.id), f.statement, _short(f.id)) for f in found
         )
-        parts.append(markup(
-            '<div style="color:{look.ink}"><b>{look.sign} {n} {look.word}</b><ul style="columns:{columns}">{links}</ul>'
-            "</div>", look=look, n=len(found), columns=-(-len(found) // ROWS), links=links,
-        ))  # fmt: skip
+        parts.append(
+            markup(
+                '<div style="color:{look.ink}"><b>{look.sign} {n} {look.word}</b>'
+                '<ul style="columns:{columns}">{links}</ul></div>',
+                look=look,
+                n=len(found),
+                columns=-(-len(found) // ROWS),
+                links=links,
+            )
+        )
     return joined(parts)
 
 
@@ -199,8 +216,10 @@ def _tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         value, low, high = (float(error.get(key, "nan")) for key in ("error", "low", "high"))
         more = f"mean squared, [{number(low, 2)}, {number(high, 2)}]"
         tiles.append((number(value, 2), "in-distribution error", more))
-    for key, label, more in (("least squares", "least squares", "on the same prompts"),
-                             ("zero", "predicting 0", "on the same prompts")):  # fmt: skip
+    for key, label, more in (
+        ("least squares", "least squares", "on the same prompts"),
+        ("zero", "predicting 0", "on the same prompts"),
+    ):
         if key in error:
             tiles.append((number(float(error[key]), 2), label, more))
     if "r2" in model:
@@ -252,11 +271,14 @@ def _functions(task: Mapping[str, Any]) -> str:
 def _verdicts(findings: Iterable[Finding]) -> Markup:
     rows = joined(
         markup(
-            '<tr><td>{f.statement}<br>{link}</td><td>{verdict}</td><td>{estimates}</td><td>{f.reason}</td></tr>',
-            f=f, link=link(f), verdict=verdict_mark(f), estimates=estimates(f),
+            "<tr><td>{f.statement}<br>{link}</td><td>{verdict}</td><td>{estimates}</td><td>{f.reason}</td></tr>",
+            f=f,
+            link=link(f),
+            verdict=verdict_mark(f),
+            estimates=estimates(f),
         )
         for f in findings
-    )  # fmt: skip
+    )
     return markup(
         '<table class="verdicts"><thead>'
         '<tr><th style="width:28%">claim</th><th style="width:14%">verdict</th>'
@@ -274,16 +296,20 @@ def _figure(name: str, div: Markup, findings: Iterable[Finding]) -> Markup:
     caption = catalogue.FIGURES[name].caption if name in catalogue.FIGURES else ""
     return markup(
         '<figure><div class="plot">{}</div><figcaption>{} {}</figcaption></figure>',
-        div, caption, markup("Belongs to {}.", claims) if claims else "",
-    )  # fmt: skip
+        div,
+        caption,
+        markup("Belongs to {}.", claims) if claims else "",
+    )
 
 
 def _provenance(report: Mapping[str, Any]) -> Markup:
     shown = {
-        "checkpoint": mapping(report["checkpoint"]), "analysis": mapping(report["provenance"]),
+        "checkpoint": mapping(report["checkpoint"]),
+        "analysis": mapping(report["provenance"]),
         "model": mapping({key: report["model"][key] for key in MODEL if key in report["model"]}),
-        "results stored": ", ".join(report["results"]), "schema": report["schema"],
-    }  # fmt: skip
+        "results stored": ", ".join(report["results"]),
+        "schema": report["schema"],
+    }
     if left_out := report["model"].get("companions_left_out"):
         shown["companions left out"] = cell(left_out)
     return markup('<div class="wide">{}</div>', rows(shown))

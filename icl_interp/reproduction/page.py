@@ -58,11 +58,15 @@ def index(records: Sequence[Record]) -> str:
         markup(
             '<tr><td><a href="{href}/figure.html">{id}</a></td><td>{title}{says}</td><td>{scale}</td>'
             "<td>{seconds:.0f}&nbsp;s</td></tr>",
-            href=quote(r["id"], safe=""), id=r["id"], title=r["title"], says=says(r["says"]),
-            scale=r["scale"]["name"], seconds=r["provenance"]["seconds"],
+            href=quote(r["id"], safe=""),
+            id=r["id"],
+            title=r["title"],
+            says=says(r["says"]),
+            scale=r["scale"]["name"],
+            seconds=r["provenance"]["seconds"],
         )
         for r in records
-    )  # fmt: skip
+    )
     body = markup(
         "<header><div><h1>Experiments, done again</h1></div></header><main><table>"
         "<tr><th>experiment</th><th>what came out</th><th>scale</th><th>time</th></tr>{}</table></main>",
@@ -120,10 +124,14 @@ def _models(record: Record) -> Markup:
     rows = joined(
         markup(
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            name, facts["steps"], _trained(facts), _error(facts), facts["run_id"],
+            name,
+            facts["steps"],
+            _trained(facts),
+            _error(facts),
+            facts["run_id"],
         )
         for name, facts in record["models"].items()
-    )  # fmt: skip
+    )
     if not rows:
         return markup("<p>None is needed.</p>")
     return markup(

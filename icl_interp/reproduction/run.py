@@ -137,11 +137,14 @@ def _record(experiment: Experiment, bench: Bench, results: Mapping[str, Result],
         "provenance": {
             "command": f"icl-interp reproduce {experiment.id} --scale {bench.scale.name}"
             + (f" --seed {bench.seed}" if bench.seed else ""),
-            "seed": bench.seed, "seconds": round(seconds, 1), "measured": bench.measured,
-            "kept from before": bench.reused, "environment": environment(),
+            "seed": bench.seed,
+            "seconds": round(seconds, 1),
+            "measured": bench.measured,
+            "kept from before": bench.reused,
+            "environment": environment(),
             "written": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
         },
-    }  # fmt: skip
+    }
 
 
 def _hedged(experiment: Experiment, results: Mapping[str, Result], scale: str) -> tuple[str, ...]:

@@ -368,9 +368,12 @@ def hardmax_onset(
 
 
 def _sums(
-    alphas: Tensor, zetas: Tensor, positive: tuple[Scalar, Scalar], negative: tuple[Scalar, Scalar],
+    alphas: Tensor,
+    zetas: Tensor,
+    positive: tuple[Scalar, Scalar],
+    negative: tuple[Scalar, Scalar],
     zero: tuple[Scalar, Scalar],
-) -> AttentionSums:  # fmt: skip
+) -> AttentionSums:
     """From the line (slope, intercept) that one head of each sign reads to those that all of them write."""
     alphas, zetas = as_float64(alphas), as_float64(zetas)
     written = [of_sign.double() @ zetas for of_sign in (alphas > 0, alphas < 0, alphas == 0)]

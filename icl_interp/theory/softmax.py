@@ -12,12 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = [
-    "entropy_deficit_bound",
-    "hardmax_margin",
-    "max_weight_bound",
-    "necessary_margin",
-]
+__all__ = ["entropy_deficit_bound", "hardmax_margin", "max_weight_bound", "necessary_margin"]
 
 Scalar = float | int | Float[Tensor, ""]
 Vector = Float[Tensor, " d_model"]

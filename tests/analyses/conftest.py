@@ -33,9 +33,15 @@ class Measured:
 
 
 def _measured(
-    model: HookedTransformer, *claims: str, task: Task = TASK, n_functions: int = 16, n_contexts: int = 4,
-    seed: int = 0, counterpart: HookedTransformer | None = None, lab_class: type[Lab] = Lab,
-) -> Measured:  # fmt: skip
+    model: HookedTransformer,
+    *claims: str,
+    task: Task = TASK,
+    n_functions: int = 16,
+    n_contexts: int = 4,
+    seed: int = 0,
+    counterpart: HookedTransformer | None = None,
+    lab_class: type[Lab] = Lab,
+) -> Measured:
     encoding = tokens.infer(model.cfg.d_in, task.dim)
     lab = lab_class(
         model, task, encoding, n_functions=n_functions, n_contexts=n_contexts, seed=seed, counterpart=counterpart

@@ -72,29 +72,45 @@ def test_affine_without_a_norm_becomes_a_line():
     assert up["slope"] != pytest.approx(down["slope"], rel=0.1)  # one line a direction
     assert up["sd of intercept over contexts"] > 0.1
     assert (report[SATURATES].verdict, report[SATURATES].reason) == ("not_applicable", NO_NORM)
-    assert registry.REGISTRY[LINEAR].judge_results(
-        moved(report, "far/ends", lambda f: f * np.array([1.0, 1.0, 1.5])[:, None, None]).results, report.facts
-    ).verdict == "contradicted"  # fmt: skip
+    assert (
+        registry.REGISTRY[LINEAR]
+        .judge_results(
+            moved(report, "far/ends", lambda f: f * np.array([1.0, 1.0, 1.5])[:, None, None]).results, report.facts
+        )
+        .verdict
+        == "contradicted"
+    )
 
 
 FOUND = {
     "affine": {
-        SATURATES: "supported", CAUSE: "supported", ERASED: "supported", LINEAR: NO_LINE, HARDMAX: "contradicted",
+        SATURATES: "supported",
+        CAUSE: "supported",
+        ERASED: "supported",
+        LINEAR: NO_LINE,
+        HARDMAX: "contradicted",
         UNIFORM: "contradicted",
     },
     "affine_attn_only": {SATURATES: "supported", CAUSE: "supported", ERASED: "supported", LINEAR: NO_LINE},
     "affine_hardmax": {
-        SATURATES: "supported", CAUSE: "supported", ERASED: "supported", LINEAR: NO_LINE,
+        SATURATES: "supported",
+        CAUSE: "supported",
+        ERASED: "supported",
+        LINEAR: NO_LINE,
         HARDMAX: "the model's score function is hardmax, not softmax",
         UNIFORM: "the model's score function is hardmax, not softmax",
     },
     "affine_no_ln": {
-        SATURATES: NO_NORM, CAUSE: NO_NORM, FAILURE: NO_NORM, LINEAR: "supported", ERASED: "contradicted",
+        SATURATES: NO_NORM,
+        CAUSE: NO_NORM,
+        FAILURE: NO_NORM,
+        LINEAR: "supported",
+        ERASED: "contradicted",
         UNIFORM: "contradicted",
     },
     "affine_post_ln": {SATURATES: "supported", CAUSE: "supported", LINEAR: NO_LINE},
     "degrees_135": {SATURATES: "supported", CAUSE: "supported", ERASED: "supported", LINEAR: NO_LINE},
-}  # fmt: skip
+}
 
 
 def test_the_models_of_the_readme_are_bundled():

@@ -108,9 +108,15 @@ def layer(alphas: list[float], written: list[float], slope: float = 1.0, **chang
     """f = slope x + sum_h written_h m_h(x), m_h the mixture of tokens under scores alpha_h x x_j: nothing is random."""
     n_heads = len(alphas)
     settings = {
-        "n_layers": 1, "d_model": n_heads + 2, "n_heads": n_heads, "d_head": 1, "attn_only": True,
-        "normalization_type": None, "positional_embedding_type": "none", "use_attn_scale": False,
-    }  # fmt: skip
+        "n_layers": 1,
+        "d_model": n_heads + 2,
+        "n_heads": n_heads,
+        "d_head": 1,
+        "attn_only": True,
+        "normalization_type": None,
+        "positional_embedding_type": "none",
+        "use_attn_scale": False,
+    }
     model = HookedTransformer(HookedTransformerConfig(**(settings | change))).double()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -128,30 +134,38 @@ MORE = {
     c.name: c
     for c in (
         Construction(
-            "a steep line", "the extreme token stays in the intercept, one part in 1e9 of f",
-            lambda g: layer([-4.0], [1.0], slope=1e5), {ERASED: NO, LINEAR: YES},
+            "a steep line",
+            "the extreme token stays in the intercept, one part in 1e9 of f",
+            lambda g: layer([-4.0], [1.0], slope=1e5),
+            {ERASED: NO, LINEAR: YES},
         ),
         Construction(
-            "a hardmax that nobody reads", "no head matters, so heads decide nothing",
-            lambda g: layer([-4.0], [0.0]), {HARDMAX: OPEN, UNIFORM: OPEN},
+            "a hardmax that nobody reads",
+            "no head matters, so heads decide nothing",
+            lambda g: layer([-4.0], [0.0]),
+            {HARDMAX: OPEN, UNIFORM: OPEN},
         ),
         Construction(
-            "an average that nobody reads beside a hardmax", "the head that matters is a hardmax",
-            lambda g: layer([-4.0, 0.0], [1.0, 0.0]), {HARDMAX: YES, UNIFORM: NO},
+            "an average that nobody reads beside a hardmax",
+            "the head that matters is a hardmax",
+            lambda g: layer([-4.0, 0.0], [1.0, 0.0]),
+            {HARDMAX: YES, UNIFORM: NO},
         ),
         Construction(
-            "linear scores with a self term", "cubic growth, the same in every context",
-            lambda g: layer([1.0], [1.0], score_fn="linear", score_norm="visible"), {LINEAR: NO},
+            "linear scores with a self term",
+            "cubic growth, the same in every context",
+            lambda g: layer([1.0], [1.0], score_fn="linear", score_norm="visible"),
+            {LINEAR: NO},
         ),
         Construction(
-            "a hardmax onto a token shown many times", "with constant functions every y is the same: one target",
-            lambda g: layer([-0.5], [1.0]), {HARDMAX: YES},
+            "a hardmax onto a token shown many times",
+            "with constant functions every y is the same: one target",
+            lambda g: layer([-0.5], [1.0]),
+            {HARDMAX: YES},
         ),
     )
-}  # fmt: skip
-CONSTANTS = tasks.Polynomial(
-    degrees=(0,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Uniform(-4, 4), n_points=20
-)  # fmt: skip
+}
+CONSTANTS = tasks.Polynomial(degrees=(0,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Uniform(-4, 4), n_points=20)
 
 
 @pytest.fixture
@@ -252,23 +266,32 @@ def mostly_constant(share: float, seed: int) -> HookedTransformer:
 # Claim, model by value, values from contradicted to supported (the middle ones of the first line: some inconclusive).
 DIALS: dict[str, tuple[str, Callable[[float, int], HookedTransformer], tuple[float, ...]]] = {
     "gap of the extreme token": (
-        HARDMAX, lambda v, seed: scalar_dial(-v, seed), (1e-3, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 3.0),
+        HARDMAX,
+        lambda v, seed: scalar_dial(-v, seed),
+        (1e-3, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 3.0),
     ),
     "range of the scores": (
-        UNIFORM, lambda v, seed: scalar_dial(v, seed), (6.0, 3.0, 2.0, 1.8, 1.7, 1.6, 1.5, 1.0, 0.0),
+        UNIFORM,
+        lambda v, seed: scalar_dial(v, seed),
+        (6.0, 3.0, 2.0, 1.8, 1.7, 1.6, 1.5, 1.0, 0.0),
     ),
     "share of x in the stream that centring keeps": (
-        CAUSE, mostly_constant, (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
+        CAUSE,
+        mostly_constant,
+        (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
     ),
     "the same share": (ERASED, mostly_constant, (0.0, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)),
     "what is left of the extreme token": (
-        ERASED, lambda v, seed: layer([4.0, -4.0], [1.0, v]), (1.0, 0.5, 0.3, 0.1, 0.03, 0.01, 0.0),
+        ERASED,
+        lambda v, seed: layer([4.0, -4.0], [1.0, v]),
+        (1.0, 0.5, 0.3, 0.1, 0.03, 0.01, 0.0),
     ),
     "share of a cubic": (
-        LINEAR, lambda v, seed: layer([1.0], [v], score_fn="linear", score_norm="visible"),
+        LINEAR,
+        lambda v, seed: layer([1.0], [v], score_fn="linear", score_norm="visible"),
         (1.0, 1e-10, 1e-11, 1e-12, 1e-13, 1e-15, 0.0),
     ),
-}  # fmt: skip
+}
 ORDER = (NO, OPEN, YES)
 
 

@@ -53,10 +53,16 @@ def verdict(claim: Claim, **known) -> str:
 def check_regions(decide):
     """The whole interval must lie in a region, bounds included; what touches none or both is open."""
     for low, high, expected in (
-        (0.0, 0.05, "supported"), (0.0, 0.1, "supported"), (-1e9, -1e8, "supported"), (0.0, 0.100001, "inconclusive"),
-        (0.11, 0.19, "inconclusive"), (0.05, 0.5, "inconclusive"), (0.199999, 0.3, "inconclusive"),
-        (0.2, 0.3, "contradicted"), (0.3, 1e9, "contradicted"),
-    ):  # fmt: skip
+        (0.0, 0.05, "supported"),
+        (0.0, 0.1, "supported"),
+        (-1e9, -1e8, "supported"),
+        (0.0, 0.100001, "inconclusive"),
+        (0.11, 0.19, "inconclusive"),
+        (0.05, 0.5, "inconclusive"),
+        (0.199999, 0.3, "inconclusive"),
+        (0.2, 0.3, "contradicted"),
+        (0.3, 1e9, "contradicted"),
+    ):
         for value in (low, high, (low + high) / 2):
             assert decide(Estimate("share", value, low, high)) == expected, (low, high, value)
 
@@ -246,8 +252,15 @@ def test_select_keeps_the_order_of_registration_and_suggests_the_nearest():
 
 def test_the_first_release_is_registered():
     kinds = {name: REGISTRY[name].kind for name in REGISTRY if name.split(".")[0] in ("limits", "heads")}
-    limits = ("softmax_hardmax", "softmax_uniform", "layernorm_saturation", "layernorm_causes_saturation",
-              "layernorm_causes_failure", "context_erased", "linear_asymptote")  # fmt: skip
+    limits = (
+        "softmax_hardmax",
+        "softmax_uniform",
+        "layernorm_saturation",
+        "layernorm_causes_saturation",
+        "layernorm_causes_failure",
+        "context_erased",
+        "linear_asymptote",
+    )
     first = {"heads.orthogonality": "learning", **{f"limits.{name}": "architecture" for name in limits}}
     assert first.items() <= kinds.items()
 
@@ -261,10 +274,13 @@ def through_json(finding: Finding) -> Finding:
 
 def check_round_trip(through):
     full = claim(
-        kind="learning", quantities={"second": Estimate("other", 1 / 3, -INF, INF, "r")}, twin=SURE,
-        scope="these weights", causal={"intervention": "freeze", "effect": 1 / 7, "each": {"ln1": 0.5}},
+        kind="learning",
+        quantities={"second": Estimate("other", 1 / 3, -INF, INF, "r")},
+        twin=SURE,
+        scope="these weights",
+        causal={"intervention": "freeze", "effect": 1 / 7, "each": {"ln1": 0.5}},
         details=({"head": "0.0", "delta": 0.1}, {"head": "0.1", "delta": 0.2}),
-    )  # fmt: skip
+    )
     quoted = replace(claim(), question="attention", short="it is so", quote=Quote("so it is", "page 3", "a bit"))
     for found in (
         full,

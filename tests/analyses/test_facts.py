@@ -13,13 +13,19 @@ from icl_interp.errors import InputError
 from icl_interp.provenance import finite
 
 ROLES = (
-    Role("no norm"), Role("no norm", another_seed=True), Role("degrees", degrees=(1, 3)),
+    Role("no norm"),
+    Role("no norm", another_seed=True),
+    Role("degrees", degrees=(1, 3)),
     Role("interval", half_width=5.0),
-)  # fmt: skip
+)
 EVERY = facts(
-    *ROLES, norms=("ln_final",), n_parameters=7, snapshots=(0, 10), failed={"far/intact": "ValueError: no"},
+    *ROLES,
+    norms=("ln_final",),
+    n_parameters=7,
+    snapshots=(0, 10),
+    failed={"far/intact": "ValueError: no"},
     companions_left_out=({"name": "x", "reason": "y"},),
-)  # fmt: skip
+)
 
 
 def through_json(known: Facts) -> Facts:

@@ -22,10 +22,15 @@ S = 2.0**100
 WITH_NORM = tuple(
     f"limits.{name}"
     for name in (
-        "layernorm_saturation", "layernorm_causes_saturation", "layernorm_causes_failure", "context_erased",
-        "softmax_hardmax", "boundary_immediate", "no_icl_at_high_norm",
+        "layernorm_saturation",
+        "layernorm_causes_saturation",
+        "layernorm_causes_failure",
+        "context_erased",
+        "softmax_hardmax",
+        "boundary_immediate",
+        "no_icl_at_high_norm",
     )
-)  # fmt: skip
+)
 WITHOUT = ("limits.linear_asymptote", "limits.context_erased", "limits.softmax_hardmax", "limits.no_icl_at_high_norm")
 
 

@@ -226,9 +226,7 @@ def test_a_norm_of_width_one_is_a_constant(judged):
 
 def test_an_onset_beyond_the_range_is_open(judged):
     """x is read in a million times smaller: nothing far out has been seen yet."""
-    findings = judged(
-        weights(random_pre_norm(generator(0, "test/onset")), embed_W_E=1e-7), SATURATES, CAUSE, ERASED
-    )  # fmt: skip
+    findings = judged(weights(random_pre_norm(generator(0, "test/onset")), embed_W_E=1e-7), SATURATES, CAUSE, ERASED)
     assert {f.verdict for f in findings.values()} == {"inconclusive"}
     assert all("predicted onset" in f.reason for f in findings.values())
     assert findings[ERASED].estimate.value > 0.2  # which would contradict, if this were far
@@ -316,9 +314,11 @@ def arms(**error: float) -> DataArray:
     size = 1 + 0.1 * np.random.default_rng(0).normal(size=(20, 1)) ** 2
     values = [np.broadcast_to(error.get(name.split()[0], 1.0) * size, (3, 20, 4)) for name in names]
     axes = {
-        "arm": names, "statistic": ("mean", "mean square", "squared error"), "function": tuple(range(20)),
+        "arm": names,
+        "statistic": ("mean", "mean square", "squared error"),
+        "function": tuple(range(20)),
         "x": (-1e4, -1e3, 1e3, 1e4),
-    }  # fmt: skip
+    }
     return make_curve(values, axes)
 
 
@@ -333,10 +333,17 @@ def other(error: float | None) -> DataArray:
 def check_signs(judge):
     """Smaller errors without the norm support, larger ones contradict, and two ways that disagree decide nothing."""
     for frozen, without, expected in (
-        (0.5, None, "supported"), (2.0, None, "contradicted"), (1.0, None, "inconclusive"), (0.5, 0.7, "supported"),
-        (2.0, 1.5, "contradicted"), (0.5, 2.0, "inconclusive"), (2.0, 0.5, "inconclusive"), (1.0, 2.0, "inconclusive"),
-        (1 - 1e-13, None, "inconclusive"), (1 + 1e-13, None, "inconclusive"),
-    ):  # fmt: skip
+        (0.5, None, "supported"),
+        (2.0, None, "contradicted"),
+        (1.0, None, "inconclusive"),
+        (0.5, 0.7, "supported"),
+        (2.0, 1.5, "contradicted"),
+        (0.5, 2.0, "inconclusive"),
+        (2.0, 0.5, "inconclusive"),
+        (1.0, 2.0, "inconclusive"),
+        (1 - 1e-13, None, "inconclusive"),
+        (1 + 1e-13, None, "inconclusive"),
+    ):
         results = {
             "far/norm arms": arms(frozen=frozen),
             "twin/far/norm arms": arms(),

@@ -175,9 +175,11 @@ def test_watchers_can_fail():
 def test_watchers_see_what_interventions_leave():
     lab, seen = bench(), []
     lab.sweep(
-        XS, query=[SwapPattern("uniform")], watch=lambda name, t, rows: seen.append(t),
+        XS,
+        query=[SwapPattern("uniform")],
+        watch=lambda name, t, rows: seen.append(t),
         names=["blocks.0.attn.hook_pattern"],
-    )  # fmt: skip
+    )
     assert torch.equal(torch.cat(seen), torch.full_like(torch.cat(seen), 1 / 13))
 
 

@@ -113,10 +113,13 @@ def check_distances(measure):
     for arm, prompts in arms(LINES, 0, 4).items():
         mine = lab.predict(prompts)[:, -1].double()
         said = {
-            SIZE: None, ERROR: prompts.ys[:, -1], SELF: lab.predict(reshuffled(prompts, 0))[:, -1].double(),
-            SEED: torch.full((8,), 0.25), "least squares": LeastSquares(LINES).predict(prompts)[:, -1],
+            SIZE: None,
+            ERROR: prompts.ys[:, -1],
+            SELF: lab.predict(reshuffled(prompts, 0))[:, -1].double(),
+            SEED: torch.full((8,), 0.25),
+            "least squares": LeastSquares(LINES).predict(prompts)[:, -1],
             "averaging": prompts.ys[:, :-1].mean(1),
-        }  # fmt: skip
+        }
         for name, other in said.items():
             for function in range(4):
                 rows = (2 * function, 2 * function + 1)
@@ -154,10 +157,15 @@ def made_up(relative: dict[str, list[float]], size=(1.0, 9.0, 2.0)) -> DataArray
 
 def check_ratios(compute):
     """The ceiling is the largest of the three, arm by arm, the error always that in distribution."""
-    result = made_up({
-        ERROR: [0.01, 0.9, 0.9], SELF: [0.001, 0.04, 0.001], SEED: [0.02, 0.001, 0.001], "a": [0.04, 0.04, 0.04],
-        "b": [0.0, 0.4, 0.01],
-    })  # fmt: skip
+    result = made_up(
+        {
+            ERROR: [0.01, 0.9, 0.9],
+            SELF: [0.001, 0.04, 0.001],
+            SEED: [0.02, 0.001, 0.001],
+            "a": [0.04, 0.04, 0.04],
+            "b": [0.0, 0.4, 0.01],
+        }
+    )
     expected = np.log10([[2, 1e-7], [1, 10], [4, 1]])  # 1e-9 stands for a distance of nothing
     found = compute(result, result.values.mean(-1)[None])[0]
     assert np.allclose(found[1:], expected[1:], atol=1e-6)
@@ -230,8 +238,9 @@ def check_saturating():
     assert finding.verdict == "supported"
     over = {
         row["arm"]: row["distance / ceiling"]
-        for row in finding.details if row.get("algorithm") == "least squares" and "distance / ceiling" in row
-    }  # fmt: skip
+        for row in finding.details
+        if row.get("algorithm") == "least squares" and "distance / ceiling" in row
+    }
     assert over[ARMS[0]] <= 1 + 1e-9
     assert over[ARMS[1]] > 10
     assert finding.twin is not None
@@ -284,9 +293,10 @@ def test_algorithms_that_are_not_told_the_degree(monkeypatch):
 def unknown_results(lab):
     twin = lab.twin
     return {
-        "classes/errors": lab.measure(errors), "algorithms/unknown degree": lab.measure(unknown_degree),
+        "classes/errors": lab.measure(errors),
+        "algorithms/unknown degree": lab.measure(unknown_degree),
         "twin/classes/errors": twin.measure(errors),
-    }  # fmt: skip
+    }
 
 
 class Informed:
@@ -323,9 +333,10 @@ def test_as_good_as_is_not_better(low, high, expected):
 def test_what_cannot_apply():
     fixed = tasks.Continuous(function="exp", inputs=U, n_points=8)
     for claim, task, reason in (
-        (CLAIM, fixed, "the model's task is Continuous"), (UNKNOWN, fixed, "the model's task is Continuous"),
+        (CLAIM, fixed, "the model's task is Continuous"),
+        (UNKNOWN, fixed, "the model's task is Continuous"),
         (UNKNOWN, LINES, "it has been told the degree"),
-    ):  # fmt: skip
+    ):
         finding = judge(claim, {}, known(task))
         assert finding.verdict == "not_applicable"
         assert reason in finding.reason

@@ -294,12 +294,28 @@ def known(**more):
 
 
 def stored_for_onset(x0: float, onset=1.0, r=2.0) -> dict:
-    quantities = ["trained range", "one decade out", "one decade out, spread", "level", "level, spread", "zone", "peak",
-                  "peak at", "onset", "approach rate", "E_f", "E_N", "E_sigma"]  # fmt: skip
-    table = make_table({
-        "direction": ["+"] * len(quantities) + ["-"] * len(quantities), "quantity": quantities * 2,
-        "value": [1.0] * 2 * len(quantities),
-    })  # fmt: skip
+    quantities = [
+        "trained range",
+        "one decade out",
+        "one decade out, spread",
+        "level",
+        "level, spread",
+        "zone",
+        "peak",
+        "peak at",
+        "onset",
+        "approach rate",
+        "E_f",
+        "E_N",
+        "E_sigma",
+    ]
+    table = make_table(
+        {
+            "direction": ["+"] * len(quantities) + ["-"] * len(quantities),
+            "quantity": quantities * 2,
+            "value": [1.0] * 2 * len(quantities),
+        }
+    )
     curve = made_up(r * x0 / np.abs(GRID))
     certificate = make_table({"c": [0.0], "r": [r], "onset": [onset], "plateau +": [1.0], "plateau -": [1.0]})
     results = {"far/approach": curve, "far/boundary": table, "far/certificate": certificate}
@@ -307,9 +323,9 @@ def stored_for_onset(x0: float, onset=1.0, r=2.0) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("x0", "verdict"), [(0.1, "supported"), (0.4, "supported"), (2.0, "inconclusive"), (6.0, "contradicted"),
-                        (1e5, "contradicted")]
-)  # fmt: skip
+    ("x0", "verdict"),
+    [(0.1, "supported"), (0.4, "supported"), (2.0, "inconclusive"), (6.0, "contradicted"), (1e5, "contradicted")],
+)
 def test_immediate_is_within_a_decade(x0, verdict):
     """The gap is x0 / |x| in units of r: level from 20 x0 on."""
     finding = registry.REGISTRY[IMMEDIATE].judge_results(stored_for_onset(x0), known())
@@ -354,8 +370,13 @@ def stored_for_error(share: float) -> dict:
     others = (f.sum(0) - f) / 39
     values = [0 * error, error, np.square(truth), np.square(others - truth)]
     curve = make_curve(values, {"statistic": STATISTICS, "function": tuple(range(40)), "x": tuple(GRID)})
-    axes = {"arm": ARMS, "curve": ("model", "truth"), "function": tuple(range(40)), "query": (-0.5, 0.5),
-            "scale": SCALES}  # fmt: skip
+    axes = {
+        "arm": ARMS,
+        "curve": ("model", "truth"),
+        "function": tuple(range(40)),
+        "query": (-0.5, 0.5),
+        "scale": SCALES,
+    }
     flat = make_curve(np.ones((3, 2, 40, 2, len(SCALES))), axes)
     return {"far/approach": curve, "far/arms": flat, "twin/far/approach, decades": curve}
 
@@ -390,8 +411,9 @@ def test_relative_error_is_against_the_better_reference():
     assert relative_error(shifted).value > 0.9 * against_zero(shifted).value
 
 
-@pytest.mark.parametrize(("share", "verdict"), [(0.0, "contradicted"), (0.3, "contradicted"), (0.75, "inconclusive"),
-                                                  (1.0, "supported")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("share", "verdict"), [(0.0, "contradicted"), (0.3, "contradicted"), (0.75, "inconclusive"), (1.0, "supported")]
+)
 def test_a_model_that_extrapolates_contradicts(share, verdict):
     finding = registry.REGISTRY[HIGH_NORM].judge_results(stored_for_error(share), known())
     assert finding.verdict == verdict

@@ -138,8 +138,10 @@ def check_errors(measure):
                 for who, said in out.items():
                     terms = [
                         (float(said[b, k]) - float(prompts.ys[b, k])) ** 2
-                        for b in range(32) if prompts.function[b] == function for k in range(start, 8)
-                    ]  # fmt: skip
+                        for b in range(32)
+                        if prompts.function[b] == function
+                        for k in range(start, 8)
+                    ]
                     cell = result.sel({"predictor": who, "class": name, "points": points}).values
                     assert cell[function] == pytest.approx(np.mean(terms), rel=1e-9)
     assert np.isnan(result.sel({"predictor": "degrees 2", "class": "degree 1"}).values).all()
@@ -206,9 +208,7 @@ def with_singles(result: DataArray, rates) -> DataArray:
 def results(rates, twin=None, singles=None):
     untrained = made_up(twin or dict.fromkeys(rates, 1.0))
     found = made_up(rates)
-    return {
-        "classes/errors": with_singles(found, singles) if singles else found, "twin/classes/errors": untrained,
-    }  # fmt: skip
+    return {"classes/errors": with_singles(found, singles) if singles else found, "twin/classes/errors": untrained}
 
 
 def check_alike():
@@ -279,7 +279,7 @@ def check_unseen():
         ({1: 0.001, 2: 0.01, 3: 0.1, 4: 0.5}, {2: 0.001}, "contradicted"),
         ({1: 0.001, 2: 0.01, 3: 0.1, 4: 0.5}, {2: 0.008}, "supported"),
         ({1: 0.2, 2: 0.2, 3: 0.2, 4: 0.2}, None, "inconclusive"),
-    ):  # fmt: skip
+    ):
         finding = judge(UNSEEN, results(rates, singles=singles), known(roles=singles or ()))
         assert finding.verdict == expected, (rates, singles)
         assert finding.decided_by.quantity == ("highest" if expected == "inconclusive" else "ratio")

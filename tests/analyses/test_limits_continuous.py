@@ -40,9 +40,11 @@ def judge(results, facts):
 def check_closed_forms(both):
     e = math.e
     for name, expected in (
-        ("exp", (e**2 - 1) / 2 - (e - 1) ** 2), ("sin", 0.5 - math.sin(2) / 4 - (1 - math.cos(1)) ** 2),
-        ("log1p", 2 * math.log(2) ** 2 - 4 * math.log(2) + 2 - (2 * math.log(2) - 1) ** 2), ("abs", 1 / 12),
-    ):  # fmt: skip
+        ("exp", (e**2 - 1) / 2 - (e - 1) ** 2),
+        ("sin", 0.5 - math.sin(2) / 4 - (1 - math.cos(1)) ** 2),
+        ("log1p", 2 * math.log(2) ** 2 - 4 * math.log(2) + 2 - (2 * math.log(2) - 1) ** 2),
+        ("abs", 1 / 12),
+    ):
         assert both(name, 2)[0] == pytest.approx(expected, rel=1e-12), name
     # |x| = 3/16 + 15/16 x^2 + what is left: of a variance of 1/12 the parabola explains 15/16 cov(|x|, x^2) = 5/64.
     assert both("abs", 2)[1] == pytest.approx(1 - 12 * 5 / 64, rel=1e-12)
@@ -89,8 +91,10 @@ def check_measured(measure):
             assert result.sel(predictor="model", function=name).values[group] == pytest.approx(np.mean(terms), rel=1e-6)
             terms = [
                 (np.polyval(np.polyfit(xs[b, :k], FUNCTIONS[name](xs[b, :k]), 3), xs[b, k]) - FUNCTIONS[name](xs[b, k]))
-                ** 2 for b in rows for k in range(4, 9)
-            ]  # fmt: skip
+                ** 2
+                for b in rows
+                for k in range(4, 9)
+            ]
             best = result.sel(predictor="least squares", function=name).values[group]
             assert best == pytest.approx(np.mean(terms), rel=1e-4)
 
@@ -120,9 +124,11 @@ UNTRAINED = {"twin/classes/continuous": made_up([5.0, 5, 5, 5])}
 
 def check_judge(facts):
     for shares, expected in (
-        ([0.01, 0.02, 0.03, 0.08], "supported"), ([0.01, 0.02, 0.03, 0.3], "contradicted"),
-        ([0.01, 0.3, 0.03, 0.01], "contradicted"), ([0.01, 0.02, 0.03, 0.15], "inconclusive"),
-    ):  # fmt: skip
+        ([0.01, 0.02, 0.03, 0.08], "supported"),
+        ([0.01, 0.02, 0.03, 0.3], "contradicted"),
+        ([0.01, 0.3, 0.03, 0.01], "contradicted"),
+        ([0.01, 0.02, 0.03, 0.15], "inconclusive"),
+    ):
         finding = judge({"classes/continuous": made_up(shares), **UNTRAINED}, facts)
         assert finding.verdict == expected, shares
         assert finding.estimate.value == pytest.approx(max(shares), rel=0.02)

@@ -81,9 +81,11 @@ def test_a_read_out_does_not_see_what_is_not_there():
     features, target, fold = rows()
     constant = torch.full((60, 1), 3.0).double()
     assert_close(
-        cross_validated(torch.cat([features, constant], 1), target, fold), cross_validated(features, target, fold),
-        rtol=1e-4, atol=1e-4,
-    )  # fmt: skip
+        cross_validated(torch.cat([features, constant], 1), target, fold),
+        cross_validated(features, target, fold),
+        rtol=1e-4,
+        atol=1e-4,
+    )
     assert_close(cross_validated(constant, target, fold), target.mean().expand(60), rtol=0.1, atol=0.3)
 
 
@@ -229,8 +231,12 @@ def lensed(affine, logit=None, noise=0.05) -> DataArray:
     total = np.exp(0.3 * g.standard_normal(N))
     shares = [[*(logit or affine), 1.0], [*affine, 1.0]]
     values = [[[(1 - r) * total * np.exp(noise * g.standard_normal(N)), total] for r in row] for row in shares]
-    axes = {"lens": LENSES, "depth": tuple(range(len(affine) + 1)), "statistic": ("residual", "total"),
-            "group": tuple(range(N))}  # fmt: skip
+    axes = {
+        "lens": LENSES,
+        "depth": tuple(range(len(affine) + 1)),
+        "statistic": ("residual", "total"),
+        "group": tuple(range(N)),
+    }
     return make_array(values, axes)
 
 
@@ -259,10 +265,12 @@ def judge(found, facts=None):
 @pytest.mark.parametrize(
     ("affine", "verdict"),
     [
-        ([0, 0.1, 0.2], "supported"), ([0, 0.4, 0.501], "inconclusive"), ([0, 0.5, 0.8], "contradicted"),
+        ([0, 0.1, 0.2], "supported"),
+        ([0, 0.4, 0.501], "inconclusive"),
+        ([0, 0.5, 0.8], "contradicted"),
         ([0.9, 0.9, 0.1], "supported"),
     ],
-)  # fmt: skip
+)
 def test_the_depth_before_the_last_decides(affine, verdict):
     finding = judge(results(affine))
     assert finding.verdict == verdict

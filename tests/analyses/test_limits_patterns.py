@@ -143,10 +143,14 @@ def check_distances(measure):
             at = {"pair": f"{a} ~ {b}", "layer": layer}
             means = [rows[d][:, layer].mean(0) for d in (a, b)]
             between = 0.5 * np.abs(means[0] - means[1]).sum(-1).mean()
-            within = np.mean([
-                0.5 * np.abs(rows[d][k, layer] - rows[d][(k + 2 * s) % 12, layer]).sum(-1).mean()
-                for d in (a, b) for k in range(12) for s in (1, 2, 3, 4)
-            ])  # fmt: skip
+            within = np.mean(
+                [
+                    0.5 * np.abs(rows[d][k, layer] - rows[d][(k + 2 * s) % 12, layer]).sum(-1).mean()
+                    for d in (a, b)
+                    for k in range(12)
+                    for s in (1, 2, 3, 4)
+                ]
+            )
             assert result.sel(statistic="between", **at).values == pytest.approx(between, rel=1e-4)
             assert result.sel(statistic="within", **at).values == pytest.approx(within, rel=1e-4)
             ratio = between / max(within, limits_patterns.RESPONDS)
@@ -265,18 +269,24 @@ def distances_of(ratio, spread=0.02, within=0.5) -> DataArray:
 
 def swaps(other=0.01) -> DataArray:
     own = np.full(N, 0.005)
-    rows = [[own, own, np.full(N, other), np.full(N, 0.4), np.ones(N)],
-            [own, np.full(N, other), own, np.full(N, 0.4), np.ones(N)]]  # fmt: skip
-    axes = {"target": ("degree 1", "degree 3"), "source": ("own", "degree 1", "degree 3", "uniform", "zero"),
-            "function": tuple(range(N))}  # fmt: skip
+    rows = [
+        [own, own, np.full(N, other), np.full(N, 0.4), np.ones(N)],
+        [own, np.full(N, other), own, np.full(N, 0.4), np.ones(N)],
+    ]
+    axes = {
+        "target": ("degree 1", "degree 3"),
+        "source": ("own", "degree 1", "degree 3", "uniform", "zero"),
+        "function": tuple(range(N)),
+    }
     return make_array(rows, axes)
 
 
 def results(ratio, twin_within=0.01, **settings):
     return {
-        "patterns/degrees": distances_of(ratio, **settings), "patterns/swapped": swaps(),
+        "patterns/degrees": distances_of(ratio, **settings),
+        "patterns/swapped": swaps(),
         "twin/patterns/degrees": distances_of(0.01, spread=0.001, within=twin_within),
-    }  # fmt: skip
+    }
 
 
 def known(degrees=(1, 3), **config):

@@ -43,9 +43,10 @@ def bench() -> Lab:
     """A model with companions without a norm, wider, and trained on U(-4, 4)."""
     mine = run()
     others = {
-        Role("no norm"): run(normalization_type=None), Role("wider"): run(d_model=16),
+        Role("no norm"): run(normalization_type=None),
+        Role("wider"): run(d_model=16),
         Role("interval", half_width=4.0): run(4.0),
-    }  # fmt: skip
+    }
     return Lab(mine.model, mine.task, mine.encoding, n_functions=4, n_contexts=3, companions=others)
 
 
@@ -57,9 +58,11 @@ def test_half_widths():
     task = functools.partial(tasks.Polynomial, degrees=(1,), n_points=5)
     assert shift.half_width(task(inputs=uniform(-2, 2), coefficients=uniform(-2, 2))) == 2
     for inputs, coefficients in (
-        (uniform(-2, 2), uniform(-1, 1)), (uniform(0, 2), uniform(0, 2)), (tasks.Normal(1), tasks.Normal(1)),
+        (uniform(-2, 2), uniform(-1, 1)),
+        (uniform(0, 2), uniform(0, 2)),
+        (tasks.Normal(1), tasks.Normal(1)),
         (uniform(-1, 1), tasks.Normal(1)),
-    ):  # fmt: skip
+    ):
         assert shift.half_width(task(inputs=inputs, coefficients=coefficients)) is None
     assert shift.half_width(LinearRegression(n_dims=1, n_points=5)) is None
 
@@ -288,8 +291,12 @@ def inside_of(without, normed, arm=None) -> DataArray:
     factor = np.exp(0.3 * RNG.standard_normal((N, 1)))
     one = np.ones((N, len(INSIDE)))
     trained = [factor * normed(INSIDE) * one, factor * without(INSIDE) * one]
-    axes = {"arm": ("trained", "untrained"), "predictor": ("model", "no norm"), "function": tuple(range(N)),
-            "share": tuple(INSIDE)}  # fmt: skip
+    axes = {
+        "arm": ("trained", "untrained"),
+        "predictor": ("model", "no norm"),
+        "function": tuple(range(N)),
+        "share": tuple(INSIDE),
+    }
     return make_curve([trained, arm or [one, one]], axes)
 
 
@@ -355,8 +362,12 @@ def intervals_of(errors, untrained=None, noise=0.05) -> DataArray:
     spread = np.exp(noise * RNG.standard_normal((*table.shape, N)))
     trained = table[..., None] * spread
     other = np.ones_like(trained) * spread if untrained is None else np.array(untrained)
-    axes = {"arm": ("both", "functions", "untrained"), "predictor": ("1.0", "5.0", "10.0", "zero"),
-            "sigma": (1.0, 5.0, 10.0), "function": tuple(range(N))}  # fmt: skip
+    axes = {
+        "arm": ("both", "functions", "untrained"),
+        "predictor": ("1.0", "5.0", "10.0", "zero"),
+        "sigma": (1.0, 5.0, 10.0),
+        "function": tuple(range(N)),
+    }
     return make_array([trained, trained, other], axes)
 
 
@@ -458,9 +469,12 @@ def test_without_companions_nothing_is_asked():
 def test_all_are_answered_where_companions_are_at_hand():
     others = [run(normalization_type=None), run(d_model=16, d_head=8), run(4.0)]
     report = icl_interp.analyze(
-        run(), claims=[BETTER_ID, NEAR_ID, SIZE_ID, DENSITY_ID, LARGER_ID], companions=others, n_prompts=256,
+        run(),
+        claims=[BETTER_ID, NEAR_ID, SIZE_ID, DENSITY_ID, LARGER_ID],
+        companions=others,
+        n_prompts=256,
         progress=False,
-    )  # fmt: skip
+    )
     for finding in report.findings:
         assert finding.verdict == "inconclusive" or finding.id in (DENSITY_ID, LARGER_ID)
         assert finding.verdict != "supported"  # nobody has learned anything

@@ -103,10 +103,13 @@ def test_exact_risks_average_to_the_theorem_s(measured):
 
 @pytest.mark.parametrize(
     ("product", "expected"),
-    [(BEST, "supported"), (theory.landscape(TASK.covariance_matrix, 1).product, "contradicted"),
-     (torch.linalg.inv(TASK.covariance_matrix), "contradicted")],
+    [
+        (BEST, "supported"),
+        (theory.landscape(TASK.covariance_matrix, 1).product, "contradicted"),
+        (torch.linalg.inv(TASK.covariance_matrix), "contradicted"),
+    ],
     ids=["W*", "W* of N = 1", "N infinite"],
-)  # fmt: skip
+)
 def test_the_claim_on_risks(product, expected, monkeypatch):
     monkeypatch.setattr(lsa_shifts, "lengths", lambda lab: (N, 4 * N))
     monkeypatch.setattr(lsa_shifts, "N_CONTEXTS", 256)
@@ -179,9 +182,9 @@ def check_isotropic(query_covariance):
     lab, _ = bench(layer(BEST), n_functions=64)
     result = lab.measure(lsa_shifts.query_shift)
     weights = lsa_bench.bench(lab, N, lsa_shifts.N_SHIFTED, "shift").weights
-    exact = np.array([
-        float(theory.product_risk(BEST, N, TASK.covariance_matrix, w, 0.0, query_covariance).total) for w in weights
-    ])  # fmt: skip
+    exact = np.array(
+        [float(theory.product_risk(BEST, N, TASK.covariance_matrix, w, 0.0, query_covariance).total) for w in weights]
+    )
     gap = result.sel(arm=lsa_shifts.ISOTROPIC, moment="error").values - exact
     assert abs(gap.mean()) < 4 * gap.std() / len(gap) ** 0.5
 

@@ -38,11 +38,16 @@ def numbers(model, task=TASK):
 @pytest.mark.parametrize(
     ("product", "expected"),
     [
-        (BEST, "supported"), (1.04 * BEST, "supported"), (1.1 * BEST, "inconclusive"), (1.3 * BEST, "contradicted"),
-        (0 * BEST, "contradicted"), (theory.landscape(LAMBDA, 2).product, "contradicted"), (-BEST, "contradicted"),
+        (BEST, "supported"),
+        (1.04 * BEST, "supported"),
+        (1.1 * BEST, "inconclusive"),
+        (1.3 * BEST, "contradicted"),
+        (0 * BEST, "contradicted"),
+        (theory.landscape(LAMBDA, 2).product, "contradicted"),
+        (-BEST, "contradicted"),
     ],
     ids=["W*", "4 % off", "10 % off", "30 % off", "zero", "another N", "negative"],
-)  # fmt: skip
+)
 def test_layers_beside_the_optimum(product, expected):
     finding = judge("converged", layer(product))
     assert finding.verdict == expected
@@ -242,10 +247,19 @@ def test_the_gradient_is_that_of_all_weights():
 def test_the_path_of_a_trained_transformer():
     """Adam's first steps by hand: what is read off each snapshot is what its layer is."""
     cfg = HookedTransformerConfig(
-        n_layers=1, d_model=6, d_head=6, n_ctx=9, d_in=3, attn_only=True, normalization_type=None,
-        positional_embedding_type="none", attention_dir="bidirectional", score_fn="linear", score_norm="labelled",
+        n_layers=1,
+        d_model=6,
+        d_head=6,
+        n_ctx=9,
+        d_in=3,
+        attn_only=True,
+        normalization_type=None,
+        positional_embedding_type="none",
+        attention_dir="bidirectional",
+        score_fn="linear",
+        score_norm="labelled",
         init_std=0.3,
-    )  # fmt: skip
+    )
     models = {step: HookedTransformer(cfg, seed=step) for step in (0, 5)}
     lab, _ = bench(models[5], snapshots=models)
     curve = lab.measure(lsa_weights.path)
@@ -256,8 +270,10 @@ def test_the_path_of_a_trained_transformer():
         assert curve.sel(quantity="|v|^2", step=step).values == pytest.approx(float(unit.v.square().sum()))
         expected = theory.population_loss(
             torch.cat([torch.zeros(2, 3, dtype=torch.float64), unit.v[None]]),
-            torch.cat([unit.f, torch.zeros(3, 1, dtype=torch.float64)], 1), LAMBDA, N,
-        )  # fmt: skip
+            torch.cat([unit.f, torch.zeros(3, 1, dtype=torch.float64)], 1),
+            LAMBDA,
+            N,
+        )
         excess = expected - WHERE.minimum - WHERE.label_moment / 2
         assert curve.sel(quantity="excess", step=step).values == pytest.approx(float(excess))
     assert curve.sel(quantity="drift of factors", step=0).values == 0

@@ -62,11 +62,18 @@ def bench(**change) -> Lab:
 def check_deltas(delta):
     """One minus the mass on the arg-max set, ties merged; a set of more than half of the keys is evenness."""
     for pattern, expected in (
-        ([1.0, 0, 0, 0, 0], 0.0), ([0.6, 0.1, 0.1, 0.1, 0.1], 0.4), ([0, 0, 0, 0, 1.0], 0.0),
-        ([0.5, 0.5, 0, 0, 0], 0.0), ([0.4, 0.4, 0.2, 0, 0], 0.2), ([0.3, 0.3, 0.3, 0.1, 0], 1.0),
-        ([0.2] * 5, 1.0), ([0.25] * 4, 1.0), ([0.5, 0.5], 1.0), ([0.4, 0.4 * (1 - 1e-9), 0.2, 0, 0], 0.2),
+        ([1.0, 0, 0, 0, 0], 0.0),
+        ([0.6, 0.1, 0.1, 0.1, 0.1], 0.4),
+        ([0, 0, 0, 0, 1.0], 0.0),
+        ([0.5, 0.5, 0, 0, 0], 0.0),
+        ([0.4, 0.4, 0.2, 0, 0], 0.2),
+        ([0.3, 0.3, 0.3, 0.1, 0], 1.0),
+        ([0.2] * 5, 1.0),
+        ([0.25] * 4, 1.0),
+        ([0.5, 0.5], 1.0),
+        ([0.4, 0.4 * (1 - 1e-9), 0.2, 0, 0], 0.2),
         ([0.4, 0.399, 0.201, 0, 0], 0.6),
-    ):  # fmt: skip
+    ):
         assert float(delta(torch.tensor(pattern).double())) == pytest.approx(expected, abs=1e-8), pattern
 
 
@@ -269,8 +276,13 @@ def check_departures(departures):
     assert np.allclose(slopes, np.array([0.3, -0.5])[:, None, None], rtol=1e-12)
     assert np.allclose(intercepts, [numbers, -2 * numbers], atol=1e-8)
     assert np.abs(curvature).max() < 1e-10
-    for f in (lambda x, c: x**3, lambda x, c: x**2, lambda x, c: np.abs(x) ** 1.5, lambda x, c: np.sqrt(np.abs(x)),
-              lambda x, c: x * np.log(np.abs(x))):  # fmt: skip
+    for f in (
+        lambda x, c: x**3,
+        lambda x, c: x**2,
+        lambda x, c: np.abs(x) ** 1.5,
+        lambda x, c: np.sqrt(np.abs(x)),
+        lambda x, c: x * np.log(np.abs(x)),
+    ):
         assert np.abs(departures(ends_of(f))[2]).min() > 0.1
 
 
@@ -381,9 +393,11 @@ def r2(target: torch.Tensor, parameters: torch.Tensor | None = None) -> float:
     means = [v.view(N_FUNCTIONS, -1).mean(1).numpy() for v in (residual, total)]
     values = np.stack([means, means])[:, None]
     axes = {
-        "direction": ("+", "-"), "inputs": ("coefficients",), "statistic": ("residual", "total"),
+        "direction": ("+", "-"),
+        "inputs": ("coefficients",),
+        "statistic": ("residual", "total"),
         "function": tuple(range(N_FUNCTIONS)),
-    }  # fmt: skip
+    }
     return r_squared(make_array(values, axes), "coefficients").value
 
 
@@ -483,9 +497,10 @@ def test_stored_overlaps_are_those_of_the_models_maps(monkeypatch):
         attn, z = model.blocks[layer].attn, cache[f"blocks.{layer}.attn.hook_z"]
         written = torch.einsum("bthe,hed->hbtd", z, attn.W_O)
         maps = {
-            "OV": attn.W_V @ attn.W_O, "QK": attn.W_Q @ attn.W_K.transpose(1, 2),
+            "OV": attn.W_V @ attn.W_O,
+            "QK": attn.W_Q @ attn.W_K.transpose(1, 2),
             "outputs": written - written.mean(1, keepdim=True),
-        }  # fmt: skip
+        }
         for kind, m in maps.items():
             expected = (m[a] * m[b]).sum().abs() / (m[a].norm() * m[b].norm())
             assert result.sel(map=kind, pair=name).values == pytest.approx(float(expected), abs=1e-12)
@@ -561,10 +576,17 @@ def test_the_null_of_a_pair_equals_whole_rotations():
 
 
 def layer(n_heads: int, d_model: int, d_head: int) -> Lab:
-    cfg = HookedTransformerConfig(**{
-        **BASE, "n_layers": 1, "n_heads": n_heads, "d_model": d_model, "d_head": d_head, "normalization_type": None,
-        "attn_only": True,
-    })  # fmt: skip
+    cfg = HookedTransformerConfig(
+        **{
+            **BASE,
+            "n_layers": 1,
+            "n_heads": n_heads,
+            "d_model": d_model,
+            "d_head": d_head,
+            "normalization_type": None,
+            "attn_only": True,
+        }
+    )
     return Lab(HookedTransformer(cfg, seed=2), TASK, Interleaved(), n_functions=4, n_contexts=2)
 
 
@@ -650,9 +672,11 @@ def test_a_head_that_matters_a_lot_to_a_few_functions_is_relevant():
     rise[4] = 5.0
     rise[4, :, :4] = 1e4
     axes = {
-        "head": tuple(f"0.{h}" for h in range(12)), "intervention": ("uniform", "mean ablation"),
-        "statistic": ("rise", "movement", "intact"), "function": tuple(range(40)),
-    }  # fmt: skip
+        "head": tuple(f"0.{h}" for h in range(12)),
+        "intervention": ("uniform", "mean ablation"),
+        "statistic": ("rise", "movement", "intact"),
+        "function": tuple(range(40)),
+    }
     assert "0.4" in relevant(Results({"heads/relevance": make_array(_rises(rise), axes)}), facts())
     _, low, _ = simultaneous(lambda mean: mean, rise.reshape(24, 40).T)
     assert low[8] < 0  # what the symmetric interval says
@@ -662,9 +686,11 @@ def test_relevance_needs_an_interval_above_zero():
     """Of 12 heads that only add noise of either sign, all together pass in 5 % of data sets, not each in 5 %."""
     rng, hits = np.random.default_rng(0), 0
     axes = {
-        "head": tuple(f"0.{h}" for h in range(12)), "intervention": ("uniform", "mean ablation"),
-        "statistic": ("rise", "movement", "intact"), "function": tuple(range(40)),
-    }  # fmt: skip
+        "head": tuple(f"0.{h}" for h in range(12)),
+        "intervention": ("uniform", "mean ablation"),
+        "statistic": ("rise", "movement", "intact"),
+        "function": tuple(range(40)),
+    }
     for _ in range(60):
         noise = make_array(_rises(rng.normal(size=(12, 2, 40))), axes)
         hits += bool(relevant(Results({"heads/relevance": noise}), facts()))
@@ -709,9 +735,11 @@ def test_freezing_arms_are_what_they_say():
     arms = far.norm_arms(lab)
     at_query = lab.frozen.at_query()
     for arm, prompts, edits in (
-        ("intact", lab.prompts, {}), ("frozen", lab.prompts, {"query": [at_query]}),
-        ("sham", lab.few, {"context": [lab.frozen]}), ("ln_final", lab.few, {"query": [at_query.only("ln_final")]}),
-    ):  # fmt: skip
+        ("intact", lab.prompts, {}),
+        ("frozen", lab.prompts, {"query": [at_query]}),
+        ("sham", lab.few, {"context": [lab.frozen]}),
+        ("ln_final", lab.few, {"query": [at_query.only("ln_final")]}),
+    ):
         f = lab.sweep(far.GROWTH, prompts=prompts, **edits)
         assert np.allclose(arms.sel(arm=arm, statistic="mean square").values, lab.by_function(f.square()), rtol=1e-9)
         error = (f - lab.truth(far.GROWTH, prompts)).square()
@@ -750,15 +778,23 @@ def of_context(size: float, power: float = -1.0, inside: float = 2.0, onset: flo
     far_out = np.sort(far.DECADES)
     near = curve_of(1 + contexts(inside, 0.0, 0.0, (-0.5, 0.5)), (-0.5, 0.5))
     curves = [curve_of(1 + contexts(size * 1e4**-power, 0.0, power, xs), xs) for xs in (GRID, far_out)]
-    axes = {"direction": ("+", "-"), "inputs": ("coefficients", "permuted"), "statistic": ("residual", "total"),
-            "function": tuple(range(24))}  # fmt: skip
+    axes = {
+        "direction": ("+", "-"),
+        "inputs": ("coefficients", "permuted"),
+        "statistic": ("residual", "total"),
+        "function": tuple(range(24)),
+    }
     return {
-        "far/intact": curves[0], "far/in distribution": near, "twin/far/decades": curves[1],
-        "twin/far/in distribution": near, "context/information": make_array(np.ones((2, 2, 2, 24)), axes),
+        "far/intact": curves[0],
+        "far/in distribution": near,
+        "twin/far/decades": curves[1],
+        "twin/far/in distribution": near,
+        "context/information": make_array(np.ones((2, 2, 2, 24)), axes),
         "context/swap": make_curve(np.ones((24, 2)), {"function": tuple(range(24)), "x": (0.5, 1e4)}),
-        "far/certificate": make_table({"c": [0.0], "r": [1.0], "plateau +": [1.0], "plateau -": [1.0],
-                                       "onset": [onset]}),
-    }  # fmt: skip
+        "far/certificate": make_table(
+            {"c": [0.0], "r": [1.0], "plateau +": [1.0], "plateau -": [1.0], "onset": [onset]}
+        ),
+    }
 
 
 def judged_on(claim: str, results: dict, **known):
@@ -766,8 +802,11 @@ def judged_on(claim: str, results: dict, **known):
 
 
 ERASED, LINEAR, UNIFORM, ORTHOGONAL = (
-    "limits.context_erased", "limits.linear_asymptote", "limits.softmax_uniform", "heads.orthogonality",
-)  # fmt: skip
+    "limits.context_erased",
+    "limits.linear_asymptote",
+    "limits.softmax_uniform",
+    "heads.orthogonality",
+)
 
 
 @pytest.mark.parametrize(
@@ -843,8 +882,14 @@ def test_a_line_is_told_from_what_bends_and_from_what_stands_still(f, verdict):
 def check_share(share):
     """Of six heads: uniform now, in the limit only, never."""
     axes = {"n": ("10 x trained", "limit"), "head": tuple("abcdef"), "function": tuple(range(20))}
-    for now, later, verdict in ((6, 0, "supported"), (0, 0, "contradicted"), (1, 2, "contradicted"),
-                                (1, 3, "inconclusive"), (0, 6, "inconclusive"), (5, 1, "inconclusive")):  # fmt: skip
+    for now, later, verdict in (
+        (6, 0, "supported"),
+        (0, 0, "contradicted"),
+        (1, 2, "contradicted"),
+        (1, 3, "inconclusive"),
+        (0, 6, "inconclusive"),
+        (5, 1, "inconclusive"),
+    ):
         deficit = np.full((2, 6, 20), 0.3)
         deficit[:, :now] = deficit[1, now : now + later] = 0.05
         found = share("share", make_array(deficit, axes), list("abcdef"))
@@ -863,8 +908,11 @@ def test_heads_whose_deficit_still_falls_count_both_ways():
 
 def test_uniform_needs_long_prompts_and_heads_that_matter():
     criterion = registry.REGISTRY[UNIFORM].criterion
-    for length, n, failed in ((9, 3, "Prompts of 9 tokens are too short to tell."), (10, 1, None),
-                              (39, 0, "No head matters for the in-distribution prediction.")):  # fmt: skip
+    for length, n, failed in (
+        (9, 3, "Prompts of 9 tokens are too short to tell."),
+        (10, 1, None),
+        (39, 0, "No head matters for the in-distribution prediction."),
+    ):
         numbers = {"trained length": length, "relevant heads": n, "share": 1.0}
         decision = criterion.decide({key: Estimate.exactly(key, value) for key, value in numbers.items()})
         assert decision.failed == failed
@@ -874,13 +922,21 @@ def test_uniform_needs_long_prompts_and_heads_that_matter():
 def of_heads(position: float, twin: float) -> dict:
     """Two heads that matter and one pair of them, whose overlap lies somewhere among rotations."""
     rise = np.broadcast_to([[[5.0], [1.0], [1.0]]] * 2, (2, 2, 3, 20)) * np.linspace(1, 1.1, 20)
-    axes = {"head": ("0.0", "0.1"), "intervention": ("uniform", "mean ablation"),
-            "statistic": ("rise", "movement", "intact"), "function": tuple(range(20))}  # fmt: skip
+    axes = {
+        "head": ("0.0", "0.1"),
+        "intervention": ("uniform", "mean ablation"),
+        "statistic": ("rise", "movement", "intact"),
+        "function": tuple(range(20)),
+    }
     pairs = {"map": heads.MAPS, "pair": ("0.0 ~ 0.1", "mean", "null median", "position")}
     overlaps = [make_array([[0.1, 0.1, 0.2, p]] * 3, pairs) for p in (position, twin)]
     ablated = make_array([[3.0, 1.0, 1.0]], {"pair": ("0.0 ~ 0.1",), "ablated": ("both", "first", "second")})
-    return {"heads/relevance": make_array(rise, axes), "heads/overlap": overlaps[0], "twin/heads/overlap": overlaps[1],
-            "heads/pair ablation": ablated}  # fmt: skip
+    return {
+        "heads/relevance": make_array(rise, axes),
+        "heads/overlap": overlaps[0],
+        "twin/heads/overlap": overlaps[1],
+        "heads/pair ablation": ablated,
+    }
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def check_broken(report, claim, *words):
         ),
         ({"evidence": lambda results, facts: _raise(RuntimeError("a\nb\n" + "c" * 9999))}, ("a b c",)),
     ],
-)  # fmt: skip
+)
 def test_an_error_costs_that_claim_only(own, broken, words, caplog, tmp_path):
     claim = own("broken", **broken).id
     with caplog.at_level(logging.WARNING, logger="icl_interp"):
@@ -128,9 +128,10 @@ def test_claims_that_share_a_failing_measurement_share_its_error(own):
     shared = measured("own/shared", count)
     outer = measured("own/outer", lambda lab: lab.measure(shared))
     names = [
-        own("first", measurements=(shared,)).id, own("second", measurements=(shared, far.certificate)).id,
+        own("first", measurements=(shared,)).id,
+        own("second", measurements=(shared, far.certificate)).id,
         own("third", measurements=(outer,)).id,
-    ]  # fmt: skip
+    ]
     report = analyze(*names)
     for name in names:
         check_broken(report, name, "ValueError: no such thing")

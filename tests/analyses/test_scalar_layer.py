@@ -29,9 +29,16 @@ NORMS["post, no gain"] = NORMS["post"] | {"normalization_type": "LNPre"}
 def layer(alphas=(0.8, -0.6, 0.0, -1.5), seed=0, **change) -> HookedTransformer:
     """One layer as the paper has it, with these alphas and all else at random."""
     settings = {
-        "n_layers": 1, "d_model": 6, "n_heads": len(alphas), "d_head": 2, "n_ctx": 7, "attn_only": True,
-        "normalization_type": None, "positional_embedding_type": "none", "init_std": 0.6,
-    }  # fmt: skip
+        "n_layers": 1,
+        "d_model": 6,
+        "n_heads": len(alphas),
+        "d_head": 2,
+        "n_ctx": 7,
+        "attn_only": True,
+        "normalization_type": None,
+        "positional_embedding_type": "none",
+        "init_std": 0.6,
+    }
     model = HookedTransformer(HookedTransformerConfig(**(settings | change)), seed=seed).double()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -252,9 +259,13 @@ def test_the_model_is_left_as_it_was():
 )
 def test_a_model_of_another_form_is_refused(change, message):
     settings = {
-        "n_layers": 1, "d_model": 4, "n_ctx": 7, "attn_only": True, "normalization_type": None,
+        "n_layers": 1,
+        "d_model": 4,
+        "n_ctx": 7,
+        "attn_only": True,
+        "normalization_type": None,
         "positional_embedding_type": "none",
-    }  # fmt: skip
+    }
     model = HookedTransformer(HookedTransformerConfig(**(settings | change)))
     for call in (
         lambda: scalar_layer.layer_of(model, 7),

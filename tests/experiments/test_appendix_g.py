@@ -41,8 +41,10 @@ def test_heads_of_the_bare_layer_read_mixtures_by_softmax():
     """Each alpha by hand from the weights, and the last one 0."""
     layer = g.bare_layer(MODEL)
     embed, attn = MODEL.embed.W_E[0].double(), MODEL.blocks[0].attn
-    alphas = [float(((embed @ q) @ (embed @ k)).detach()) / attn.W_Q.shape[-1] ** 0.5
-              for q, k in zip(attn.W_Q.double(), attn.W_K.double(), strict=True)] + [0.0]  # fmt: skip
+    alphas = [
+        float(((embed @ q) @ (embed @ k)).detach()) / attn.W_Q.shape[-1] ** 0.5
+        for q, k in zip(attn.W_Q.double(), attn.W_K.double(), strict=True)
+    ] + [0.0]
 
     def check(alphas):
         want = torch.stack([theory.context_mixture(XS, CONTEXT, alpha) for alpha in alphas], -1)
@@ -75,8 +77,16 @@ def gaps(**last):
 
 
 def results(measured=2.0, **last):
-    sums = make_table({"sum": ["exponent of Var"], "x": [1e3], "heads": [5], "ours": [abs(measured - 2)],
-                  "printed": [abs(measured - 1)], "apart": [1.0]})  # fmt: skip
+    sums = make_table(
+        {
+            "sum": ["exponent of Var"],
+            "x": [1e3],
+            "heads": [5],
+            "ours": [abs(measured - 2)],
+            "printed": [abs(measured - 1)],
+            "apart": [1.0],
+        }
+    )
     boundary = make_table({"x": [1e6, -1e6], "paper": [0.3, -0.3], "exact limit": [0.2, -0.2], "measured": [0.2, -0.2]})
     trained = make_table({"x": [1e4], "attention": [1e-9], "output": [1e-9], "limit": [1e-3], "pattern": [0.0]})
     return {"gaps": gaps(**last), "sums": sums, "boundary": boundary, "as trained": trained}

@@ -110,10 +110,19 @@ def test_table1_says_where_the_paper_holds():
 def error_rows(values, **key):
     """{(predictor, sigma): error} as an error table."""
     rows = [
-        {**key, "predictor": p, "sigma": s, "error": v, "low": 0.9 * v, "high": 1.1 * v, "error_rate": v / s**2,
-         "rate_low": 0.9 * v / s**2, "rate_high": 1.1 * v / s**2}
+        {
+            **key,
+            "predictor": p,
+            "sigma": s,
+            "error": v,
+            "low": 0.9 * v,
+            "high": 1.1 * v,
+            "error_rate": v / s**2,
+            "rate_low": 0.9 * v / s**2,
+            "rate_high": 1.1 * v / s**2,
+        }
         for (p, s), v in values.items()
-    ]  # fmt: skip
+    ]
     return make_table({name: [row[name] for row in rows] for name in rows[0]})
 
 
@@ -176,8 +185,15 @@ def test_maps_say_which_interval_reaches_further():
 
 
 def lens_rows(*r2):
-    return make_table({"layer": [f"block {i}" for i in range(len(r2))], "r2": list(r2), "low": [v - 0.01 for v in r2],
-                  "high": [v + 0.01 for v in r2], "correlation squared": list(r2)})  # fmt: skip
+    return make_table(
+        {
+            "layer": [f"block {i}" for i in range(len(r2))],
+            "r2": list(r2),
+            "low": [v - 0.01 for v in r2],
+            "high": [v + 0.01 for v in r2],
+            "correlation squared": list(r2),
+        }
+    )
 
 
 def test_layers_say_where_the_prediction_is_formed():

@@ -13,10 +13,19 @@ from icl_interp.results import from_dict, make_table
 def by_sigma(order):
     """Two models by three sigmas; every number tells where it belongs."""
     rows = [
-        {"degree": 1, "model": m, "sigma": s, "paper": 100.0 * i + s, "ours": 200.0 * i + s, "low": 0.5, "high": 2.0,
-         "ours / paper": 2.0}
-        for i, m in enumerate("ab", 1) for s in (1, 2, 10)
-    ]  # fmt: skip
+        {
+            "degree": 1,
+            "model": m,
+            "sigma": s,
+            "paper": 100.0 * i + s,
+            "ours": 200.0 * i + s,
+            "low": 0.5,
+            "high": 2.0,
+            "ours / paper": 2.0,
+        }
+        for i, m in enumerate("ab", 1)
+        for s in (1, 2, 10)
+    ]
     rows = [rows[i] for i in order]
     return make_table({name: [row[name] for row in rows] for name in rows[0]}, note="a note")
 
@@ -29,8 +38,12 @@ def test_tables_by_sigma_are_laid_out_as_papers_do():
         for i, model in enumerate("ab", 1):
             for column in ("1", "2", "10"):
                 cells = {row["sigma:"]: row[column] for row in shown.to_dict("records") if row["model"] == model}
-                assert cells == {"paper": str(100 * i + int(column)), "ours": str(200 * i + int(column)),
-                                 "95 %": "0.5–2", "ours / paper": "2"}  # fmt: skip
+                assert cells == {
+                    "paper": str(100 * i + int(column)),
+                    "ours": str(200 * i + int(column)),
+                    "95 %": "0.5–2",
+                    "ours / paper": "2",
+                }
 
     check(by_sigma(range(6)))
     check(by_sigma([5, 0, 3, 1, 4, 2]))

@@ -333,8 +333,17 @@ def test_trap_says_how_often():
 
 
 def at_n(ratio, low, high, kind="random", test="random, c = 1"):
-    return {"trained on": kind, "N": 7, "test": test, "softmax": 0.1 * ratio, "least squares": 0.0, "LSA limit": 0.1,
-            "softmax / LSA": ratio, "low": low, "high": high}  # fmt: skip
+    return {
+        "trained on": kind,
+        "N": 7,
+        "test": test,
+        "softmax": 0.1 * ratio,
+        "least squares": 0.0,
+        "LSA limit": 0.1,
+        "softmax / LSA": ratio,
+        "low": low,
+        "high": high,
+    }
 
 
 def test_covariance_says_whether_the_softmax_model_does_well_where_lsa_fails():
@@ -444,14 +453,27 @@ def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
 
 def test_shifts_say_whether_the_model_stays_close():
     def row_for(shift, gap, low, high):
-        return {"N": 7, "shift": shift, "softmax": gap, "least squares": 0.0, "LSA limit": 0.3,
-                "softmax - least squares": gap, "low": low, "high": high, "softmax / unshifted": 2.0}  # fmt: skip
+        return {
+            "N": 7,
+            "shift": shift,
+            "softmax": gap,
+            "least squares": 0.0,
+            "LSA limit": 0.3,
+            "softmax - least squares": gap,
+            "low": low,
+            "high": high,
+            "softmax / unshifted": 2.0,
+        }
 
     close, far, open_ = (0.01, 0.0, 0.02), (0.4, 0.3, 0.5), (0.05, 0.04, 0.06)
     for shift, gap, word in (
-        (shifts.NOISY, close, AGREES), (shifts.NOISY, far, DIFFERS), (shifts.ORTHANT, open_, OPEN),
-        (shifts.SKEWED, far, AGREES), (shifts.SKEWED, close, DIFFERS), (shifts.LARGER, far, f"{shifts.LARGER}: far"),
-    ):  # fmt: skip
+        (shifts.NOISY, close, AGREES),
+        (shifts.NOISY, far, DIFFERS),
+        (shifts.ORTHANT, open_, OPEN),
+        (shifts.SKEWED, far, AGREES),
+        (shifts.SKEWED, close, DIFFERS),
+        (shifts.LARGER, far, f"{shifts.LARGER}: far"),
+    ):
         said = shifts.says({"at N": rows(row_for(shifts.IN_DISTRIBUTION, *close), row_for(shift, *gap))})
         assert len(said) == 1
         assert said[0].startswith(word), said

@@ -26,11 +26,22 @@ RELATIVE, ABSOLUTE = 1e-6, 1e-9
 SINGLE = {
     f"limits.{name}"
     for name in (
-        "no_norm_better", "no_classical_algorithm", "last_layer", "patterns_alike", "attention_necessary",
-        "attention_sufficient", "better_than_unknown_degree", "continuous_functions", "degrees_alike",
-        "error_near_boundary", "larger_intervals", "size_does_not_help", "training_density", "unseen_classes",
+        "no_norm_better",
+        "no_classical_algorithm",
+        "last_layer",
+        "patterns_alike",
+        "attention_necessary",
+        "attention_sufficient",
+        "better_than_unknown_degree",
+        "continuous_functions",
+        "degrees_alike",
+        "error_near_boundary",
+        "larger_intervals",
+        "size_does_not_help",
+        "training_density",
+        "unseen_classes",
     )
-}  # fmt: skip
+}
 ABSOLUTE_SINGLE = 1e-5
 NUMBERS = ("value", "low", "high")
 Findings = Mapping[str, Mapping[str, Any]]

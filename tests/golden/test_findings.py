@@ -42,8 +42,12 @@ def test_what_counts_as_a_difference():
         return changed(test=moved)
 
     check(recorded, times(1 + 1e-7))
-    for found in (times(1 + 1e-5), changed(verdict="inconclusive"), changed(estimate=None),
-                  {name: entry for name, entry in recorded.items() if name != claim}):  # fmt: skip
+    for found in (
+        times(1 + 1e-5),
+        changed(verdict="inconclusive"),
+        changed(estimate=None),
+        {name: entry for name, entry in recorded.items() if name != claim},
+    ):
         must_fail(check, recorded, found)
         must_fail(check, found, recorded)
 

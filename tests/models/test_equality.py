@@ -49,10 +49,19 @@ def combinations():
             continue
         act, positions, scale, (d_in, d_out) = next(rest)
         yield {
-            **kind, "normalization_type": norm, "norm_position": place, "attention_dir": direction,
-            "score_fn": score[0], "score_norm": score[1], "act_fn": act, "positional_embedding_type": positions,
-            "use_attn_scale": scale, "d_in": d_in, "d_out": d_out, "eps": 1e-3,
-        }  # fmt: skip
+            **kind,
+            "normalization_type": norm,
+            "norm_position": place,
+            "attention_dir": direction,
+            "score_fn": score[0],
+            "score_norm": score[1],
+            "act_fn": act,
+            "positional_embedding_type": positions,
+            "use_attn_scale": scale,
+            "d_in": d_in,
+            "d_out": d_out,
+            "eps": 1e-3,
+        }
 
 
 def follows_formulas(model, cfg, tolerance=1e-10):
@@ -114,9 +123,16 @@ def torch_layer(block, norm_first):
     """nn.TransformerEncoderLayer with the same weights."""
     cfg = block.cfg
     layer = nn.TransformerEncoderLayer(
-        cfg.d_model, cfg.n_heads, cfg.d_mlp, dropout=0.0, activation=cfg.act_fn, layer_norm_eps=cfg.eps,
-        batch_first=True, norm_first=norm_first, dtype=torch.float64,
-    )  # fmt: skip
+        cfg.d_model,
+        cfg.n_heads,
+        cfg.d_mlp,
+        dropout=0.0,
+        activation=cfg.act_fn,
+        layer_norm_eps=cfg.eps,
+        batch_first=True,
+        norm_first=norm_first,
+        dtype=torch.float64,
+    )
     layer.self_attn = torch_attention(block.attn)
     layer.linear1, layer.linear2 = torch_mlp(block.mlp)[::2]
     for ours, theirs in ((block.ln1, layer.norm1), (block.ln2, layer.norm2)):
@@ -188,12 +204,23 @@ def test_blocks_torch_has_no_layer_for(kind, norm):
 def gpt2_of(model):
     """A GPT2Model with the same weights."""
     cfg = model.cfg
-    body = GPT2Model(
-        GPT2Config(
-            vocab_size=1, n_positions=cfg.n_ctx, n_embd=cfg.d_model, n_layer=cfg.n_layers, n_head=cfg.n_heads,
-            n_inner=cfg.d_mlp, layer_norm_epsilon=cfg.eps, bos_token_id=0, eos_token_id=0,
+    body = (
+        GPT2Model(
+            GPT2Config(
+                vocab_size=1,
+                n_positions=cfg.n_ctx,
+                n_embd=cfg.d_model,
+                n_layer=cfg.n_layers,
+                n_head=cfg.n_heads,
+                n_inner=cfg.d_mlp,
+                layer_norm_epsilon=cfg.eps,
+                bos_token_id=0,
+                eos_token_id=0,
+            )
         )
-    ).to(model.unembed.W_U.dtype).eval()  # fmt: skip
+        .to(model.unembed.W_U.dtype)
+        .eval()
+    )
     weights = {"wte.weight": torch.zeros(1, cfg.d_model), "wpe.weight": model.pos_embed.W_pos}
     norms = {"ln_f": model.ln_final}
     for i, block in enumerate(model.blocks):

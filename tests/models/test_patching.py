@@ -85,9 +85,16 @@ def reaches_every_token(values):
 
 
 BY_POSITION = (
-    "resid_pre", "resid_mid", "attn_out", "mlp_out", "attn_head_out_by_pos", "attn_head_q_by_pos",
-    "attn_head_pattern_by_pos", "attn_head_by_pos_every", "block_every",
-)  # fmt: skip
+    "resid_pre",
+    "resid_mid",
+    "attn_out",
+    "mlp_out",
+    "attn_head_out_by_pos",
+    "attn_head_q_by_pos",
+    "attn_head_pattern_by_pos",
+    "attn_head_by_pos_every",
+    "block_every",
+)
 ALL_POSITIONS = ("attn_head_out_all_pos", "attn_head_v_all_pos", "attn_head_pattern_all_pos")
 
 

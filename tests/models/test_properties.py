@@ -17,11 +17,19 @@ from icl_interp.provenance import generator
 
 L, H, D, K, M = 2, 3, 12, 4, 48  # layers, heads, d_model, d_head, d_mlp of the small models
 SHAPES = {
-    "W_E": (1, D), "W_pos": (16, D), "W_U": (D, 1), "b_U": (1,),
-    **dict.fromkeys(("W_Q", "W_K", "W_V"), (L, H, D, K)), "W_O": (L, H, K, D),
-    **dict.fromkeys(("b_Q", "b_K", "b_V"), (L, H, K)), "b_O": (L, D),
-    "W_in": (L, D, M), "b_in": (L, M), "W_out": (L, M, D), "b_out": (L, D),
-}  # fmt: skip
+    "W_E": (1, D),
+    "W_pos": (16, D),
+    "W_U": (D, 1),
+    "b_U": (1,),
+    **dict.fromkeys(("W_Q", "W_K", "W_V"), (L, H, D, K)),
+    "W_O": (L, H, K, D),
+    **dict.fromkeys(("b_Q", "b_K", "b_V"), (L, H, K)),
+    "b_O": (L, D),
+    "W_in": (L, D, M),
+    "b_in": (L, M),
+    "W_out": (L, M, D),
+    "b_out": (L, D),
+}
 ATTENTION = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O", "OV", "QK")
 OF_MLP = ("W_in", "b_in", "W_out", "b_out")
 

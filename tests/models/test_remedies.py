@@ -279,8 +279,11 @@ def test_a_bounded_read_in_takes_layernorms_part():
     assert row["r"] > 0
     plain = icl_interp.analyze(
         HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_ctx=16, init_std=0.4)).eval(),
-        task=TASK, n_prompts=256, progress=False, claims=("limits.layernorm_causes_saturation",),
-    )  # fmt: skip
+        task=TASK,
+        n_prompts=256,
+        progress=False,
+        claims=("limits.layernorm_causes_saturation",),
+    )
     assert plain.findings[0].verdict == "supported"
 
 
@@ -380,10 +383,14 @@ def differences(a, b, prefix=""):
 
 
 CHANGED = {
-    "scaled_softmax": "model.score_fn", "sigmoid": "model.score_fn", "relu": "model.score_fn",
-    "entmax": "model.score_fn", "rms": "model.normalization_type", "tanh": "model.normalization_type",
+    "scaled_softmax": "model.score_fn",
+    "sigmoid": "model.score_fn",
+    "relu": "model.score_fn",
+    "entmax": "model.score_fn",
+    "rms": "model.normalization_type",
+    "tanh": "model.normalization_type",
     "bounded": "model.embed_bound",
-}  # fmt: skip
+}
 
 
 def test_recipes_of_the_remedies_differ_in_one_setting():

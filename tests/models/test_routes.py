@@ -164,8 +164,14 @@ def test_a_context_is_read_up_to_the_last_blocks_keys_and_values():
     with model.hooks(fwd_hooks=[(name, lambda t, hook: fired.append(hook.name)) for name in model.hook_dict]):
         model.remember(context)
     of_last = [name.removeprefix(f"blocks.{last}.") for name in fired if name.startswith(f"blocks.{last}.")]
-    assert of_last == ["hook_resid_pre", "ln1.hook_scale", "ln1.hook_normalized", "ln1.hook_out", "attn.hook_k",
-                       "attn.hook_v"]  # fmt: skip
+    assert of_last == [
+        "hook_resid_pre",
+        "ln1.hook_scale",
+        "ln1.hook_normalized",
+        "ln1.hook_out",
+        "attn.hook_k",
+        "attn.hook_v",
+    ]
 
     def moved(name):
         with model.hooks(fwd_hooks=[(name, lambda t, hook: t * 1.5)]):

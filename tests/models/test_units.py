@@ -20,10 +20,19 @@ TASK = tasks.LinearRegression(n_dims=3, covariance=(0.5, 1.0, 2.0), noise_std=0.
 PROMPTS = TASK.sample(20, generator(0, "test/units"), dtype=torch.float64)
 HOOKS = ("hook_resid_pre", "hook_v", "hook_attn_scores", "hook_pattern", "hook_attn_out", "hook_resid_post")
 PLAIN = {
-    "n_layers": 1, "d_model": 9, "n_heads": 2, "d_head": 5, "n_ctx": 12, "d_in": 4, "attn_only": True,
-    "normalization_type": None, "positional_embedding_type": "none", "attention_dir": "bidirectional",
-    "score_fn": "linear", "score_norm": "labelled",
-}  # fmt: skip
+    "n_layers": 1,
+    "d_model": 9,
+    "n_heads": 2,
+    "d_head": 5,
+    "n_ctx": 12,
+    "d_in": 4,
+    "attn_only": True,
+    "normalization_type": None,
+    "positional_embedding_type": "none",
+    "attention_dir": "bidirectional",
+    "score_fn": "linear",
+    "score_norm": "labelled",
+}
 
 
 def normal(*shape, seed=0):
@@ -186,9 +195,13 @@ def test_the_trained_unit_has_the_risk_of_the_theory():
     task = replace(TASK, weights=a, n_points=31)
     product = theory.landscape(TASK.covariance_matrix, 7).product
     errors = evaluation.function_errors(
-        {"unit": LinearSelfAttention.from_product(product, scale=0.7)}, task, n_functions=3000, n_contexts=1, seed=0,
+        {"unit": LinearSelfAttention.from_product(product, scale=0.7)},
+        task,
+        n_functions=3000,
+        n_contexts=1,
+        seed=0,
         last=True,
-    )["unit"]  # fmt: skip
+    )["unit"]
 
     def check(expected):
         assert abs(errors.mean() - float(expected)) < 4 * errors.std() / len(errors) ** 0.5

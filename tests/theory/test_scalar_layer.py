@@ -144,10 +144,16 @@ def layer_with(alpha, kappas, lambda_=0.0, nus=None, seed=5):
     """One head with these score coefficients that writes at random."""
     n = len(kappas)
     return ScalarLayer(
-        embed=normal(4, seed=seed), shift=normal(4, seed=seed + 1), alphas=vector(alpha), kappas=vector(*kappas)[None],
-        lambdas=vector(lambda_), nus=vector(*(nus or [0.0] * n))[None], zetas=normal(1, 4, seed=seed + 2),
-        omegas=normal(1, n, 4, seed=seed + 3), bias=normal(4, seed=seed + 4),
-    )  # fmt: skip
+        embed=normal(4, seed=seed),
+        shift=normal(4, seed=seed + 1),
+        alphas=vector(alpha),
+        kappas=vector(*kappas)[None],
+        lambdas=vector(lambda_),
+        nus=vector(*(nus or [0.0] * n))[None],
+        zetas=normal(1, 4, seed=seed + 2),
+        omegas=normal(1, n, 4, seed=seed + 3),
+        bias=normal(4, seed=seed + 4),
+    )
 
 
 def check_far(layer, asymptote, context, x=2000.0):

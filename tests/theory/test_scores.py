@@ -13,10 +13,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.theory import bounded, limits, scores
 
-WEIGHTS = {
-    "softmax": lambda row: [math.exp(s) / sum(map(math.exp, row)) for s in row],
-    **formulas.WEIGHTS,
-}
+WEIGHTS = {"softmax": lambda row: [math.exp(s) / sum(map(math.exp, row)) for s in row], **formulas.WEIGHTS}
 EVERY = pytest.mark.parametrize("name", scores.SCORE_FUNCTIONS)
 GAPS = (0.0, 0.3, 1.0, 1.7, 2.0, 5.0)
 

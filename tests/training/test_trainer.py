@@ -354,9 +354,13 @@ def check_learns(folder, learning_rate):
         model={"d_model": 16},
         task={"degrees": [0], "n_points": 4},
         training={
-            "steps": 60, "batch_size": 16, "learning_rate": learning_rate, "warmup_steps": 10, "checkpoint_every": 60,
+            "steps": 60,
+            "batch_size": 16,
+            "learning_rate": learning_rate,
+            "warmup_steps": 10,
+            "checkpoint_every": 60,
         },
-    )  # fmt: skip
+    )
     found = train(config, folder, progress=False)
     error = read_json(folder / "provenance.json")["in_distribution"]
     assert found.provenance["in_distribution"] == error

@@ -77,9 +77,17 @@ def scalar_layer(
     context shows.
     """
     cfg = HookedTransformerConfig(
-        n_layers=n_layers, d_model=WIDTH, n_heads=1, d_head=1, n_ctx=N_CTX, attn_only=True, normalization_type=norm,
-        norm_position=position, positional_embedding_type="none", use_attn_scale=False,
-    )  # fmt: skip
+        n_layers=n_layers,
+        d_model=WIDTH,
+        n_heads=1,
+        d_head=1,
+        n_ctx=N_CTX,
+        attn_only=True,
+        normalization_type=norm,
+        norm_position=position,
+        positional_embedding_type="none",
+        use_attn_scale=False,
+    )
     model = HookedTransformer(cfg).double()
     embed, zeta = _direction(g), _signed(g, 0.3, 0.7, WIDTH)
     # The read-out sees both the stream and what the head writes.
@@ -149,9 +157,16 @@ def hand_set(g: torch.Generator, **change: object) -> HookedTransformer:
     What makes scores, and what the head reads, is left to fill in.
     """
     settings = {
-        "n_layers": 1, "d_model": 4, "n_heads": 1, "d_head": 2, "n_ctx": N_CTX, "attn_only": True,
-        "normalization_type": None, "positional_embedding_type": "none", "use_attn_scale": False,
-    }  # fmt: skip
+        "n_layers": 1,
+        "d_model": 4,
+        "n_heads": 1,
+        "d_head": 2,
+        "n_ctx": N_CTX,
+        "attn_only": True,
+        "normalization_type": None,
+        "positional_embedding_type": "none",
+        "use_attn_scale": False,
+    }
     model = HookedTransformer(HookedTransformerConfig(**(settings | change))).double()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -17,11 +17,18 @@ from icl_interp.theory import linear_attention as theory
 N = 8
 N_CTX = 4 * N + 1
 CONVERGED, BALANCED, IDENTITY, RISK, COVARIATE, RANDOM, ALGORITHM, ORDER = (
-    f"linear_attention.{name}" for name in (
-        "converged", "balanced", "identity_maps", "risk", "covariate_shift", "random_covariance", "algorithm",
+    f"linear_attention.{name}"
+    for name in (
+        "converged",
+        "balanced",
+        "identity_maps",
+        "risk",
+        "covariate_shift",
+        "random_covariance",
+        "algorithm",
         "order_free",
     )
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -93,20 +100,45 @@ def _random(g: torch.Generator) -> tuple[HookedTransformer, LinearRegression]:
 
 
 LAYERS: tuple[Layer, ...] = (
-    Layer("LSA layer at the optimum", "W* itself, balanced", functools.partial(_times, 1.0, 1.0),
-          {CONVERGED: YES, BALANCED: OPEN, COVARIATE: YES, ALGORITHM: YES, ORDER: YES}),
-    Layer("LSA layer at the optimum, scaled by -3", "predicts as W* does; u^2 is 81 times |U|^2",
-          functools.partial(_times, 1.0, -3.0), {CONVERGED: YES, BALANCED: NO, ALGORITHM: YES}),
-    Layer("LSA layer 10 % off the optimum", "between reached and not", functools.partial(_times, 1.1, 1.0),
-          {CONVERGED: OPEN, ORDER: YES}),
-    Layer("LSA layer at twice the optimum", "far off", functools.partial(_times, 2.0, 1.0),
-          {CONVERGED: NO, ORDER: YES}),
+    Layer(
+        "LSA layer at the optimum",
+        "W* itself, balanced",
+        functools.partial(_times, 1.0, 1.0),
+        {CONVERGED: YES, BALANCED: OPEN, COVARIATE: YES, ALGORITHM: YES, ORDER: YES},
+    ),
+    Layer(
+        "LSA layer at the optimum, scaled by -3",
+        "predicts as W* does; u^2 is 81 times |U|^2",
+        functools.partial(_times, 1.0, -3.0),
+        {CONVERGED: YES, BALANCED: NO, ALGORITHM: YES},
+    ),
+    Layer(
+        "LSA layer 10 % off the optimum",
+        "between reached and not",
+        functools.partial(_times, 1.1, 1.0),
+        {CONVERGED: OPEN, ORDER: YES},
+    ),
+    Layer(
+        "LSA layer at twice the optimum", "far off", functools.partial(_times, 2.0, 1.0), {CONVERGED: NO, ORDER: YES}
+    ),
     Layer("LSA layer at the optimum of N = 1", "shrinks too much", _other_length, {CONVERGED: NO}),
-    Layer("LSA layer of one plain step", "P is a multiple of the identity, where W* needs two numbers", _plain,
-          {IDENTITY: YES, ALGORITHM: NO, COVARIATE: YES}),
+    Layer(
+        "LSA layer of one plain step",
+        "P is a multiple of the identity, where W* needs two numbers",
+        _plain,
+        {IDENTITY: YES, ALGORITHM: NO, COVARIATE: YES},
+    ),
     Layer("LSA layer in the trap", "the stationary point of rank one", _trap, {CONVERGED: NO, ORDER: YES}),
-    Layer("LSA layers as four steps", "gradient descent, a step a layer", _descent,
-          {CONVERGED: "not_applicable", ORDER: YES}),
-    Layer("LSA layer for random covariances", "the optimum of Theorem 4.5", _random,
-          {CONVERGED: YES, RANDOM: YES, RISK: "not_applicable", ORDER: YES}),
-)  # fmt: skip
+    Layer(
+        "LSA layers as four steps",
+        "gradient descent, a step a layer",
+        _descent,
+        {CONVERGED: "not_applicable", ORDER: YES},
+    ),
+    Layer(
+        "LSA layer for random covariances",
+        "the optimum of Theorem 4.5",
+        _random,
+        {CONVERGED: YES, RANDOM: YES, RISK: "not_applicable", ORDER: YES},
+    ),
+)

@@ -37,10 +37,20 @@ def descent(dim: int, steps: int, rate: float, n_ctx: int) -> HookedTransformer:
         raise InputError(f"descent needs at least one coordinate and one step, but got dim={dim} and steps={steps}")
     width = dim + 1
     cfg = HookedTransformerConfig(
-        n_layers=steps, d_model=width, n_heads=1, d_head=width, n_ctx=n_ctx, d_in=width, attn_only=True,
-        normalization_type=None, positional_embedding_type="none", use_attn_scale=False,
-        attention_dir="bidirectional", score_fn="linear", score_norm="labelled",
-    )  # fmt: skip
+        n_layers=steps,
+        d_model=width,
+        n_heads=1,
+        d_head=width,
+        n_ctx=n_ctx,
+        d_in=width,
+        attn_only=True,
+        normalization_type=None,
+        positional_embedding_type="none",
+        use_attn_scale=False,
+        attention_dir="bidirectional",
+        score_fn="linear",
+        score_norm="labelled",
+    )
     model = HookedTransformer(cfg).double()
     identity = torch.eye(width, dtype=torch.float64)
     inputs, label = identity.clone(), torch.zeros_like(identity)

@@ -8,7 +8,7 @@ from icl_interp.studies.linear_attention.claims import algorithm, risk, weights
 from icl_interp.studies.linear_attention.constructions import LAYERS
 from icl_interp.studies.linear_attention.experiments import convergence, covariance, length, shifts, trap
 from icl_interp.studies.linear_attention.experiments import risk as risk_formula
-from icl_interp.studies.linear_attention.figures import reproduced
+from icl_interp.studies.linear_attention.figures import reproduced, reproduced_length
 from icl_interp.studies.linear_attention.figures.report import linear_attention
 
 FIGURES = {
@@ -19,7 +19,7 @@ FIGURES = {
         "Then, where the run kept weights on its way, the exact excess loss and squared gradient at these steps, "
         "and the bound on the latter by Lemma 5.4. Last, how near the model is to algorithms for linear regression,"
         " told the law of the task: 1 is the same prediction, 0 as far as predicting 0 is from the truth.",
-    ),
+    )
 }
 
 STUDY = Study(
@@ -49,7 +49,7 @@ STUDY = Study(
     drawings={
         "linear_attention.convergence": reproduced.convergence,
         "linear_attention.covariance": reproduced.covariance,
-        "linear_attention.length_spike": reproduced.length_spike,
+        "linear_attention.length_spike": reproduced_length.length_spike,
         "linear_attention.risk_formula": reproduced.risk_formula,
         "linear_attention.shifts": reproduced.shifts,
         "linear_attention.trap": reproduced.trap,

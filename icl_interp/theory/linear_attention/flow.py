@@ -42,12 +42,7 @@ class Trajectory(NamedTuple):
 
 
 def gradient_flow(
-    where: Landscape,
-    matrix: Square,
-    scalar: Scalar,
-    times: Float[Tensor, " time"],
-    *,
-    tolerance: float = 1e-10,
+    where: Landscape, matrix: Square, scalar: Scalar, times: Float[Tensor, " time"], *, tolerance: float = 1e-10
 ) -> Trajectory:
     """(U, u) along gradient flow (5.4) from time 0, by scipy's LSODA, which is stiff where the problem is.
 
@@ -94,9 +89,15 @@ def gradient_flow(
     start = np.append((where.basis.T @ as_float64(matrix) @ where.basis).numpy().flatten(), float(scalar))
     end = max(float(times[-1]), 1e-300)
     solved = solve_ivp(
-        velocity, (0.0, end), start, method="LSODA", jac=jacobian, t_eval=times.numpy(), rtol=tolerance,
+        velocity,
+        (0.0, end),
+        start,
+        method="LSODA",
+        jac=jacobian,
+        t_eval=times.numpy(),
+        rtol=tolerance,
         atol=tolerance / 100,
-    )  # fmt: skip
+    )
     if not solved.success:
         raise ValueError(f"the flow could not be integrated to t={end:g}: {solved.message}; try a larger tolerance")
     states = torch.from_numpy(solved.y.T.copy())

@@ -136,12 +136,7 @@ def product_risk(
 
 
 def label_law_risk(
-    covariance: Square,
-    n: int,
-    m: int,
-    xy_mean: Vector,
-    xy_covariance: Square,
-    y_second_moment: Scalar,
+    covariance: Square, n: int, m: int, xy_mean: Vector, xy_covariance: Square, y_second_moment: Scalar
 ) -> Risk:
     """Theorem 4.2 for labels of any law, nonlinear ones too, from three of its moments.
 

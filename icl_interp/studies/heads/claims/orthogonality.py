@@ -142,17 +142,22 @@ def orthogonality(results: Results, facts: Facts) -> Evidence:
         "intervention": "mean-ablate two relevant heads of a layer, alone and together",
         "effect": float(np.median(np.abs(list(interactions.values())))) if interactions else float("nan"),
         "share of pairs with interaction <= 10 %": float(np.mean([abs(v) <= 0.1 for v in interactions.values()]))
-        if interactions else float("nan"),
+        if interactions
+        else float("nan"),
         "interaction": interactions,
-    }  # fmt: skip
+    }
     details = tuple(
         {"map": m, "overlap": float(v), "chance": float(c), "position among rotations": float(q)}
         for m, v, c, q in zip(MAPS, means, chance, result.sel(pair="position").values, strict=True)
     )
     return Evidence(
-        {"position": _position(result)}, says + ".", scope="these weights, heads within a layer, in distribution",
-        causal=causal, twin={"position": _position(results.twin[overlap])}, details=details,
-    )  # fmt: skip
+        {"position": _position(result)},
+        says + ".",
+        scope="these weights, heads within a layer, in distribution",
+        causal=causal,
+        twin={"position": _position(results.twin[overlap])},
+        details=details,
+    )
 
 
 def _position(result: DataArray) -> Estimate:

@@ -69,9 +69,10 @@ def unknown_degree(lab: Lab) -> DataArray:
             square = squared_errors(algorithm, prompts)
             values[row, column] = per_function(square[:, degree + 1 :], lab.n_functions)
     axes = {
-        "predictor": tuple(algorithms), "class": tuple(f"degree {d}" for d in degrees),
+        "predictor": tuple(algorithms),
+        "class": tuple(f"degree {d}" for d in degrees),
         "function": tuple(range(lab.n_functions)),
-    }  # fmt: skip
+    }
     return make_array(values, axes, note="points from the class's own n + 2nd on; float64")
 
 
@@ -111,10 +112,12 @@ def better_than_unknown_degree(results: Results, facts: Facts) -> Evidence:
     )
     name = "error / least squares with the largest degree"
     return Evidence(
-        {"ratio": Estimate.of(name, ratio[TOLD], "log10")}, says + ".",
+        {"ratio": Estimate.of(name, ratio[TOLD], "log10")},
+        says + ".",
         scope="these weights, this task, functions and inputs in distribution, no noise",
-        twin={"ratio": Estimate.of(name, twin, "log10")}, details=details,
-    )  # fmt: skip
+        twin={"ratio": Estimate.of(name, twin, "log10")},
+        details=details,
+    )
 
 
 def _knows_the_degree(facts: Facts) -> str | None:
@@ -164,9 +167,11 @@ def reshuffled(prompts: Prompts, seed: int) -> Prompts:
     order = torch.rand(len(prompts), n, generator=generator(seed, "algorithms/order")).argsort(-1)
     order = torch.cat([order, torch.full((len(prompts), 1), n)], -1)
     return Prompts(
-        prompts.xs.gather(1, order[..., None].expand_as(prompts.xs)), prompts.ys.gather(1, order), prompts.parameters,
+        prompts.xs.gather(1, order[..., None].expand_as(prompts.xs)),
+        prompts.ys.gather(1, order),
+        prompts.parameters,
         prompts.function,
-    )  # fmt: skip
+    )
 
 
 @measurement("algorithms/distance")
@@ -234,10 +239,14 @@ def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
     rows, said = [], []
     for a, arm in enumerate(ARMS):
         for i, name in enumerate(names):
-            rows.append({
-                "arm": arm, "algorithm": name, "similarity": float(1 - relative[a, first + i]),
-                "distance / ceiling": float(10 ** over[a, i]),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "arm": arm,
+                    "algorithm": name,
+                    "similarity": float(1 - relative[a, first + i]),
+                    "distance / ceiling": float(10 ** over[a, i]),
+                }
+            )
         rows += [
             {"arm": arm, "algorithm": name, "similarity": float(1 - relative[a, others.index(name)])}
             for name in (ERROR, SELF, *([SEED] if SEED in others else []))
@@ -257,10 +266,13 @@ def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
         # Several at once mean that the model is too unlike itself for this to tell algorithms apart.
         says += f". Within {RESEMBLES:g} times of it in every arm: {', '.join(within)}"
     return Evidence(
-        {"distance": found}, says + ".",
+        {"distance": found},
+        says + ".",
         scope="these weights, this task, predictions at the last query: in distribution, functions x 3, query at the "
-        "edge", twin={"distance": nearest(results.twin[distance])}, details=tuple(rows),
-    )  # fmt: skip
+        "edge",
+        twin={"distance": nearest(results.twin[distance])},
+        details=tuple(rows),
+    )
 
 
 BETTER_THAN_UNKNOWN_DEGREE_CLAIM = Claim(
@@ -292,29 +304,29 @@ BETTER_THAN_UNKNOWN_DEGREE_CLAIM = Claim(
 )
 
 NO_CLASSICAL_ALGORITHM_CLAIM = Claim(
-        id="limits.no_classical_algorithm",
-        question="algorithm",
-        short="The model's predictions resemble those of no classical learning algorithm.",
-        quote=Quote(
-            "It does not resemble the application of any classical learning algorithm such as least squares, "
-            "ridge regression, or interpolation.",
-            "Naim & Asher (2025), section 6, before Proposition 3",
-            "The paper argues from the form of the model's formula and compares no predictions. We compare "
-            "the model's predictions with those of classical algorithms in distribution, for functions scaled"
-            " by 3, and at the edge of the input interval.",
-        ),
-        kind="learning",  # argued from the design, but a model that failed at its task would be like no algorithm too
-        statement="Predictions resemble those of no classical learning algorithm",
-        source="Naim & Asher (2025), section 6",
-        criterion=Criterion(
-            "for each algorithm the squared distance of predictions over the ceiling, in whichever arm it is largest; "
-            f"of these the smallest: a factor > {RESEMBLES:g} / < {RESEMBLES:g}. The ceiling is the model's distance "
-            "from itself: context reshuffled, another seed, or its in-distribution error, whichever is largest",
-            (Condition("distance", (math.log10(RESEMBLES), INF), (-INF, math.log10(RESEMBLES))),),
-        ),
-        measurements=(distance,),
-        twin=(distance,),
-        evidence=no_classical_algorithm,
-        excluded=needs_polynomials,
-        figures=("classes",),
-    )  # fmt: skip
+    id="limits.no_classical_algorithm",
+    question="algorithm",
+    short="The model's predictions resemble those of no classical learning algorithm.",
+    quote=Quote(
+        "It does not resemble the application of any classical learning algorithm such as least squares, "
+        "ridge regression, or interpolation.",
+        "Naim & Asher (2025), section 6, before Proposition 3",
+        "The paper argues from the form of the model's formula and compares no predictions. We compare "
+        "the model's predictions with those of classical algorithms in distribution, for functions scaled"
+        " by 3, and at the edge of the input interval.",
+    ),
+    kind="learning",  # argued from the design, but a model that failed at its task would be like no algorithm too
+    statement="Predictions resemble those of no classical learning algorithm",
+    source="Naim & Asher (2025), section 6",
+    criterion=Criterion(
+        "for each algorithm the squared distance of predictions over the ceiling, in whichever arm it is largest; "
+        f"of these the smallest: a factor > {RESEMBLES:g} / < {RESEMBLES:g}. The ceiling is the model's distance "
+        "from itself: context reshuffled, another seed, or its in-distribution error, whichever is largest",
+        (Condition("distance", (math.log10(RESEMBLES), INF), (-INF, math.log10(RESEMBLES))),),
+    ),
+    measurements=(distance,),
+    twin=(distance,),
+    evidence=no_classical_algorithm,
+    excluded=needs_polynomials,
+    figures=("classes",),
+)

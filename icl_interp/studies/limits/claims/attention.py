@@ -80,10 +80,13 @@ def attention_necessary(results: Results, facts: Facts) -> Evidence:
         says += f"; intact {intact.value:.2g}"
     fresh = results.twin[without_attention]
     return Evidence(
-        quantities, says + ".", scope=SCOPE, causal=None if alone else _causal(results, result),
+        quantities,
+        says + ".",
+        scope=SCOPE,
+        causal=None if alone else _causal(results, result),
         twin={"rate": Estimate.of(name, ratio(fresh, mine, best_blind(fresh)))},
         details=tuple(_row(who, i) for who, i in {**rates, "this model, intact": intact}.items()),
-    )  # fmt: skip
+    )
 
 
 def _causal(results: Results, result: DataArray) -> dict[str, object]:
@@ -136,15 +139,20 @@ def attention_sufficient(results: Results, facts: Facts) -> Evidence:
             f", the same with MLPs {reference.value:.2g}: {10**times.value:.2g} "
             f"[{10**times.low:.2g}, {10**times.high:.2g}] times its error"
         )
-        details += [_row("with MLP", reference), _row("attention only / with MLP", Interval(*(
-            10**v for v in (times.value, times.low, times.high))))]  # fmt: skip
+        details += [
+            _row("with MLP", reference),
+            _row("attention only / with MLP", Interval(*(10**v for v in (times.value, times.low, times.high)))),
+        ]
     else:
         says += "; no companion with MLPs is at hand to compare it with"
     return Evidence(
-        quantities, says + ".", scope=f"{SCOPE}; trained as long", causal=_without_mlp(results, facts),
+        quantities,
+        says + ".",
+        scope=f"{SCOPE}; trained as long",
+        causal=_without_mlp(results, facts),
         twin={"rate": Estimate.of(name, ratio(results.twin[without_attention], "intact", NOTHING))},
         details=tuple(details),
-    )  # fmt: skip
+    )
 
 
 def _without_mlp(results: Results, facts: Facts) -> dict[str, object] | None:
@@ -169,70 +177,72 @@ def _no_partner(facts: Facts) -> str | None:
 
 
 ATTENTION_NECESSARY_CLAIM = Claim(
-        id="limits.attention_necessary",
-        question="attention",
-        short="Models cannot learn in context without attention.",
-        quote=Quote(
-            "Indeed we found that the attention layers were both necessary and sufficient for ICL, with MLP "
-            "only models unable to ICL.",
-            "Naim & Asher (2025), section 4.3",
-            "The paper trains models with MLPs only. We replace the output of every head of the trained model"
-            " by its mean over prompts, and test a model with MLPs only where there is one.",
+    id="limits.attention_necessary",
+    question="attention",
+    short="Models cannot learn in context without attention.",
+    quote=Quote(
+        "Indeed we found that the attention layers were both necessary and sufficient for ICL, with MLP "
+        "only models unable to ICL.",
+        "Naim & Asher (2025), section 4.3",
+        "The paper trains models with MLPs only. We replace the output of every head of the trained model"
+        " by its mean over prompts, and test a model with MLPs only where there is one.",
+    ),
+    kind="architecture",
+    statement="Attention is necessary for learning in context: without it models cannot",
+    source="Naim & Asher (2025), section 4.3",
+    criterion=Criterion(
+        f"error with all heads at their mean (and of the companion with MLPs only, where at hand) over that of the "
+        f"best guess from the query alone: >= {LOST} / < {KEPT}",
+        (
+            Condition("rate", (LOST, INF), (-INF, KEPT)),
+            Condition("rate, companion", (LOST, INF), (-INF, KEPT), optional=True),
         ),
-        kind="architecture",
-        statement="Attention is necessary for learning in context: without it models cannot",
-        source="Naim & Asher (2025), section 4.3",
-        criterion=Criterion(
-            f"error with all heads at their mean (and of the companion with MLPs only, where at hand) over that of the "
-            f"best guess from the query alone: >= {LOST} / < {KEPT}",
-            (
-                Condition("rate", (LOST, INF), (-INF, KEPT)),
-                Condition("rate, companion", (LOST, INF), (-INF, KEPT), optional=True),
+        (
+            Precondition(
+                "functions differ",
+                (SHARED, INF),
+                "All prompts show one function: there is nothing to learn in context.",
             ),
-            (
-                Precondition(
-                    "functions differ", (SHARED, INF),
-                    "All prompts show one function: there is nothing to learn in context.",
-                ),
-                Precondition(
-                    "R2", (LEARNED_R2, INF),
-                    "But the model has not learned its task (R2 {value:.3f}), so there is nothing to lose.",
-                    optional=True,
-                ),
+            Precondition(
+                "R2",
+                (LEARNED_R2, INF),
+                "But the model has not learned its task (R2 {value:.3f}), so there is nothing to lose.",
+                optional=True,
             ),
         ),
-        measurements=(without_attention, ablated, edit_size),
-        twin=(without_attention,),
-        evidence=attention_necessary,
-        excluded=_fixed,
-        figures=("layers",),
-    )  # fmt: skip
+    ),
+    measurements=(without_attention, ablated, edit_size),
+    twin=(without_attention,),
+    evidence=attention_necessary,
+    excluded=_fixed,
+    figures=("layers",),
+)
 
 ATTENTION_SUFFICIENT_CLAIM = Claim(
-        id="limits.attention_sufficient",
-        question="attention",
-        short="Models with attention only learn in context as well as others.",
-        quote=Quote(
-            "Attention only transformer models showed capacities of ICL and has performances similar to "
-            "transformers with MLP.",
-            "Naim & Asher (2025), appendix G.1, first sentence (also sections 4.3 and 5)",
-            "The paper does not say what counts as similar. We ask for an error of at most a tenth of that of"
-            " predicting 0, and of at most three times that of the same model with MLPs.",
+    id="limits.attention_sufficient",
+    question="attention",
+    short="Models with attention only learn in context as well as others.",
+    quote=Quote(
+        "Attention only transformer models showed capacities of ICL and has performances similar to "
+        "transformers with MLP.",
+        "Naim & Asher (2025), appendix G.1, first sentence (also sections 4.3 and 5)",
+        "The paper does not say what counts as similar. We ask for an error of at most a tenth of that of"
+        " predicting 0, and of at most three times that of the same model with MLPs.",
+    ),
+    kind="learning",
+    statement="Attention is sufficient for learning in context: attention-only models learn as well as with MLPs",
+    source="Naim & Asher (2025), sections 4.3 and 5 and appendix G.1",
+    criterion=Criterion(
+        f"error rate of the attention-only model <= {LOW} and, where the same model with MLPs is at hand, at most "
+        f"{ALIKE:g} times its error / either is exceeded",
+        (
+            Condition("rate", (-INF, LOW), (LOW, INF)),
+            Condition("ratio", (-INF, math.log10(ALIKE)), (math.log10(ALIKE), INF), optional=True),
         ),
-        kind="learning",
-        statement="Attention is sufficient for learning in context: attention-only models learn as well as with MLPs",
-        source="Naim & Asher (2025), sections 4.3 and 5 and appendix G.1",
-        criterion=Criterion(
-            f"error rate of the attention-only model <= {LOW} and, where the same model with MLPs is at hand, at most "
-            f"{ALIKE:g} times its error / either is exceeded",
-            (
-                Condition("rate", (-INF, LOW), (LOW, INF)),
-                Condition("ratio", (-INF, math.log10(ALIKE)), (math.log10(ALIKE), INF), optional=True),
-            ),
-        ),
-        measurements=(without_attention, ablated),
-        twin=(without_attention,),
-        evidence=attention_sufficient,
-        excluded=_no_partner,
-        figures=("layers",),
-    )  # fmt: skip
+    ),
+    measurements=(without_attention, ablated),
+    twin=(without_attention,),
+    evidence=attention_sufficient,
+    excluded=_no_partner,
+    figures=("layers",),
+)

@@ -74,14 +74,15 @@ def boundary_immediate(results: Results, facts: Facts) -> Evidence:
             f"{end[1].max():.2g})"
         )
     twin = decades_to_level(
-        results.twin[boundary.approach_decades],
-        edges,
-        boundary.LEVEL * results.twin[far.certificate].iloc[0]["r"],
+        results.twin[boundary.approach_decades], edges, boundary.LEVEL * results.twin[far.certificate].iloc[0]["r"]
     )
     return Evidence(
-        quantities, says + ".", scope=scope, twin={"onset": Estimate.of(name, twin, unit)},
+        quantities,
+        says + ".",
+        scope=scope,
+        twin={"onset": Estimate.of(name, twin, unit)},
         details=tuple({"direction": d, **{q: rows[d, q]["value"] for q in SHOWN}} for d in edges),
-    )  # fmt: skip
+    )
 
 
 # ---- no learning in context at a high norm --------------------------------------------------------------------------
@@ -138,8 +139,9 @@ def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
     design = f"{norm}{', post' if norm != 'no norm' and cfg.norm_position == 'post' else ''}, {cfg.score_fn}"
     others = ", ".join(
         f"{row['arm']}: error {row['error at 1e+04']:.2g}, spread {row['spread at 1e+04']:.2g}, "
-        f"{'bounded' if row['bounded'] else 'growing'}" for row in rows[1:]
-    )  # fmt: skip
+        f"{'bounded' if row['bounded'] else 'growing'}"
+        for row in rows[1:]
+    )
     says = (
         f"at a query of {power(near)} the error is {error / zero:.3g} of the zero predictor's and {error / line:.3g} "
         f"of that of the model's own context-free curve ({design}); the smaller ratio over {power(near)} and "
@@ -149,60 +151,69 @@ def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
     twin = relative_error(results.twin[boundary.approach_decades], x_unit)
     name = "far error / best context-free error"
     return Evidence(
-        {"error": Estimate.of(name, found)}, says + ".", scope=SCOPE + f"|x| = {power(near)} and {power(out)}",
-        twin={"error": Estimate.of(name, twin)}, details=tuple(rows),
-    )  # fmt: skip
+        {"error": Estimate.of(name, found)},
+        says + ".",
+        scope=SCOPE + f"|x| = {power(near)} and {power(out)}",
+        twin={"error": Estimate.of(name, twin)},
+        details=tuple(rows),
+    )
 
 
 BOUNDARY_IMMEDIATE_CLAIM = Claim(
-        id="limits.boundary_immediate",
-        question="far from the data",
-        short="The output levels off just beyond the range of inputs trained on.",
-        quote=Quote(
-            "Although the mathematical reasoning speaks of infinity but this value appears immediately "
-            "empirically",
-            "Naim & Asher (2025), appendix G.1, last sentence of the proof of Proposition 6",
-            "The paper shows plots (Figure 4) and does not say what counts as immediate. We ask that the "
-            "output settle at its end value within one decade beyond the edge of the trained range.",
-        ),
-        kind="architecture",
-        statement="Boundary values appear immediately: the output is level just beyond the training range",
-        source="Naim & Asher (2025), Appendix G, after Proposition 6",
-        criterion=Criterion(
-            f"onset of the plateau (f within {boundary.LEVEL} r of its end for good) beyond the edge of the trained "
-            "range, both directions: <= 1 decade / > 2 decades",
-            (Condition("onset", (-INF, 1.0), (2.0, INF)),),
-            (CONSTANT_OUTPUT, Precondition("predicted onset", (-INF, boundary.LAST), ONSET, optional=True)),
-        ),
-        measurements=(far.certificate, far.intact, far.contexts, far.norm_scales, boundary.approach, boundary.logs,
-                      boundary.boundary),
-        twin=(boundary.approach_decades, far.certificate),
-        evidence=boundary_immediate,
-        excluded=needs_growth,
-        figures=("boundary",),
-    )  # fmt: skip
+    id="limits.boundary_immediate",
+    question="far from the data",
+    short="The output levels off just beyond the range of inputs trained on.",
+    quote=Quote(
+        "Although the mathematical reasoning speaks of infinity but this value appears immediately empirically",
+        "Naim & Asher (2025), appendix G.1, last sentence of the proof of Proposition 6",
+        "The paper shows plots (Figure 4) and does not say what counts as immediate. We ask that the "
+        "output settle at its end value within one decade beyond the edge of the trained range.",
+    ),
+    kind="architecture",
+    statement="Boundary values appear immediately: the output is level just beyond the training range",
+    source="Naim & Asher (2025), Appendix G, after Proposition 6",
+    criterion=Criterion(
+        f"onset of the plateau (f within {boundary.LEVEL} r of its end for good) beyond the edge of the trained "
+        "range, both directions: <= 1 decade / > 2 decades",
+        (Condition("onset", (-INF, 1.0), (2.0, INF)),),
+        (CONSTANT_OUTPUT, Precondition("predicted onset", (-INF, boundary.LAST), ONSET, optional=True)),
+    ),
+    measurements=(
+        far.certificate,
+        far.intact,
+        far.contexts,
+        far.norm_scales,
+        boundary.approach,
+        boundary.logs,
+        boundary.boundary,
+    ),
+    twin=(boundary.approach_decades, far.certificate),
+    evidence=boundary_immediate,
+    excluded=needs_growth,
+    figures=("boundary",),
+)
 
 NO_ICL_AT_HIGH_NORM_CLAIM = Claim(
-        id="limits.no_icl_at_high_norm",
-        question="far from the data",
-        short="Transformers cannot learn in context from queries with large embeddings.",
-        quote=Quote(
-            "Transformer models cannot perform in-context learning over inputs with high embedding norm.",
-            "Naim & Asher (2025), section 6, Proposition 4",
-            "The paper argues from what the output tends to. We measure the squared error at queries of 1e4 "
-            "and 1e5 units and compare it with guesses that do not look at the context; only the query is "
-            "large.",
-        ),
-        kind="architecture",
-        statement="Transformers cannot learn in context over inputs of high embedding norm",
-        source="Naim & Asher (2025), Proposition 4",
-        criterion=Criterion(
-            "squared error at a query of 1e4 and 1e5 units over that of the better context-free reference (zero, or "
-            f"the model's own curve averaged over contexts), the smaller one: >= {HELPS} / < 0.5",
-            (Condition("error", (HELPS, INF), (-INF, 0.5), "log"),),
-        ),
-        measurements=(boundary.approach, boundary.arms, boundary.boundary),
-        twin=(boundary.approach_decades,),
-        evidence=no_icl_at_high_norm,
-        figures=("boundary",),
-    )  # fmt: skip
+    id="limits.no_icl_at_high_norm",
+    question="far from the data",
+    short="Transformers cannot learn in context from queries with large embeddings.",
+    quote=Quote(
+        "Transformer models cannot perform in-context learning over inputs with high embedding norm.",
+        "Naim & Asher (2025), section 6, Proposition 4",
+        "The paper argues from what the output tends to. We measure the squared error at queries of 1e4 "
+        "and 1e5 units and compare it with guesses that do not look at the context; only the query is "
+        "large.",
+    ),
+    kind="architecture",
+    statement="Transformers cannot learn in context over inputs of high embedding norm",
+    source="Naim & Asher (2025), Proposition 4",
+    criterion=Criterion(
+        "squared error at a query of 1e4 and 1e5 units over that of the better context-free reference (zero, or "
+        f"the model's own curve averaged over contexts), the smaller one: >= {HELPS} / < 0.5",
+        (Condition("error", (HELPS, INF), (-INF, 0.5), "log"),),
+    ),
+    measurements=(boundary.approach, boundary.arms, boundary.boundary),
+    twin=(boundary.approach_decades,),
+    evidence=no_icl_at_high_norm,
+    figures=("boundary",),
+)

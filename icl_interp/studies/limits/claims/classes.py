@@ -82,10 +82,16 @@ def _rate_rows(result: DataArray, cells: list[Cell]) -> list[dict[str, object]]:
     rows = []
     for cell in cells:
         own, late = (rate(result, cell[0], f"degree {cell[1]}", points) for points in ("own", "late"))
-        rows.append({
-            "class": f"degree {cell[1]}", "predictor": cell[0], "error rate": own.value, "low": own.low,
-            "high": own.high, "on late points": late.value,
-        })  # fmt: skip
+        rows.append(
+            {
+                "class": f"degree {cell[1]}",
+                "predictor": cell[0],
+                "error rate": own.value,
+                "low": own.low,
+                "high": own.high,
+                "on late points": late.value,
+            }
+        )
     return rows
 
 
@@ -142,11 +148,12 @@ def degrees_alike(results: Results, facts: Facts) -> Evidence:
         f"{_times(found['extent'].value)} ({_times(late.value)} on the same late points for all)"
     )
     return Evidence(
-        scored | found, f"{says}{_high(found['highest'])}.",
+        scored | found,
+        f"{says}{_high(found['highest'])}.",
         scope=SCOPE if len(trained) > 1 else f"{SCOPE}; and those of the companions, trained as long",
         twin=_alike(_cells(_graft(result, results.twin[errors]), cells, "own")),
         details=tuple(rows if len(trained) < 2 else rows + _rate_rows(result, beside)),
-    )  # fmt: skip
+    )
 
 
 # ---- unseen classes -------------------------------------------------------------------------------------------------
@@ -215,11 +222,16 @@ def unseen_classes(results: Results, facts: Facts) -> Evidence:
     every = [("model", d) for d in inside + trained if f"degree {d}" in measured]
     scope = SCOPE + (", degrees below the largest trained on" if inside else ", a degree above the largest trained on")
     return Evidence(
-        quantities | found, says + ".", scope=scope,
+        quantities | found,
+        says + ".",
+        scope=scope,
         twin=_beside(_graft(result, results.twin[errors]), unseen, references),
-        details=(*_rate_rows(result, sorted(every, key=lambda c: c[1])),
-                 *_rate_rows(result, [c for cells in references for c in cells if c[0] != "model"]), *rows),
-    )  # fmt: skip
+        details=(
+            *_rate_rows(result, sorted(every, key=lambda c: c[1])),
+            *_rate_rows(result, [c for cells in references for c in cells if c[0] != "model"]),
+            *rows,
+        ),
+    )
 
 
 def _list(degrees: list[int]) -> str:
@@ -233,10 +245,15 @@ def _outside(result: DataArray, degrees: list[int]) -> tuple[list[dict[str, obje
         rates = {}
         for who in ("model", "least squares"):
             rates[who] = rate(result, who, name)
-            rows.append({
-                "class": name, "predictor": who, "error rate": rates[who].value, "low": rates[who].low,
-                "high": rates[who].high,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "class": name,
+                    "predictor": who,
+                    "error rate": rates[who].value,
+                    "low": rates[who].low,
+                    "high": rates[who].high,
+                }
+            )
         best = f"least squares of the largest degree trained on {rates['least squares'].value:.2g}"
         said.append(f"{name} {rates['model'].value:.2g} ({best})")
     return rows, ", ".join(said)
@@ -245,61 +262,59 @@ def _outside(result: DataArray, degrees: list[int]) -> tuple[list[dict[str, obje
 HIGHEST = Condition("highest", (-INF, LOW), None, "log")
 
 DEGREES_ALIKE_CLAIM = Claim(
-        id="limits.degrees_alike",
-        question="functions",
-        short="Error rates are about the same for every degree of polynomial.",
-        quote=Quote(
-            "All models had roughly the same error rates for each polynomial class R^n[X], for as high as we "
-            "tested.",
-            "Naim & Asher (2025), section 4.1, Observation 1",
-            "The paper does not say what counts as roughly the same; its own rates differ by up to a factor "
-            "of 2.1 (Table 2). We allow a factor of 3, and ask that every rate be at most a tenth of that of "
-            "predicting 0.",
-        ),
-        kind="learning",
-        statement="Error rates in context are roughly the same for every degree of polynomials learned",
-        source="Naim & Asher (2025), section 4.1, Observation 1",
-        criterion=Criterion(
-            f"largest over smallest error rate of the degrees trained on: a factor <= {ALIKE:g}, and no rate above "
-            f"{LOW} / a factor > {ALIKE:g}",
-            (Condition("extent", (-INF, math.log10(ALIKE)), (math.log10(ALIKE), INF)), HIGHEST),
-            (Precondition("degrees", (2, INF), "Prompts are too short to score two degrees."),),
-        ),
-        measurements=(errors,),
-        twin=(errors,),
-        evidence=degrees_alike,
-        excluded=_one_class,
-        figures=("classes",),
-    )  # fmt: skip
+    id="limits.degrees_alike",
+    question="functions",
+    short="Error rates are about the same for every degree of polynomial.",
+    quote=Quote(
+        "All models had roughly the same error rates for each polynomial class R^n[X], for as high as we tested.",
+        "Naim & Asher (2025), section 4.1, Observation 1",
+        "The paper does not say what counts as roughly the same; its own rates differ by up to a factor "
+        "of 2.1 (Table 2). We allow a factor of 3, and ask that every rate be at most a tenth of that of "
+        "predicting 0.",
+    ),
+    kind="learning",
+    statement="Error rates in context are roughly the same for every degree of polynomials learned",
+    source="Naim & Asher (2025), section 4.1, Observation 1",
+    criterion=Criterion(
+        f"largest over smallest error rate of the degrees trained on: a factor <= {ALIKE:g}, and no rate above "
+        f"{LOW} / a factor > {ALIKE:g}",
+        (Condition("extent", (-INF, math.log10(ALIKE)), (math.log10(ALIKE), INF)), HIGHEST),
+        (Precondition("degrees", (2, INF), "Prompts are too short to score two degrees."),),
+    ),
+    measurements=(errors,),
+    twin=(errors,),
+    evidence=degrees_alike,
+    excluded=_one_class,
+    figures=("classes",),
+)
 
 UNSEEN_CLASSES_CLAIM = Claim(
-        id="limits.unseen_classes",
-        question="functions",
-        short="Models learn in context polynomials of degrees not seen in training.",
-        quote=Quote(
-            "Transformer models with this training, both with and without an MLP component, exhibited "
-            "performance on unseen degrees comparable to models fully trained on these degrees.",
-            "Naim & Asher (2025), section 4.3, with Figure 2 (trained on degrees 1, 3 and 5, tested on 2 and "
-            "4)",
-            "We allow a factor of 3 between the error rates. Where no model trained on the unseen degree is "
-            "at hand, we compare with the model's own rates on the nearest degrees it was trained on.",
+    id="limits.unseen_classes",
+    question="functions",
+    short="Models learn in context polynomials of degrees not seen in training.",
+    quote=Quote(
+        "Transformer models with this training, both with and without an MLP component, exhibited "
+        "performance on unseen degrees comparable to models fully trained on these degrees.",
+        "Naim & Asher (2025), section 4.3, with Figure 2 (trained on degrees 1, 3 and 5, tested on 2 and 4)",
+        "We allow a factor of 3 between the error rates. Where no model trained on the unseen degree is "
+        "at hand, we compare with the model's own rates on the nearest degrees it was trained on.",
+    ),
+    kind="learning",
+    statement="The model learns in context classes of polynomials that it was not trained on",
+    source="Naim & Asher (2025), section 4.3 and Figure 2",
+    criterion=Criterion(
+        "error rate on each degree not trained on (below the largest trained on; where none is, the next one) over "
+        "that of a companion trained on it, else over its own on the nearest trained ones; the largest: a factor "
+        f"<= {ALIKE:g}, and no rate above {LOW} / a factor > {ALIKE:g}",
+        (Condition("ratio", (-INF, math.log10(ALIKE)), (math.log10(ALIKE), INF)), HIGHEST),
+        (
+            Precondition("trained", (1, INF), "The model was trained on constants only."),
+            Precondition("unseen", (1, INF), "Prompts are too short to score a degree that was not trained on."),
         ),
-        kind="learning",
-        statement="The model learns in context classes of polynomials that it was not trained on",
-        source="Naim & Asher (2025), section 4.3 and Figure 2",
-        criterion=Criterion(
-            "error rate on each degree not trained on (below the largest trained on; where none is, the next one) over "
-            "that of a companion trained on it, else over its own on the nearest trained ones; the largest: a factor "
-            f"<= {ALIKE:g}, and no rate above {LOW} / a factor > {ALIKE:g}",
-            (Condition("ratio", (-INF, math.log10(ALIKE)), (math.log10(ALIKE), INF)), HIGHEST),
-            (
-                Precondition("trained", (1, INF), "The model was trained on constants only."),
-                Precondition("unseen", (1, INF), "Prompts are too short to score a degree that was not trained on."),
-            ),
-        ),
-        measurements=(errors,),
-        twin=(errors,),
-        evidence=unseen_classes,
-        excluded=needs_polynomials,
-        figures=("classes",),
-    )  # fmt: skip
+    ),
+    measurements=(errors,),
+    twin=(errors,),
+    evidence=unseen_classes,
+    excluded=needs_polynomials,
+    figures=("classes",),
+)

@@ -44,9 +44,11 @@ def information(lab: Lab) -> DataArray:
             rows.append(np.stack([lab.by_function(residual), lab.by_function(total)]))
     values = np.reshape(rows, (2, 2, 2, lab.n_functions))
     axes = {
-        "direction": ("+", "-"), "inputs": ("coefficients", "permuted"), "statistic": ("residual", "total"),
+        "direction": ("+", "-"),
+        "inputs": ("coefficients", "permuted"),
+        "statistic": ("residual", "total"),
         "function": tuple(range(lab.n_functions)),
-    }  # fmt: skip
+    }
     return make_array(values, axes, note=f"{N_FOLDS}-fold cross-validation over functions, at |x| = {power(out)}")
 
 
@@ -165,8 +167,9 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
     causal = {
         "intervention": "put another function's context before the same query",
         "effect": float(moved[1] / moved[0]) if moved[0] > 0 else float("nan"),
-        "change of f in distribution": float(moved[0]), "change of f far out": float(moved[1]),
-    }  # fmt: skip
+        "change of f in distribution": float(moved[0]),
+        "change of f far out": float(moved[1]),
+    }
     details = (
         {"statistic": "slope of the spread", "value": decay},
         {"statistic": "information R2", "value": info.value, "low": info.low, "high": info.high},
@@ -227,12 +230,15 @@ def linear_asymptote(results: Results, facts: Facts) -> Evidence:
     slopes, intercepts, curvature = _departures(ends, x_unit)
     details = tuple(
         {
-            "direction": sign, "slope": float(s.mean()), "sd of slope over contexts": float(s.std()),
-            "intercept": float(b.mean()), "sd of intercept over contexts": float(b.std()),
+            "direction": sign,
+            "slope": float(s.mean()),
+            "sd of slope over contexts": float(s.std()),
+            "intercept": float(b.mean()),
+            "sd of intercept over contexts": float(b.std()),
             "curvature": float(np.sqrt((k**2).mean())),
         }
         for sign, s, b, k in zip("+-", slopes, intercepts, curvature, strict=True)
-    )  # fmt: skip
+    )
     up, down = details
     reached = f"{power(far.LINE[0] * x_unit)} .. {power(far.LINE[-1] * x_unit)}"
     says = (
@@ -264,72 +270,74 @@ def _without_norm(facts: Facts) -> str | None:
 
 
 CONTEXT_ERASED_CLAIM = Claim(
-        id="limits.context_erased",
-        question="far from the data",
-        short="Far from the data the prediction no longer depends on the context.",
-        quote=Quote(
-            "This behavior indicates that, in the absence of layer normalization, the model’s predictions "
-            "become insensitive to the prompt content as ||x|| increases, thus precluding ICL.",
-            "Naim & Asher (2025), section 6, between Propositions 3 and 4",
-            "This is the nearest sentence: it is about models without LayerNorm, and appendix G.2 says the "
-            "same of softmax. We ask it of every model, and measure how much predictions for a query at 1e4 "
-            "units still differ between contexts.",
+    id="limits.context_erased",
+    question="far from the data",
+    short="Far from the data the prediction no longer depends on the context.",
+    quote=Quote(
+        "This behavior indicates that, in the absence of layer normalization, the model’s predictions "
+        "become insensitive to the prompt content as ||x|| increases, thus precluding ICL.",
+        "Naim & Asher (2025), section 6, between Propositions 3 and 4",
+        "This is the nearest sentence: it is about models without LayerNorm, and appendix G.2 says the "
+        "same of softmax. We ask it of every model, and measure how much predictions for a query at 1e4 "
+        "units still differ between contexts.",
+    ),
+    kind="architecture",
+    statement="Far from the data the prediction no longer depends on the context",
+    source="Naim & Asher (2025), section 6, after Proposition 3",
+    criterion=Criterion(
+        "spread of f over contexts at 1e4 over that in distribution: <= 0.05, falling with a log-log slope <= -0.9 "
+        "/ > 0.2",
+        (
+            Condition("amplitude", (-INF, 0.05), (0.2, INF), "log"),
+            # A spread that has sunk into rounding has no slope.
+            Condition("decay", (-INF, -0.9), None, optional=True),
         ),
-        kind="architecture",
-        statement="Far from the data the prediction no longer depends on the context",
-        source="Naim & Asher (2025), section 6, after Proposition 3",
-        criterion=Criterion(
-            "spread of f over contexts at 1e4 over that in distribution: <= 0.05, falling with a log-log slope <= -0.9 "
-            "/ > 0.2",
-            (
-                Condition("amplitude", (-INF, 0.05), (0.2, INF), "log"),
-                # A spread that has sunk into rounding has no slope.
-                Condition("decay", (-INF, -0.9), None, optional=True),
+        (
+            Precondition(
+                "spread in distribution",
+                (ROUNDING, INF),
+                "The output f does not depend on the context in distribution either.",
             ),
-            (
-                Precondition(
-                    "spread in distribution", (ROUNDING, INF),
-                    "The output f does not depend on the context in distribution either.",
-                ),
-                Precondition("onset", (-INF, ERASED_AT), ONSET, optional=True),
-            ),
+            Precondition("onset", (-INF, ERASED_AT), ONSET, optional=True),
         ),
-        measurements=(far.intact, far.contexts, far.in_distribution, far.certificate, information, swap),
-        twin=(far.decades, far.in_distribution),
-        evidence=context_erased,
-        figures=("context",),
-    )  # fmt: skip
+    ),
+    measurements=(far.intact, far.contexts, far.in_distribution, far.certificate, information, swap),
+    twin=(far.decades, far.in_distribution),
+    evidence=context_erased,
+    figures=("context",),
+)
 
 LINEAR_ASYMPTOTE_CLAIM = Claim(
-        id="limits.linear_asymptote",
-        question="far from the data",
-        short="Without LayerNorm the output becomes one linear function of the query.",
-        quote=Quote(
-            "In this regime, the model’s output asymptotically converges to a linear function of the form ..."
-            " ax + b, where a and b are set by the model’s fixed parameters during pretraining and are "
-            "minimally affected by the in-context examples.",
-            "Naim & Asher (2025), section 6, between Propositions 3 and 4 (Proposition 5 in appendix G.1 for "
-            "attention alone)",
-            "The paper derives the line for one attention layer. We fit lines to the whole model's output "
-            "from 1e4 to 1e6 units, one for each direction, and ask that the slope be the same in all "
-            "contexts; the constant b may differ between contexts.",
-        ),
-        kind="architecture",
-        statement="Without LayerNorm the output becomes one linear function of a far query, fixed by the weights",
-        source="Naim & Asher (2025), section 6 and Proposition 5",
-        criterion=Criterion(
-            "curvature and sd(slope) / |slope| over 1e4 .. 1e6, the larger one, both directions: <= 1 % / > 10 %",
-            (Condition("departure", (-INF, 0.01), (0.1, INF), "log"),),
-            (
-                Precondition(
-                    "growth", (ROUNDING, INF), "But f does not grow: what slope there is lies below rounding, and its "
-                    "spread over it is 0 / 0.",
-                ),
+    id="limits.linear_asymptote",
+    question="far from the data",
+    short="Without LayerNorm the output becomes one linear function of the query.",
+    quote=Quote(
+        "In this regime, the model’s output asymptotically converges to a linear function of the form ..."
+        " ax + b, where a and b are set by the model’s fixed parameters during pretraining and are "
+        "minimally affected by the in-context examples.",
+        "Naim & Asher (2025), section 6, between Propositions 3 and 4 (Proposition 5 in appendix G.1 for "
+        "attention alone)",
+        "The paper derives the line for one attention layer. We fit lines to the whole model's output "
+        "from 1e4 to 1e6 units, one for each direction, and ask that the slope be the same in all "
+        "contexts; the constant b may differ between contexts.",
+    ),
+    kind="architecture",
+    statement="Without LayerNorm the output becomes one linear function of a far query, fixed by the weights",
+    source="Naim & Asher (2025), section 6 and Proposition 5",
+    criterion=Criterion(
+        "curvature and sd(slope) / |slope| over 1e4 .. 1e6, the larger one, both directions: <= 1 % / > 10 %",
+        (Condition("departure", (-INF, 0.01), (0.1, INF), "log"),),
+        (
+            Precondition(
+                "growth",
+                (ROUNDING, INF),
+                "But f does not grow: what slope there is lies below rounding, and its spread over it is 0 / 0.",
             ),
         ),
-        measurements=(far.ends, far.intact, far.contexts),
-        twin=(far.ends,),
-        evidence=linear_asymptote,
-        excluded=_without_norm,
-        figures=("far_query",),
-    )  # fmt: skip
+    ),
+    measurements=(far.ends, far.intact, far.contexts),
+    twin=(far.ends,),
+    evidence=linear_asymptote,
+    excluded=_without_norm,
+    figures=("far_query",),
+)

@@ -109,11 +109,18 @@ def continuous_functions(results: Results, facts: Facts) -> Evidence:
     rows = []
     for i, name in enumerate(names):
         each = bootstrap(lambda mean: mean, left[:, i])
-        rows.append({
-            "class": PRINTED[name], "predictor": "model", "unexplained": each.value, "low": each.low,
-            "high": each.high, "least squares of its degree": float(best[:, i].mean()),
-            "best polynomial of its degree": floors[name], "judged": i in keep,
-        })  # fmt: skip
+        rows.append(
+            {
+                "class": PRINTED[name],
+                "predictor": "model",
+                "unexplained": each.value,
+                "low": each.low,
+                "high": each.high,
+                "least squares of its degree": float(best[:, i].mean()),
+                "best polynomial of its degree": floors[name],
+                "judged": i in keep,
+            }
+        )
     said = ", ".join(
         f"{row['class']} {row['unexplained']:.2g} ({row['least squares of its degree']:.2g})"
         for row in rows
@@ -127,9 +134,12 @@ def continuous_functions(results: Results, facts: Facts) -> Evidence:
     twin_names, twin_left, _ = shares(facts, results.twin[continuous], "model")
     assert twin_names == names
     return Evidence(
-        quantities, says + ".", scope="these weights, the functions themselves (amplitude 1)",
-        twin={"worst": _worst_share(twin_left, keep)}, details=tuple(rows),
-    )  # fmt: skip
+        quantities,
+        says + ".",
+        scope="these weights, the functions themselves (amplitude 1)",
+        twin={"worst": _worst_share(twin_left, keep)},
+        details=tuple(rows),
+    )
 
 
 def _out_of_reach(facts: Facts) -> str | None:

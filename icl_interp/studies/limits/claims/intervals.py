@@ -36,9 +36,11 @@ def overlap(a: float, sigma: float) -> float:
 def cells(sizes: list[float]) -> list[tuple[int, int, int]]:
     """(model that saw more of the test interval, model that saw less, test interval), by place."""
     return [
-        (i, j, k) for k, sigma in enumerate(sizes) for i, j in permutations(range(len(sizes)), 2)
+        (i, j, k)
+        for k, sigma in enumerate(sizes)
+        for i, j in permutations(range(len(sizes)), 2)
         if overlap(sizes[i], sigma) > overlap(sizes[j], sigma) * (1 + 1e-9)
-    ]  # fmt: skip
+    ]
 
 
 def ordered(result: DataArray, arm: str) -> Interval:
@@ -74,17 +76,25 @@ def density(results: Results, facts: Facts) -> Evidence:
         f"{mean[0, -1]:.2g} to {mean[-2, -1]:.2g}"
     )
     details = tuple(
-        {"trained on": a, "tested on": sigma, "overlap": overlap(a, sigma), "error": float(mean[i, k]),
-         "error / zero": float(mean[i, k] / zero[k]),
-         "functions alone scaled": float(result.sel(arm="functions").values.mean(-1)[i, k])}
-        for i, a in enumerate(sizes) for k, sigma in enumerate(sizes)
-    )  # fmt: skip
+        {
+            "trained on": a,
+            "tested on": sigma,
+            "overlap": overlap(a, sigma),
+            "error": float(mean[i, k]),
+            "error / zero": float(mean[i, k] / zero[k]),
+            "functions alone scaled": float(result.sel(arm="functions").values.mean(-1)[i, k]),
+        }
+        for i, a in enumerate(sizes)
+        for k, sigma in enumerate(sizes)
+    )
     name = "comparisons in the claimed order"
     return Evidence(
-        {"share": Estimate.of(name, found, "share")}, says + ".",
-        scope=f"{SCOPE}inputs and functions from U(-sigma, sigma)", twin={"share": Estimate.of(name, twin, "share")},
+        {"share": Estimate.of(name, found, "share")},
+        says + ".",
+        scope=f"{SCOPE}inputs and functions from U(-sigma, sigma)",
+        twin={"share": Estimate.of(name, twin, "share")},
         details=details,
-    )  # fmt: skip
+    )
 
 
 def places(curve: DataArray) -> list[np.ndarray]:
@@ -147,9 +157,12 @@ def larger(results: Results, facts: Facts) -> Evidence:
     )
     name = "power of a, onset and error, the smaller"
     return Evidence(
-        {"power": Estimate.of(name, both)}, says + ".", scope=f"{SCOPE}query arm for onsets",
-        twin={"power": Estimate.of(name, twin)}, details=details,
-    )  # fmt: skip
+        {"power": Estimate.of(name, both)},
+        says + ".",
+        scope=f"{SCOPE}query arm for onsets",
+        twin={"power": Estimate.of(name, twin)},
+        details=details,
+    )
 
 
 def _needs_an_onset(facts: Facts) -> str | None:
@@ -157,44 +170,44 @@ def _needs_an_onset(facts: Facts) -> str | None:
 
 
 TRAINING_DENSITY_CLAIM = Claim(
-        id="limits.training_density",
-        question="weights and training",
-        short="Models are better on intervals that hold more of their training data.",
-        quote=Quote(
-            "Models have better performance over intervals that contain a larger proportion of examples in "
-            "the training distribution.",
-            "Naim & Asher (2025), appendix E, Observation 3 (i), with Table 3 (appendix C)",
-            "Table 3 changes the functions alone and keeps inputs inside [-1, 1]. We change both, and take as"
-            " the proportion how much the interval of training and the interval of the test overlap.",
-        ),
-        kind="learning",
-        statement="Models are better on intervals that hold more of their training distribution",
-        source="Naim & Asher (2025), Observation 3 and Table 3",
-        criterion=DENSITY,
-        measurements=(shift.intervals,),
-        evidence=density,
-        excluded=_needs_an_interval,
-        figures=("shift",),
-    )  # fmt: skip
+    id="limits.training_density",
+    question="weights and training",
+    short="Models are better on intervals that hold more of their training data.",
+    quote=Quote(
+        "Models have better performance over intervals that contain a larger proportion of examples in "
+        "the training distribution.",
+        "Naim & Asher (2025), appendix E, Observation 3 (i), with Table 3 (appendix C)",
+        "Table 3 changes the functions alone and keeps inputs inside [-1, 1]. We change both, and take as"
+        " the proportion how much the interval of training and the interval of the test overlap.",
+    ),
+    kind="learning",
+    statement="Models are better on intervals that hold more of their training distribution",
+    source="Naim & Asher (2025), Observation 3 and Table 3",
+    criterion=DENSITY,
+    measurements=(shift.intervals,),
+    evidence=density,
+    excluded=_needs_an_interval,
+    figures=("shift",),
+)
 
 LARGER_INTERVALS_CLAIM = Claim(
-        id="limits.larger_intervals",
-        question="far from the data",
-        short="Larger training intervals move boundary values outwards but cost accuracy.",
-        quote=Quote(
-            "Training with distributions over much larger intervals, for instance U(-100, 100), can extend "
-            "boundary values. However, as shown in Table 3, such training comes at a substantial cost: "
-            "performance deteriorates sharply across all testing scenarios we considered.",
-            "Naim & Asher (2025), section 5, with Table 3 (appendix C; also appendix E, Observation 3 (ii))",
-            "The paper's Table 3 gives errors only. We compare models trained on U(-a, a) for several a and "
-            "measure both how far out the output levels off and the error on the smallest interval.",
-        ),
-        kind="learning",
-        statement="Training on larger intervals moves the boundary values outwards, at a cost in accuracy",
-        source="Naim & Asher (2025), section 5, Table 3 and Observation 3 (ii)",
-        criterion=LARGER,
-        measurements=(shift.intervals, shift.onsets, shift.onsets_untrained),
-        evidence=larger,
-        excluded=_needs_an_onset,
-        figures=("shift",),
-    )  # fmt: skip
+    id="limits.larger_intervals",
+    question="far from the data",
+    short="Larger training intervals move boundary values outwards but cost accuracy.",
+    quote=Quote(
+        "Training with distributions over much larger intervals, for instance U(-100, 100), can extend "
+        "boundary values. However, as shown in Table 3, such training comes at a substantial cost: "
+        "performance deteriorates sharply across all testing scenarios we considered.",
+        "Naim & Asher (2025), section 5, with Table 3 (appendix C; also appendix E, Observation 3 (ii))",
+        "The paper's Table 3 gives errors only. We compare models trained on U(-a, a) for several a and "
+        "measure both how far out the output levels off and the error on the smallest interval.",
+    ),
+    kind="learning",
+    statement="Training on larger intervals moves the boundary values outwards, at a cost in accuracy",
+    source="Naim & Asher (2025), section 5, Table 3 and Observation 3 (ii)",
+    criterion=LARGER,
+    measurements=(shift.intervals, shift.onsets, shift.onsets_untrained),
+    evidence=larger,
+    excluded=_needs_an_onset,
+    figures=("shift",),
+)

@@ -161,8 +161,9 @@ def causes_saturation(results: Results, facts: Facts) -> Evidence:
     gap = _exponent_gap(arms)
     slopes = {
         arm: float(exponents(arms.sel(arm=arm, statistic="mean square").values.mean(0), xs))
-        for arm in arms.indexes["arm"] if arm != "zero predictor"
-    }  # fmt: skip
+        for arm in arms.indexes["arm"]
+        if arm != "zero predictor"
+    }
     single = {arm: max(value, 0.0) for arm, value in slopes.items()}
     built = results[far.sufficiency]
     inserted = {
@@ -191,11 +192,15 @@ def causes_saturation(results: Results, facts: Facts) -> Evidence:
         quantities["onset"] = Estimate.exactly("predicted onset of saturation", onset, "units of x")
     causal = {
         "intervention": "freeze every norm's scale at the query position, at its in-distribution mean",
-        "effect": gap.value, "intact": single["intact"], "frozen": single["frozen"],
-        "sham": single["sham"], "sham effect": single["sham"] - single["intact"], "each norm alone": each,
+        "effect": gap.value,
+        "intact": single["intact"],
+        "frozen": single["frozen"],
+        "sham": single["sham"],
+        "sham effect": single["sham"] - single["intact"],
+        "each norm alone": each,
         "sufficiency": {"untrained without norm": inserted["intact"], "LayerNorm inserted": inserted["norm inserted"]},
         "cost": {"in-distribution error intact": cost["intact"], "frozen": cost["frozen"]},
-    }  # fmt: skip
+    }
     twin = {"gap": Estimate.of(name, _exponent_gap(results.twin[far.norm_arms]))}
     return Evidence(quantities, says, scope=f"{SCOPE}|x| = {reached}", causal=causal, twin=twin)
 
@@ -235,16 +240,22 @@ def causes_failure(results: Results, facts: Facts) -> Evidence:
     sham = float(_far_error(arms, x_unit, arm="sham").mean())
     causal = {
         "intervention": "freeze every norm's scale at the query position; train without normalisation",
-        "effect": ratios[0].value, "far error / zero predictor": relative, "sham": sham / float(zero.mean()),
+        "effect": ratios[0].value,
+        "far error / zero predictor": relative,
+        "sham": sham / float(zero.mean()),
         "sham effect": float(np.log10(sham / intact.mean())),
-    }  # fmt: skip
+    }
     fresh = (_far_error(results.twin[far.norm_arms], x_unit, arm=arm) for arm in ("frozen", "intact"))
     name = "far error, frozen / intact"
     both = "far error, frozen and trained without / intact" if len(ratios) > 1 else name
     return Evidence(
-        {"ratio": Estimate.spanning(both, ratios, "log10")}, says + ".", Estimate.of(name, ratios[0], "log10"),
-        f"{SCOPE}{at}, paired by function", causal, twin={"ratio": Estimate.of(name, _log_ratio(*fresh), "log10")},
-    )  # fmt: skip
+        {"ratio": Estimate.spanning(both, ratios, "log10")},
+        says + ".",
+        Estimate.of(name, ratios[0], "log10"),
+        f"{SCOPE}{at}, paired by function",
+        causal,
+        twin={"ratio": Estimate.of(name, _log_ratio(*fresh), "log10")},
+    )
 
 
 CONSTANT_OUTPUT = Precondition(
@@ -256,94 +267,96 @@ CONSTANT_OUTPUT = Precondition(
 ONSET = "But the predicted onset of saturation, |x| = {value:.3g} units of x, lies beyond the range."
 
 LAYERNORM_SATURATION_CLAIM = Claim(
-        id="limits.layernorm_saturation",
-        question="far from the data",
-        short="LayerNorm makes the output level off far from the data.",
-        quote=Quote(
-            "as the nominator tends asymptotically towards a linear function at infinity it means that the "
-            "ratio tends towards a constant that we have called boundary values",
-            "Naim & Asher (2025), appendix G.1, proof of Proposition 6 (observed in section 5 and Figure 4)",
-            "The paper proves this for one attention layer that is followed by a LayerNorm. We measure on the"
-            " whole model how much the output still changes per decade of the query, from 1e4 to 1e6 units, "
-            "and compare the end value with what the weights predict.",
+    id="limits.layernorm_saturation",
+    question="far from the data",
+    short="LayerNorm makes the output level off far from the data.",
+    quote=Quote(
+        "as the nominator tends asymptotically towards a linear function at infinity it means that the "
+        "ratio tends towards a constant that we have called boundary values",
+        "Naim & Asher (2025), appendix G.1, proof of Proposition 6 (observed in section 5 and Figure 4)",
+        "The paper proves this for one attention layer that is followed by a LayerNorm. We measure on the"
+        " whole model how much the output still changes per decade of the query, from 1e4 to 1e6 units, "
+        "and compare the end value with what the weights predict.",
+    ),
+    kind="architecture",
+    statement="Far from the data LayerNorm makes the output level off at boundary values that the weights fix",
+    source="Naim & Asher (2025), section 5 and Proposition 6",
+    criterion=Criterion(
+        "change of f per decade over the last two decades <= 0.01 r, and within 0.01 r of the closed form (pre-LN) "
+        "/ change > 0.05 r; r is the half-width of the output certificate",
+        (
+            Condition("change", (-INF, 0.01), (0.05, INF), "log"),
+            Condition("distance", (-INF, 0.01), None, "log", optional=True),
         ),
-        kind="architecture",
-        statement="Far from the data LayerNorm makes the output level off at boundary values that the weights fix",
-        source="Naim & Asher (2025), section 5 and Proposition 6",
-        criterion=Criterion(
-            "change of f per decade over the last two decades <= 0.01 r, and within 0.01 r of the closed form (pre-LN) "
-            "/ change > 0.05 r; r is the half-width of the output certificate",
-            (
-                Condition("change", (-INF, 0.01), (0.05, INF), "log"),
-                Condition("distance", (-INF, 0.01), None, "log", optional=True),
+        (
+            CONSTANT_OUTPUT,
+            Precondition(
+                "read-in grows",
+                (1, 1),
+                "But centring removes the read-in, so the query's size never reaches a LayerNorm.",
+                optional=True,
             ),
-            (
-                CONSTANT_OUTPUT,
-                Precondition(
-                    "read-in grows", (1, 1), "But centring removes the read-in, so the query's size never reaches a "
-                    "LayerNorm.", optional=True,
-                ),
-                Precondition("onset", (-INF, far.LINE[0]), ONSET, optional=True),
-            ),
+            Precondition("onset", (-INF, far.LINE[0]), ONSET, optional=True),
         ),
-        measurements=(far.certificate, far.ends, far.intact, far.contexts, far.norm_scales, boundary.approach),
-        twin=(far.ends, far.certificate),
-        evidence=saturation,
-        excluded=needs_growth,
-        figures=("far_query",),
-    )  # fmt: skip
+    ),
+    measurements=(far.certificate, far.ends, far.intact, far.contexts, far.norm_scales, boundary.approach),
+    twin=(far.ends, far.certificate),
+    evidence=saturation,
+    excluded=needs_growth,
+    figures=("far_query",),
+)
 
 LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(
-        id="limits.layernorm_causes_saturation",
-        question="far from the data",
-        short="LayerNorm causes the output to level off far from the data.",
-        quote=Quote(
-            "Layer Normalization is responsible for boundary values",
-            "Naim & Asher (2025), appendix G.1, Proposition 6 (Proposition 3 in section 6 says the same)",
-            "The paper trains another model without LayerNorm and finds larger outputs. We keep the trained "
-            "model, freeze the scale of every LayerNorm at the query, and compare how fast the output grows "
-            "from 1e3 to 1e5 units.",
-        ),
-        kind="architecture",
-        statement="LayerNorm is what makes the output level off: with its scale frozen the output grows again",
-        source="Naim & Asher (2025), Proposition 6; causal test ours",
-        criterion=Criterion(
-            "growth exponent of f over 1e3 .. 1e5 units (0 where f falls), frozen minus intact: > 0.8 / < 0.2",
-            (Condition("gap", (0.8, INF), (-INF, 0.2)),),
-            (CONSTANT_OUTPUT, Precondition("onset", (-INF, far.GROWTH.max()), ONSET, optional=True)),
-        ),
-        measurements=(far.certificate, far.norm_arms, far.sufficiency, far.cost),
-        twin=(far.norm_arms,),
-        evidence=causes_saturation,
-        excluded=needs_norm,
-        figures=("growth",),
-    )  # fmt: skip
+    id="limits.layernorm_causes_saturation",
+    question="far from the data",
+    short="LayerNorm causes the output to level off far from the data.",
+    quote=Quote(
+        "Layer Normalization is responsible for boundary values",
+        "Naim & Asher (2025), appendix G.1, Proposition 6 (Proposition 3 in section 6 says the same)",
+        "The paper trains another model without LayerNorm and finds larger outputs. We keep the trained "
+        "model, freeze the scale of every LayerNorm at the query, and compare how fast the output grows "
+        "from 1e3 to 1e5 units.",
+    ),
+    kind="architecture",
+    statement="LayerNorm is what makes the output level off: with its scale frozen the output grows again",
+    source="Naim & Asher (2025), Proposition 6; causal test ours",
+    criterion=Criterion(
+        "growth exponent of f over 1e3 .. 1e5 units (0 where f falls), frozen minus intact: > 0.8 / < 0.2",
+        (Condition("gap", (0.8, INF), (-INF, 0.2)),),
+        (CONSTANT_OUTPUT, Precondition("onset", (-INF, far.GROWTH.max()), ONSET, optional=True)),
+    ),
+    measurements=(far.certificate, far.norm_arms, far.sufficiency, far.cost),
+    twin=(far.norm_arms,),
+    evidence=causes_saturation,
+    excluded=needs_norm,
+    figures=("growth",),
+)
 
 LAYERNORM_CAUSES_FAILURE_CLAIM = Claim(
-        id="limits.layernorm_causes_failure",
-        question="far from the data",
-        short="LayerNorm causes the model to fail far from the data.",
-        quote=Quote(
-            "By constraining the magnitude of internal activations, it prevents the model from extrapolating "
-            "beyond the range seen during training, thereby limiting generalization, especially in high-input"
-            " regimes.",
-            "Naim & Asher (2025), section 5, before Table 1",
-            "In Table 1 the paper compares models trained with and without LayerNorm on functions with "
-            "coefficients up to 10; the inputs stay inside [-1, 1]. We move the query far out and freeze the "
-            "scale of every LayerNorm there; section 6 itself says that removing LayerNorm does not restore "
-            "in-context learning for such queries.",
-        ),
-        kind="architecture",
-        statement="LayerNorm is what makes the model fail far from the data: without it the far error is smaller",
-        source="Naim & Asher (2025), section 5 (Table 1) and section 6",
-        criterion=Criterion(
-            "far error without the norm (frozen; and trained without, where there is one) over intact, log10, both: "
-            "below 0 / above 0",
-            (Condition("ratio", (-INF, -ROUNDING), (ROUNDING, INF)),),
-        ),
-        measurements=(far.norm_arms, far.counterpart),
-        twin=(far.norm_arms,),
-        evidence=causes_failure,
-        excluded=needs_norm,
-        figures=("growth",),
-    )  # fmt: skip
+    id="limits.layernorm_causes_failure",
+    question="far from the data",
+    short="LayerNorm causes the model to fail far from the data.",
+    quote=Quote(
+        "By constraining the magnitude of internal activations, it prevents the model from extrapolating "
+        "beyond the range seen during training, thereby limiting generalization, especially in high-input"
+        " regimes.",
+        "Naim & Asher (2025), section 5, before Table 1",
+        "In Table 1 the paper compares models trained with and without LayerNorm on functions with "
+        "coefficients up to 10; the inputs stay inside [-1, 1]. We move the query far out and freeze the "
+        "scale of every LayerNorm there; section 6 itself says that removing LayerNorm does not restore "
+        "in-context learning for such queries.",
+    ),
+    kind="architecture",
+    statement="LayerNorm is what makes the model fail far from the data: without it the far error is smaller",
+    source="Naim & Asher (2025), section 5 (Table 1) and section 6",
+    criterion=Criterion(
+        "far error without the norm (frozen; and trained without, where there is one) over intact, log10, both: "
+        "below 0 / above 0",
+        (Condition("ratio", (-INF, -ROUNDING), (ROUNDING, INF)),),
+    ),
+    measurements=(far.norm_arms, far.counterpart),
+    twin=(far.norm_arms,),
+    evidence=causes_failure,
+    excluded=needs_norm,
+    figures=("growth",),
+)

@@ -92,9 +92,11 @@ def lens(lab: Lab) -> DataArray:
         [[lab.by_function((row - final).square()), lab.by_function(total)] for row in rows] for rows in (logit, affine)
     ]
     axes = {
-        "lens": LENSES, "depth": tuple(range(len(names))), "statistic": ("residual", "total"),
+        "lens": LENSES,
+        "depth": tuple(range(len(names))),
+        "statistic": ("residual", "total"),
         "group": tuple(range(lab.n_functions)),
-    }  # fmt: skip
+    }
     return make_array(values, axes, note=f"{n} functions, one context each; affine: {N_FOLDS}-fold cross-validation")
 
 
@@ -151,12 +153,17 @@ def last_layer(results: Results, facts: Facts) -> Evidence:
         said += ". There is no final norm, so both lenses read the stream as it is"
     rows = tuple(
         {"depth": d, "lens": name, "R2": i.value, "low": i.low, "high": i.high}
-        for name in LENSES for d, i in enumerate(lensed[name])
-    )  # fmt: skip
+        for name in LENSES
+        for d, i in enumerate(lensed[name])
+    )
     return Evidence(
-        {"seen before": before}, f"{says}. {said}.", scope=SCOPE, causal=causal,
-        twin={"seen before": _seen_before(results.twin[lens], n_layers)}, details=rows,
-    )  # fmt: skip
+        {"seen before": before},
+        f"{says}. {said}.",
+        scope=SCOPE,
+        causal=causal,
+        twin={"seen before": _seen_before(results.twin[lens], n_layers)},
+        details=rows,
+    )
 
 
 def _blocks(results: Results, n_layers: int) -> tuple[dict[str, object], str]:

@@ -135,9 +135,10 @@ def distances(lab: Lab) -> DataArray:
         values[-1, :-1, column] = most(values[:-1, :-1, column], 0)
         values[:, -1, column] = most(values[:, :-1, column], 1)
     axes = {
-        "pair": (*(f"{levels[a]} ~ {levels[b]}" for a, b in pairs), LARGEST), "layer": (*range(n_layers), LARGEST),
+        "pair": (*(f"{levels[a]} ~ {levels[b]}" for a, b in pairs), LARGEST),
+        "layer": (*range(n_layers), LARGEST),
         "statistic": ("between", "within", "ratio", "low", "high", "by position", "shuffled", "excess"),
-    }  # fmt: skip
+    }
     return make_array(values, axes, note=f"{len(own)} prompts a degree, the same inputs for all; float32")
 
 
@@ -209,8 +210,10 @@ def swapped(lab: Lab) -> DataArray:
                 values[t, s, part] = (_query(lab, prompts[part], *edit) - prompts.ys[part, -1]).square()
             values[t, -1, part] = prompts.ys[part, -1].square()
     axes = {
-        "target": tuple(f"degree {d}" for d in levels), "source": sources, "function": tuple(range(lab.n_functions)),
-    }  # fmt: skip
+        "target": tuple(f"degree {d}" for d in levels),
+        "source": sources,
+        "function": tuple(range(lab.n_functions)),
+    }
     return make_array(values, axes, note="one context of each function, the same inputs for every degree; float32")
 
 
@@ -254,14 +257,24 @@ def patterns_alike(results: Results, facts: Facts) -> Evidence:
     if response < RESPONDS:
         says += ". But patterns hardly depend on the prompt, so being alike says nothing"
     layers = tuple(
-        {"layer": i, **{s: float(result.sel(pair=LARGEST, layer=i, statistic=s).values) for s in (
-            "between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")}}
-        for i in result.indexes["layer"] if i != LARGEST
-    )  # fmt: skip
+        {
+            "layer": i,
+            **{
+                s: float(result.sel(pair=LARGEST, layer=i, statistic=s).values)
+                for s in ("between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")
+            },
+        }
+        for i in result.indexes["layer"]
+        if i != LARGEST
+    )
     return Evidence(
-        quantities, says + ".", scope=SCOPE, causal=_causal(results[swapped]),
-        twin=_quantities(results.twin[distances]), details=layers,
-    )  # fmt: skip
+        quantities,
+        says + ".",
+        scope=SCOPE,
+        causal=_causal(results[swapped]),
+        twin=_quantities(results.twin[distances]),
+        details=layers,
+    )
 
 
 def _causal(patched: DataArray) -> dict[str, object]:

@@ -76,8 +76,9 @@ def _said_of_unlearned(relative: dict[str, float]) -> str:
     """Which models have errors above `LEARNED`; "" where none has."""
     return "".join(
         f"; the error of {p} is {share:.2g} of the zero predictor's"
-        for p, share in relative.items() if not share <= LEARNED
-    )  # fmt: skip
+        for p, share in relative.items()
+        if not share <= LEARNED
+    )
 
 
 def _every_pair(name: str, intervals: list[Interval]) -> Estimate:
@@ -88,9 +89,7 @@ def _every_pair(name: str, intervals: list[Interval]) -> Estimate:
 def _mean_ratio(arrays: list[tuple[np.ndarray, np.ndarray]]) -> Interval:
     """Mean over pairs of log10 (first / second), errors averaged over functions first."""
     flat = [array for pair in arrays for array in pair]
-    return bootstrap(
-        lambda *m: np.mean([_ratio(m[i], m[i + 1]) for i in range(0, len(m), 2)], axis=0), *flat
-    )  # fmt: skip
+    return bootstrap(lambda *m: np.mean([_ratio(m[i], m[i + 1]) for i in range(0, len(m), 2)], axis=0), *flat)
 
 
 # ---- no norm is better ----------------------------------------------------------------------------------------------
@@ -133,18 +132,29 @@ def no_norm(results: Results, facts: Facts) -> Evidence:
     twins = [(untrained.sel(predictor=a).values[0], untrained.sel(predictor=b).values[0]) for a, b in pairs]
     details = tuple(
         {
-            "without": a, "with": b, "sigma": sigma, "error without": float(errors[a][k].mean()),
-            "error with": float(errors[b][k].mean()), "log10 ratio": i.value, "low": i.low, "high": i.high,
+            "without": a,
+            "with": b,
+            "sigma": sigma,
+            "error without": float(errors[a][k].mean()),
+            "error with": float(errors[b][k].mean()),
+            "log10 ratio": i.value,
+            "low": i.low,
+            "high": i.high,
         }
-        for a, b in pairs for k, sigma in enumerate(at) for i in [_mean_ratio([(errors[a][k], errors[b][k])])]
-    )  # fmt: skip
+        for a, b in pairs
+        for k, sigma in enumerate(at)
+        for i in [_mean_ratio([(errors[a][k], errors[b][k])])]
+    )
     name = "error without / with norm"
     seeds = f"{len(without)} seed(s) without and {len(normed)} with a norm"
     return Evidence(
-        {"ratio": _every_pair(name, each), "largest error": _largest(relative)}, says + ".",
-        Estimate.of(name, found, "log10"), f"{SCOPE}in distribution, {seeds}",
-        twin={"ratio": _every_pair(name, [_mean_ratio([t]) for t in twins])}, details=details,
-    )  # fmt: skip
+        {"ratio": _every_pair(name, each), "largest error": _largest(relative)},
+        says + ".",
+        Estimate.of(name, found, "log10"),
+        f"{SCOPE}in distribution, {seeds}",
+        twin={"ratio": _every_pair(name, [_mean_ratio([t]) for t in twins])},
+        details=details,
+    )
 
 
 # ---- especially near the boundaries of the domain -------------------------------------------------------------------
@@ -208,9 +218,12 @@ def near(results: Results, facts: Facts) -> Evidence:
     name = "log10 error ratio, edge and edge less inner, the larger"
     return Evidence(
         {"gain": _every_pair(name, [each[2] for each in found.values()]), "largest error": _largest(relative)},
-        says + ".", Estimate.of(name, both, "log10"), f"{SCOPE}the query within the inputs' interval",
-        twin={"gain": _every_pair(name, untrained)}, details=details,
-    )  # fmt: skip
+        says + ".",
+        Estimate.of(name, both, "log10"),
+        f"{SCOPE}the query within the inputs' interval",
+        twin={"gain": _every_pair(name, untrained)},
+        details=details,
+    )
 
 
 # ---- size -----------------------------------------------------------------------------------------------------------
@@ -243,84 +256,90 @@ def size(results: Results, facts: Facts) -> Evidence:
         says += "; the wider one is worse, which is no help, but two models trained alike well would not differ so"
     says += _said_of_unlearned(relative)
     details = tuple(
-        {"sigma": s, "error wider": float(a[k].mean()), "error narrower": float(b[k].mean()),
-         "log10 ratio": _mean_ratio([(a[k], b[k])]).value}
+        {
+            "sigma": s,
+            "error wider": float(a[k].mean()),
+            "error narrower": float(b[k].mean()),
+            "log10 ratio": _mean_ratio([(a[k], b[k])]).value,
+        }
         for k, s in enumerate(result.indexes["sigma"])
-    )  # fmt: skip
+    )
     ratio = Estimate.of("error wider / narrower", found, "log10")
     return Evidence(
-        {"ratio": ratio, "largest error": _largest(relative)}, says + ".",
-        scope=f"{SCOPE}functions scaled, one seed each", details=details,
-    )  # fmt: skip
+        {"ratio": ratio, "largest error": _largest(relative)},
+        says + ".",
+        scope=f"{SCOPE}functions scaled, one seed each",
+        details=details,
+    )
 
 
 NO_NORM_BETTER_CLAIM = Claim(
-        id="limits.no_norm_better",
-        question="weights and training",
-        short="In distribution a model without normalisation makes smaller errors.",
-        quote=Quote(
-            "Transformers without normalization can achieve better performance.",
-            "Naim & Asher (2025), section 5, Observation 2, with Table 1",
-            "The observation says 'can' and Table 1 has one model of each kind; the paragraphs before it "
-            "limit the claim to inputs and functions as in training. There we ask for an error that is at "
-            "least a tenth smaller, for every pair of seeds.",
-        ),
-        kind="learning",
-        statement="In distribution a model without normalisation is the better one",
-        source="Naim & Asher (2025), Observation 2 and Table 1",
-        criterion=NO_NORM,
-        measurements=(shift.functions, shift.functions_untrained),
-        evidence=no_norm,
-        excluded=_needs_the_other_norm,
-        figures=("shift",),
-    )  # fmt: skip
+    id="limits.no_norm_better",
+    question="weights and training",
+    short="In distribution a model without normalisation makes smaller errors.",
+    quote=Quote(
+        "Transformers without normalization can achieve better performance.",
+        "Naim & Asher (2025), section 5, Observation 2, with Table 1",
+        "The observation says 'can' and Table 1 has one model of each kind; the paragraphs before it "
+        "limit the claim to inputs and functions as in training. There we ask for an error that is at "
+        "least a tenth smaller, for every pair of seeds.",
+    ),
+    kind="learning",
+    statement="In distribution a model without normalisation is the better one",
+    source="Naim & Asher (2025), Observation 2 and Table 1",
+    criterion=NO_NORM,
+    measurements=(shift.functions, shift.functions_untrained),
+    evidence=no_norm,
+    excluded=_needs_the_other_norm,
+    figures=("shift",),
+)
 
 ERROR_NEAR_BOUNDARY_CLAIM = Claim(
-        id="limits.error_near_boundary",
-        question="weights and training",
-        short="Removing normalisation helps most near the boundaries of the input domain.",
-        quote=Quote(
-            "As a result, the model is able to approximate certain functions more accurately, especially near"
-            " the boundaries of the input domain, where layer normalization would otherwise constrain the "
-            "output.",
-            "Naim & Asher (2025), section 5, before Observation 2",
-            "The paper gives no errors by position in the domain. We compare models with and without "
-            "normalisation in the outer tenth of the domain and in its inner half.",
-        ),
-        kind="learning",
-        statement="Without normalisation functions are followed better, especially near the boundaries of the domain",
-        source="Naim & Asher (2025), section 5, before Observation 2",
-        criterion=NEAR,
-        measurements=(shift.functions, shift.inside),
-        evidence=near,
-        excluded=_needs_the_other_norm,
-        figures=("shift",),
-    )  # fmt: skip
+    id="limits.error_near_boundary",
+    question="weights and training",
+    short="Removing normalisation helps most near the boundaries of the input domain.",
+    quote=Quote(
+        "As a result, the model is able to approximate certain functions more accurately, especially near"
+        " the boundaries of the input domain, where layer normalization would otherwise constrain the "
+        "output.",
+        "Naim & Asher (2025), section 5, before Observation 2",
+        "The paper gives no errors by position in the domain. We compare models with and without "
+        "normalisation in the outer tenth of the domain and in its inner half.",
+    ),
+    kind="learning",
+    statement="Without normalisation functions are followed better, especially near the boundaries of the domain",
+    source="Naim & Asher (2025), section 5, before Observation 2",
+    criterion=NEAR,
+    measurements=(shift.functions, shift.inside),
+    evidence=near,
+    excluded=_needs_the_other_norm,
+    figures=("shift",),
+)
 
 SIZE_DOES_NOT_HELP_CLAIM = Claim(
-        id="limits.size_does_not_help",
-        question="far from the data",
-        short="A larger model is no better beyond the training range.",
-        quote=Quote(
-            "Notably, increasing model size from 22.5M to 38M parameters did not significantly improve "
-            "performances, suggesting that the observed limitations are not simply due to model capacity but "
-            "may reflect deeper architectural constraints.",
-            "Naim & Asher (2025), section 5 (its footnote 3: embeddings of width 512 instead of 256)",
-            "The paper prints no errors for the larger model. We compare two widths on functions scaled by 2,"
-            " 5 and 10, and call them equal if their errors differ by less than a factor of 1.25.",
-        ),
-        # Untrained models of two sizes err alike too: what the claim denies is that training makes a difference.
-        kind="architecture",
-        statement="A larger model is no better on functions beyond the training range",
-        source="Naim & Asher (2025), section 5: 22.5M against 38M parameters",
-        criterion=Criterion(
-            "squared error of the wider over the narrower model on functions scaled by 2, 5 and 10, log10, paired by "
-            "function, mean over the three: within log10 1.25 of 0 (an equivalence test) / below -log10 1.25",
-            (Condition("ratio", (-MARGIN, MARGIN), (-INF, -MARGIN)),),
-            (LEARNED_BY_ALL,),
-        ),
-        measurements=(shift.functions,),
-        evidence=size,
-        excluded=_needs_a_width,
-        figures=("shift",),
-    )  # fmt: skip
+    id="limits.size_does_not_help",
+    question="far from the data",
+    short="A larger model is no better beyond the training range.",
+    quote=Quote(
+        "Notably, increasing model size from 22.5M to 38M parameters did not significantly improve "
+        "performances, suggesting that the observed limitations are not simply due to model capacity but "
+        "may reflect deeper architectural constraints.",
+        "Naim & Asher (2025), section 5 (its footnote 3: embeddings of width 512 instead of 256)",
+        "The paper prints no errors for the larger model. We compare two widths on functions scaled by 2,"
+        " 5 and 10, and call them equal if their errors differ by less than a factor of 1.25.",
+    ),
+    # Untrained models of two sizes err alike too: what the claim denies is that training makes a difference.
+    kind="architecture",
+    statement="A larger model is no better on functions beyond the training range",
+    source="Naim & Asher (2025), section 5: 22.5M against 38M parameters",
+    criterion=Criterion(
+        "squared error of the wider over the narrower model on functions scaled by 2, 5 and 10, log10, paired by "
+        "function, mean over the three: within log10 1.25 of 0 (an equivalence test) / below -log10 1.25",
+        (Condition("ratio", (-MARGIN, MARGIN), (-INF, -MARGIN)),),
+        (LEARNED_BY_ALL,),
+    ),
+    measurements=(shift.functions,),
+    evidence=size,
+    excluded=_needs_a_width,
+    figures=("shift",),
+)

@@ -55,9 +55,10 @@ def concentration(lab: Lab) -> DataArray:
         both = torch.cat([torch.cat(near[name]), torch.cat(out[name])], -1)  # (batch, head, condition)
         values.append(lab.by_function((both <= CONCENTRATED).double()).transpose(1, 2, 0))
     axes = {
-        "head": relevance.labels(lab), "condition": ("in distribution", *queries),
+        "head": relevance.labels(lab),
+        "condition": ("in distribution", *queries),
         "function": tuple(range(lab.n_functions)),
-    }  # fmt: skip
+    }
     return make_array(np.concatenate(values), axes, note=f"delta <= {CONCENTRATED}")
 
 
@@ -128,11 +129,13 @@ def softmax_hardmax(results: Results, facts: Facts) -> Evidence:
         says += "; far out no head is read at all (uniform patterns change f as little), so they cause nothing there"
     causal = {
         "intervention": "swap every head's pattern at the query for one-hot at its arg max",
-        "effect": changes["one-hot"], "criterion": "changes far f by at most 2 %",
+        "effect": changes["one-hot"],
+        "criterion": "changes far f by at most 2 %",
         "power: the same swap in distribution": changes["one-hot in distribution"],
-        "uniform instead": changes["uniform"], "flattened by a temperature of 1e6": changes["flattened"],
+        "uniform instead": changes["uniform"],
+        "flattened by a temperature of 1e6": changes["flattened"],
         "heads idle far out": bool(idle),
-    }  # fmt: skip
+    }
     fresh = results.twin[concentration]
     twin = Estimate.of("heads that turn into a hardmax", _share(fresh, list(fresh.indexes["head"])), "share")
     return Evidence(quantities, says + ".", None, scope, causal, {"share": twin}, details)
@@ -154,9 +157,13 @@ def _head_row(name: str, result: DataArray, curve: DataArray, counted: bool) -> 
     shares = result.sel(head=name).values.mean(-1)
     targets = {t: curve.sel(statistic=t, head=name).values[[0, -1]].mean() for t in TARGETS}
     return {
-        "head": name, "relevant": counted, "in distribution": float(shares[0]), "far": float(shares[1:].min()),
-        "hardmax": bool(_statuses(shares[None])[0]), "target": max(targets, key=targets.__getitem__),
-    }  # fmt: skip
+        "head": name,
+        "relevant": counted,
+        "in distribution": float(shares[0]),
+        "far": float(shares[1:].min()),
+        "hardmax": bool(_statuses(shares[None])[0]),
+        "target": max(targets, key=targets.__getitem__),
+    }
 
 
 def needs_softmax(facts: Facts) -> str | None:
@@ -172,29 +179,29 @@ def needs_softmax(facts: Facts) -> str | None:
 RELEVANT = Precondition("relevant heads", (1.0, INF), "No head matters for the in-distribution prediction.")
 
 SOFTMAX_HARDMAX_CLAIM = Claim(
-        id="limits.softmax_hardmax",
-        question="attention",
-        short="Far from the data softmax attention puts all weight on one token.",
-        quote=Quote(
-            "First, when one input value is significantly larger than the rest, softmax, like hardmax, "
-            "assigns a probability close to 1 to the largest value and nearly zero to all others.",
-            "Naim & Asher (2025), section 6, after Proposition 4 (also appendix G.2 and Table 4)",
-            "The paper shows softmax of five given numbers (Table 4). We look at the trained heads that "
-            "matter for the prediction, with the query at 1e4 and 1e5 units, and count those that concentrate"
-            " there but not near the data.",
-        ),
-        kind="architecture",
-        statement="Far from the data softmax attention acts as a hardmax: all weight on one token",
-        source="Naim & Asher (2025), section 6 and appendix G.2 (Table 4)",
-        criterion=Criterion(
-            "share of relevant heads with delta <= 0.05 in >= 95 % of contexts at 1e4 and 1e5, both signs, and in "
-            "< 50 % in distribution: >= 0.9 / <= 0.5",
-            (Condition("share", (0.9, INF), (-INF, 0.5)),),
-            (RELEVANT,),
-        ),
-        measurements=(relevance.relevance, concentration, delta, far_swap),
-        twin=(concentration,),
-        evidence=softmax_hardmax,
-        excluded=needs_softmax,
-        figures=("heads",),
-    )  # fmt: skip
+    id="limits.softmax_hardmax",
+    question="attention",
+    short="Far from the data softmax attention puts all weight on one token.",
+    quote=Quote(
+        "First, when one input value is significantly larger than the rest, softmax, like hardmax, "
+        "assigns a probability close to 1 to the largest value and nearly zero to all others.",
+        "Naim & Asher (2025), section 6, after Proposition 4 (also appendix G.2 and Table 4)",
+        "The paper shows softmax of five given numbers (Table 4). We look at the trained heads that "
+        "matter for the prediction, with the query at 1e4 and 1e5 units, and count those that concentrate"
+        " there but not near the data.",
+    ),
+    kind="architecture",
+    statement="Far from the data softmax attention acts as a hardmax: all weight on one token",
+    source="Naim & Asher (2025), section 6 and appendix G.2 (Table 4)",
+    criterion=Criterion(
+        "share of relevant heads with delta <= 0.05 in >= 95 % of contexts at 1e4 and 1e5, both signs, and in "
+        "< 50 % in distribution: >= 0.9 / <= 0.5",
+        (Condition("share", (0.9, INF), (-INF, 0.5)),),
+        (RELEVANT,),
+    ),
+    measurements=(relevance.relevance, concentration, delta, far_swap),
+    twin=(concentration,),
+    evidence=softmax_hardmax,
+    excluded=needs_softmax,
+    figures=("heads",),
+)

@@ -49,8 +49,9 @@ def dispersion(lab: Lab) -> DataArray:
     lengths += [factor * lengths[-1] for factor in BEYOND]
     axes = {
         "statistic": ("deficit", "max weight", "deficit in x", "deficit in y", "variance from samples"),
-        "head": relevance.labels(lab), "n": tuple(lengths),
-    }  # fmt: skip
+        "head": relevance.labels(lab),
+        "n": tuple(lengths),
+    }
     note = f"direct up to n = {lengths[len(n_points) - 1]} tokens, resampled scores beyond"
     return make_curve(np.stack(columns, -1), axes, note=note)
 
@@ -70,9 +71,10 @@ def deficit(lab: Lab) -> DataArray:
     rows = [deficits(pool.softmax(-1)).mean((1, 3)).T.numpy(), _resampled(lab, pool, 10 * trained)[0]]
     rows += [limit.T.numpy(), extent.T.numpy()]
     axes = {
-        "n": ("trained", "10 x trained", "limit", "range"), "head": relevance.labels(lab),
+        "n": ("trained", "10 x trained", "limit", "range"),
+        "head": relevance.labels(lab),
         "function": tuple(range(lab.n_functions)),
-    }  # fmt: skip
+    }
     return make_array(rows, axes)
 
 
@@ -171,10 +173,12 @@ def softmax_uniform(results: Results, facts: Facts) -> Evidence:
     says += f"; the deficit of {falling} is still falling below the threshold" if falling else ""
     rises = [row["uniform swap, relative rise of error"] for row in mine]
     causal = {
-        "intervention": "make one head's pattern uniform", "criterion": "in-distribution error rises by at most 10 %",
-        "effect": float(np.median(rises)), "relevant heads that can be made uniform": sum(r <= 0.1 for r in rises),
+        "intervention": "make one head's pattern uniform",
+        "criterion": "in-distribution error rises by at most 10 %",
+        "effect": float(np.median(rises)),
+        "relevant heads that can be made uniform": sum(r <= 0.1 for r in rises),
         "relevant heads": n,
-    }  # fmt: skip
+    }
     fresh = results.twin[deficit]
     twin = {"share": _uniform_share("heads that are uniform", fresh, list(fresh.indexes["head"]))}
     return Evidence(quantities | {"share": share}, says + ".", None, scope, causal, twin, details)
@@ -195,43 +199,51 @@ def _dispersion_rows(
     for i, name in enumerate(curve.indexes["head"]):
         at, widest = result.sel(head=name).values.mean(-1), curve.sel(head=name).values
         bound = min(at[3], at[3] ** 2 / 8)
-        rows.append({
-            "head": name, "relevant": name in counted, "at the trained length": float(at[0]),
-            "at 10 trained lengths": float(at[1]), "limit": float(at[2]), "score range": float(at[3]),
-            "bound min(R, R^2/8)": float(bound), "max weight at 40 trained lengths": float(widest[1, -1]),
-            "within x": float(widest[2, -2]), "within y": float(widest[3, -2]),
-            "variance from samples": float(widest[4, -len(BEYOND) - 1]),
-            "uniform swap, relative rise of error": float(rises[i]),
-        })  # fmt: skip
+        rows.append(
+            {
+                "head": name,
+                "relevant": name in counted,
+                "at the trained length": float(at[0]),
+                "at 10 trained lengths": float(at[1]),
+                "limit": float(at[2]),
+                "score range": float(at[3]),
+                "bound min(R, R^2/8)": float(bound),
+                "max weight at 40 trained lengths": float(widest[1, -1]),
+                "within x": float(widest[2, -2]),
+                "within y": float(widest[3, -2]),
+                "variance from samples": float(widest[4, -len(BEYOND) - 1]),
+                "uniform swap, relative rise of error": float(rises[i]),
+            }
+        )
     return tuple(rows)
 
 
 LONG = Precondition("trained length", (SHORTEST, INF), "Prompts of {value:.0f} tokens are too short to tell.")
 
 SOFTMAX_UNIFORM_CLAIM = Claim(
-        id="limits.softmax_uniform",
-        question="attention",
-        short="Over many tokens softmax attention becomes a uniform average.",
-        quote=Quote(
-            "Second, when dealing with long sequences where the input values are both numerous and similar in"
-            " magnitude, softmax tends to a uniform distribution.",
-            "Naim & Asher (2025), section 6, after Proposition 4 (also appendix G.2)",
-            "The paper gives no measurement, and appendix G.2 drops the condition of similar values. We "
-            "measure how far each head that matters is from uniform at ten times the trained number of "
-            "tokens; beyond the trained length its scores are drawn from those at trained positions.",
-        ),
-        kind="architecture",
-        statement="Over many tokens softmax attention acts as a uniform average",
-        source="Naim & Asher (2025), section 6 and appendix G.2",
-        criterion=Criterion(
-            f"share of relevant heads with log n - H <= {UNIFORM} (N_eff / n >= 0.9) at ten trained lengths: "
-            ">= 0.9 / <= 0.5 together with those that are uniform in the limit only",
-            (Condition("share", (0.9, INF), (-INF, 0.5)),),
-            (LONG, RELEVANT),
-        ),
-        measurements=(relevance.relevance, dispersion, deficit),
-        twin=(deficit,),
-        evidence=softmax_uniform,
-        excluded=needs_softmax,
-        figures=("dispersion",),
-    )  # fmt: skip
+    id="limits.softmax_uniform",
+    question="attention",
+    short="Over many tokens softmax attention becomes a uniform average.",
+    quote=Quote(
+        "Second, when dealing with long sequences where the input values are both numerous and similar in"
+        " magnitude, softmax tends to a uniform distribution.",
+        "Naim & Asher (2025), section 6, after Proposition 4 (also appendix G.2)",
+        "The paper gives no measurement, and appendix G.2 drops the condition of similar values. We "
+        "measure how far each head that matters is from uniform at ten times the trained number of "
+        "tokens; beyond the trained length its scores are drawn from those at trained positions.",
+    ),
+    kind="architecture",
+    statement="Over many tokens softmax attention acts as a uniform average",
+    source="Naim & Asher (2025), section 6 and appendix G.2",
+    criterion=Criterion(
+        f"share of relevant heads with log n - H <= {UNIFORM} (N_eff / n >= 0.9) at ten trained lengths: "
+        ">= 0.9 / <= 0.5 together with those that are uniform in the limit only",
+        (Condition("share", (0.9, INF), (-INF, 0.5)),),
+        (LONG, RELEVANT),
+    ),
+    measurements=(relevance.relevance, dispersion, deficit),
+    twin=(deficit,),
+    evidence=softmax_uniform,
+    excluded=needs_softmax,
+    figures=("dispersion",),
+)

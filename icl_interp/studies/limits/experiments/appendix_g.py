@@ -69,9 +69,15 @@ def _layer(model: HookedTransformer, n_heads: int, norm: bool) -> HookedTransfor
     """One layer with the model's weights; heads beyond its own repeat its first ones."""
     cfg, attn = model.cfg, model.blocks[0].attn
     shape = HookedTransformerConfig(
-        n_layers=1, d_model=cfg.d_model, n_heads=n_heads, d_head=cfg.d_head, n_ctx=cfg.n_ctx, attn_only=True,
-        normalization_type="LN" if norm else None, norm_position="post" if norm else "pre",
-    )  # fmt: skip
+        n_layers=1,
+        d_model=cfg.d_model,
+        n_heads=n_heads,
+        d_head=cfg.d_head,
+        n_ctx=cfg.n_ctx,
+        attn_only=True,
+        normalization_type="LN" if norm else None,
+        norm_position="post" if norm else "pre",
+    )
     layer = HookedTransformer(shape).double()
     heads = [h % cfg.n_heads for h in range(n_heads)]
     with torch.no_grad():
@@ -151,8 +157,17 @@ def _readings(layer: HookedTransformer, context: Float[Tensor, " token"]) -> Dat
     for h, alpha in enumerate(alphas.tolist()):
         exact, paper = limits_of(alpha, context, xs)
         for i, x in enumerate(xs.tolist()):
-            rows.append({"head": h, "sum": _kind(alpha), "alpha": alpha, "x": x, "paper": float(paper[i]),
-                         "exact limit": float(exact[i]), "measured": float(measured[i, h])})  # fmt: skip
+            rows.append(
+                {
+                    "head": h,
+                    "sum": _kind(alpha),
+                    "alpha": alpha,
+                    "x": x,
+                    "paper": float(paper[i]),
+                    "exact limit": float(exact[i]),
+                    "measured": float(measured[i, h]),
+                }
+            )
     return table_of_rows(rows, note="m_h(x) after one context; float64")
 
 
@@ -183,8 +198,14 @@ def _boundary(layer: HookedTransformer, context: Float[Tensor, " token"]) -> Dat
         exact = scalar_layer.far_output(layer, context, direction).constant
         slope, intercept = theory.paper_attention_asymptote(layer.embed.W_E[0], alphas, zetas, context, direction)
         limit, _ = theory.layernorm_far(slope, intercept, norm.w, norm.b, norm.eps, direction)
-        rows.append({"x": direction * BOUNDARY_AT, "paper": float(limit @ read_out + layer.unembed.b_U[0]),
-                     "exact limit": float(exact[0]), "measured": float(layer(tokens)[0, -1, 0])})  # fmt: skip
+        rows.append(
+            {
+                "x": direction * BOUNDARY_AT,
+                "paper": float(limit @ read_out + layer.unembed.b_U[0]),
+                "exact limit": float(exact[0]),
+                "measured": float(layer(tokens)[0, -1, 0]),
+            }
+        )
     note = "f with a LayerNorm behind the layer; paper: the same limit of the line that its three sums give"
     return table_of_rows(rows, note=note)
 
@@ -193,13 +214,23 @@ def compare(results: Results) -> DataFrame | None:
     """Paper | exact limit | measured, for every head, the exponent of the variance, and the boundary values."""
     numbers = ("paper", "exact limit", "measured")
     rows = [
-        {"quantity": f"{row['sum'][:2]}, head {row['head']}, alpha {row['alpha']:.2g}", "x": row["x"],
-         **{name: row[name] for name in numbers}}
+        {
+            "quantity": f"{row['sum'][:2]}, head {row['head']}, alpha {row['alpha']:.2g}",
+            "x": row["x"],
+            **{name: row[name] for name in numbers},
+        }
         for row in errors.rows_of(results, "readings")
-    ]  # fmt: skip
+    ]
     for row in errors.rows_of(results, "sums", sum="exponent of Var"):
-        rows.append({"quantity": "exponent of Var over the width", "x": row["x"], "paper": 1.0, "exact limit": 2.0,
-                     "measured": _exponent(row)})  # fmt: skip
+        rows.append(
+            {
+                "quantity": "exponent of Var over the width",
+                "x": row["x"],
+                "paper": 1.0,
+                "exact limit": 2.0,
+                "measured": _exponent(row),
+            }
+        )
     for row in errors.rows_of(results, "boundary"):
         rows.append({"quantity": "boundary value, LN behind", "x": row["x"], **{name: row[name] for name in numbers}})
     for row in rows:
@@ -263,7 +294,12 @@ def _range(values: Sequence[float]) -> str:
 
 
 APPENDIX_G_EXPERIMENT = Experiment(
-    "limits.appendix_g", "Appendix G.1 on a trained layer: three sums, the variance, and the boundary value",
-    f"{PAPER}, appendix G.1, proofs of Propositions 5 and 6", (Model(MODEL),), run, says, compare,
+    "limits.appendix_g",
+    "Appendix G.1 on a trained layer: three sums, the variance, and the boundary value",
+    f"{PAPER}, appendix G.1, proofs of Propositions 5 and 6",
+    (Model(MODEL),),
+    run,
+    says,
+    compare,
     sample=ONE_LAYER,
-)  # fmt: skip
+)

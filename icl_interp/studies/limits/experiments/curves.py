@@ -115,18 +115,25 @@ def run_figure5(bench: Bench) -> dict[str, Result]:
 def _own_degrees(bench: Bench, models: dict[int, str], law: str) -> DataFrame:
     tables = [
         errors.table(bench.errors([name], polynomials(bench.scale, degree, law), SIGMAS), degree=degree)
-        for degree, name in models.items() if bench.has(name)
-    ]  # fmt: skip
+        for degree, name in models.items()
+        if bench.has(name)
+    ]
     return errors.joined(tables)
 
 
 def compare_figure5(results: Results) -> DataFrame | None:
     """Our error rates; the paper's curves come without numbers."""
     rows = [
-        {"model": row["predictor"], "sigma": row["sigma"], "ours": row["error_rate"], "low": row["rate_low"],
-         "high": row["rate_high"]}
-        for row in errors.rows_of(results, "errors") if row["predictor"] not in ("least squares", "zero")
-    ]  # fmt: skip
+        {
+            "model": row["predictor"],
+            "sigma": row["sigma"],
+            "ours": row["error_rate"],
+            "low": row["rate_low"],
+            "high": row["rate_high"],
+        }
+        for row in errors.rows_of(results, "errors")
+        if row["predictor"] not in ("least squares", "zero")
+    ]
     return errors.as_table(rows, "error rate, a model for each degree on its own degree")
 
 
@@ -146,9 +153,9 @@ def says_rates(results: Results) -> tuple[str, ...]:
             factor = _factor([row for row in stored if row["sigma"] == sigma])
             lines.append(
                 f"{decided(COMPARABLE, factor)}at sigma {sigma} the error rates of the degrees differ by a factor of "
-                f"{factor.value:.2g} [{factor.low:.2g}, {factor.high:.2g}] (\"roughly the same\": at most {ALIKE:g})."
+                f'{factor.value:.2g} [{factor.low:.2g}, {factor.high:.2g}] ("roughly the same": at most {ALIKE:g}).'
                 + (" The paper prints two decimals, all 0.0 there." if sigma == first and printed_too else "")
-            )  # fmt: skip
+            )
     rising = [name for name, curve in curves.items() if all(np.diff([curve[s] for s in SIGMAS]) > 0)]
     word = decided(none_of("models whose error rate falls somewhere"), len(curves) - len(rising))
     lines.append(f"{word}the error rate rises with every step of sigma for {len(rising)} of {len(curves)} models.")
@@ -208,8 +215,16 @@ def compare_figure7(results: Results) -> DataFrame | None:
         if isinstance(result, DataArray):
             for i, f in ((1, 1), (1, 10), (10, 1), (5, 5), (10, 10)):
                 ours, low, high = result.sel(inputs=i, functions=f).values
-                rows.append({"trained on": interval, "sigma of inputs": i, "sigma of functions": f,
-                             "ours": float(ours), "low": float(low), "high": float(high)})  # fmt: skip
+                rows.append(
+                    {
+                        "trained on": interval,
+                        "sigma of inputs": i,
+                        "sigma of functions": f,
+                        "ours": float(ours),
+                        "low": float(low),
+                        "high": float(high),
+                    }
+                )
     return errors.as_table(rows, "mean squared error; the whole map is in results.json")
 
 
@@ -240,24 +255,39 @@ def says_figure7(results: Results) -> tuple[str, ...]:
 
 
 FIGURE2_EXPERIMENT = Experiment(
-    "limits.figure2", "Generalisation across degrees: one degree, gaps (1, 3, 5), attention only, curriculum (1, 2, 3)",
+    "limits.figure2",
+    "Generalisation across degrees: one degree, gaps (1, 3, 5), attention only, curriculum (1, 2, 3)",
     f"{PAPER}, section 4.3, Figure 2",
     tuple(Model(name) for name in (*(BY_DEGREE[d] for d in range(1, 6)), MIXED, MIXED_ATTENTION, CURRICULUM)),
-    run_figure2, says_figure2, compare_rates,
-)  # fmt: skip
+    run_figure2,
+    says_figure2,
+    compare_rates,
+)
 FIGURE3_EXPERIMENT = Experiment(
-    "limits.figure3", "Error rate against sigma, a model for each degree",
-    f"{PAPER}, section 5, Figure 3", (*(Model(name) for name in BY_DEGREE.values()), Model(WIDE, scales=("paper",))),
-    run_figure3, says_rates, compare_rates,
-)  # fmt: skip
+    "limits.figure3",
+    "Error rate against sigma, a model for each degree",
+    f"{PAPER}, section 5, Figure 3",
+    (*(Model(name) for name in BY_DEGREE.values()), Model(WIDE, scales=("paper",))),
+    run_figure3,
+    says_rates,
+    compare_rates,
+)
 FIGURE5_EXPERIMENT = Experiment(
-    "limits.figure5", "Error rate against sigma for Gaussian inputs and coefficients",
-    f"{PAPER}, appendix B, Figure 5", tuple(Model(name) for name in GAUSSIAN.values()), run_figure5, says_rates,
+    "limits.figure5",
+    "Error rate against sigma for Gaussian inputs and coefficients",
+    f"{PAPER}, appendix B, Figure 5",
+    tuple(Model(name) for name in GAUSSIAN.values()),
+    run_figure5,
+    says_rates,
     compare_figure5,
-)  # fmt: skip
+)
 FIGURE7_EXPERIMENT = Experiment(
-    "limits.figure7", "Squared error over the sigmas of inputs and of functions, degree 3",
-    f"{PAPER}, appendix E, Figure 7", tuple(Model(name) for name in MAPPED.values()), run_figure7, says_figure7,
+    "limits.figure7",
+    "Squared error over the sigmas of inputs and of functions, degree 3",
+    f"{PAPER}, appendix E, Figure 7",
+    tuple(Model(name) for name in MAPPED.values()),
+    run_figure7,
+    says_figure7,
     compare_figure7,
     sample=f"{{n_functions}} functions x at most {MAP_CONTEXTS} contexts of {{n_points}} points",
-)  # fmt: skip
+)

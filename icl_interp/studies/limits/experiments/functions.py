@@ -108,15 +108,17 @@ def _follow_table(function: str, found: Mapping[str, Tensor], truth: Tensor, not
     intervals = {name: bootstrap(lambda m: m, (f - truth).square().mean(-1).numpy()) for name, f in found.items()}
     return make_table(
         {
-            "function": [function] * len(intervals), "predictor": list(intervals),
-            "error": [i.value for i in intervals.values()], "low": [i.low for i in intervals.values()],
+            "function": [function] * len(intervals),
+            "predictor": list(intervals),
+            "error": [i.value for i in intervals.values()],
+            "low": [i.low for i in intervals.values()],
             "high": [i.high for i in intervals.values()],
             "r2": [1 - i.value / variance for i in intervals.values()],
             "r2 low": [1 - i.high / variance for i in intervals.values()],
             "r2 high": [1 - i.low / variance for i in intervals.values()],
         },
         note=f"mean over the interval; {note}; 95 % bootstrap over contexts",
-    )  # fmt: skip
+    )
 
 
 def says_followed(results: Results) -> tuple[str, ...]:
@@ -182,12 +184,19 @@ def boundary(checkpoint: Checkpoint, found: Tensor, truth: Tensor) -> dict[str, 
     level = np.abs(mean - end) <= 0.05 * size
     decade = [int(np.argmin(np.abs(FAR - x))) for x in (-1e3, 1e3)]
     return {
-        "zone": _reach(exact), "largest |f|": float(np.abs(mean).max()), "onset": _onset(level),
-        "level +": float(mean[-1]), "level -": float(mean[0]), "std over contexts +": float(found[:, -1].std()),
+        "zone": _reach(exact),
+        "largest |f|": float(np.abs(mean).max()),
+        "onset": _onset(level),
+        "level +": float(mean[-1]),
+        "level -": float(mean[0]),
+        "std over contexts +": float(found[:, -1].std()),
         "std over contexts -": float(found[:, 0].std()),
         "change over the last decade": float(np.abs(mean[[0, -1]] - mean[decade]).max() / size),
-        "c": c, "r": r, "plateau +": above, "plateau -": below,
-    }  # fmt: skip
+        "c": c,
+        "r": r,
+        "plateau +": above,
+        "plateau -": below,
+    }
 
 
 def _reach(fits: np.ndarray) -> float:
@@ -238,13 +247,22 @@ def says_figure4(results: Results) -> tuple[str, ...]:
 def compare_figure4(results: Results) -> DataFrame | None:
     """Boundary values measured, and what the weights alone say; the paper's plots come without numbers."""
     rows = [
-        {"function": row["function"], "model": row["model"], "follows up to |x|": row["zone"],
-         "largest |f|": row["largest |f|"], "level from |x|": row["onset"], "left": row["level -"],
-         "left, by the weights": row["plateau -"], "right": row["level +"], "right, by the weights": row["plateau +"],
-         "certificate, from": row["c"] - row["r"], "to": row["c"] + row["r"],
-         "spread over contexts, right": row["std over contexts +"]}
+        {
+            "function": row["function"],
+            "model": row["model"],
+            "follows up to |x|": row["zone"],
+            "largest |f|": row["largest |f|"],
+            "level from |x|": row["onset"],
+            "left": row["level -"],
+            "left, by the weights": row["plateau -"],
+            "right": row["level +"],
+            "right, by the weights": row["plateau +"],
+            "certificate, from": row["c"] - row["r"],
+            "to": row["c"] + row["r"],
+            "spread over contexts, right": row["std over contexts +"],
+        }
         for row in errors.rows_of(results, "boundary")
-    ]  # fmt: skip
+    ]
     return errors.as_table(rows, "mean over contexts; left and right: at x = -1e4 and 1e4")
 
 
@@ -319,32 +337,60 @@ def says_figure8(results: Results) -> tuple[str, ...]:
 def compare_figure8(results: Results) -> DataFrame | None:
     """R2 by layer; the paper's plots come without numbers."""
     rows = [
-        {"after": row["layer"], "R2 of the lens": row["r2"], "low": row["low"], "high": row["high"],
-         "scale and shift set right": row["correlation squared"]}
+        {
+            "after": row["layer"],
+            "R2 of the lens": row["r2"],
+            "low": row["low"],
+            "high": row["high"],
+            "scale and shift set right": row["correlation squared"],
+        }
         for row in errors.rows_of(results, "r2")
-    ]  # fmt: skip
+    ]
     return errors.as_table(rows, "over many functions in distribution; 95 % bootstrap over functions")
 
 
 FIGURE1_EXPERIMENT = Experiment(
-    "limits.figure1", "Continuous functions: exp, sin and ln(1+x) by a model trained on polynomials of degree 3",
-    f"{PAPER}, section 4.2, Figure 1", (Model(CUBIC),), run_figure1, says_followed, compare_followed,
+    "limits.figure1",
+    "Continuous functions: exp, sin and ln(1+x) by a model trained on polynomials of degree 3",
+    f"{PAPER}, section 4.2, Figure 1",
+    (Model(CUBIC),),
+    run_figure1,
+    says_followed,
+    compare_followed,
     sample=SINGLE,
-)  # fmt: skip
+)
 FIGURE4_EXPERIMENT = Experiment(
-    "limits.figure4", "Boundary values: x², x³ and 12x as the query goes far",
+    "limits.figure4",
+    "Boundary values: x², x³ and 12x as the query goes far",
     f"{PAPER}, section 5, Figure 4",
-    (Model("degree_2_gaussian"), Model("degree_3_gaussian"), Model("two_layers_32_heads", scales=("paper",)),
-     Model("two_layers_attn_only", scales=("smoke", "small"))),
-    run_figure4, says_figure4, compare_figure4, sample="each function with {n_contexts} contexts of {n_points} points",
-)  # fmt: skip
+    (
+        Model("degree_2_gaussian"),
+        Model("degree_3_gaussian"),
+        Model("two_layers_32_heads", scales=("paper",)),
+        Model("two_layers_attn_only", scales=("smoke", "small")),
+    ),
+    run_figure4,
+    says_figure4,
+    compare_figure4,
+    sample="each function with {n_contexts} contexts of {n_points} points",
+)
 FIGURE6_EXPERIMENT = Experiment(
-    "limits.figure6", "A continuous function with a kink: |x| by a model trained on polynomials of degree 3",
-    f"{PAPER}, appendix D, Figure 6", (Model(CUBIC),), run_figure6, says_followed, compare_followed,
+    "limits.figure6",
+    "A continuous function with a kink: |x| by a model trained on polynomials of degree 3",
+    f"{PAPER}, appendix D, Figure 6",
+    (Model(CUBIC),),
+    run_figure6,
+    says_followed,
+    compare_followed,
     sample=SINGLE,
-)  # fmt: skip
+)
 FIGURE8_EXPERIMENT = Experiment(
-    "limits.figure8", "Predictions over layers, by the logit lens",
-    f"{PAPER}, appendix F, Figure 8", (Model("affine"),), run_figure8, says_figure8, compare_figure8,
+    "limits.figure8",
+    "Predictions over layers, by the logit lens",
+    f"{PAPER}, appendix F, Figure 8",
+    (Model("affine"),),
+    run_figure8,
+    says_figure8,
+    compare_figure8,
     sample=f"{{n_functions}} functions x at most {LENS_CONTEXTS} contexts of {{n_points}} points",
-)  # fmt: skip
+)

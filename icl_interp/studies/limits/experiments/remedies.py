@@ -27,10 +27,14 @@ from icl_interp.studies.limits.experiments.tables import PAPER
 
 BASELINE = "remedy_baseline"
 REMEDIES = {
-    "remedy_scaled_softmax": "softmax of scores times log n", "remedy_entmax": "entmax 1.5",
-    "remedy_sigmoid": "sigmoid", "remedy_relu": "ReLU / n", "remedy_rms": "RMSNorm",
-    "remedy_tanh": "tanh instead of a norm", "remedy_bounded": "bounded read-in",
-}  # fmt: skip
+    "remedy_scaled_softmax": "softmax of scores times log n",
+    "remedy_entmax": "entmax 1.5",
+    "remedy_sigmoid": "sigmoid",
+    "remedy_relu": "ReLU / n",
+    "remedy_rms": "RMSNorm",
+    "remedy_tanh": "tanh instead of a norm",
+    "remedy_bounded": "bounded read-in",
+}
 FEW = 16  # contexts of each function for the query arm and for dispersion
 MARGIN = 1.1  # a change counts from this factor on, with the whole interval
 SHIFTS = (1.0, 3.0, 10.0)
@@ -77,7 +81,7 @@ QUANTITIES = (
     Quantity("spread over contexts, 1e4 / near", ("variance at 10000", "variance near"), _root, 1),
     Quantity("largest share of a head's weight, trained length", ("share, trained",), lambda m: m, 1),
     Quantity("largest share of a head's weight, 10 trained lengths", ("share, 10 x",), lambda m: m, 1),
-)  # fmt: skip
+)
 
 
 def run(bench: Bench) -> dict[str, Result]:
@@ -138,9 +142,13 @@ def _lab(bench: Bench, name: str) -> Lab:
     model = bench.models[name]
     n_contexts = min(FEW, bench.scale.n_contexts)
     return Lab(
-        model.model, model.task, model.encoding, n_functions=bench.scale.n_functions, n_contexts=n_contexts,
+        model.model,
+        model.task,
+        model.encoding,
+        n_functions=bench.scale.n_functions,
+        n_contexts=n_contexts,
         seed=bench.seed,
-    )  # fmt: skip
+    )
 
 
 def far(bench: Bench, name: str) -> DataArray:
@@ -288,8 +296,12 @@ def _listed(parts: list[str]) -> str:
 
 
 REMEDIES_EXPERIMENT = Experiment(
-    "limits.remedies", "Remedies side by side: score functions, norms, and a bounded read-in",
+    "limits.remedies",
+    "Remedies side by side: score functions, norms, and a bounded read-in",
     f"beyond {PAPER}: its section 6 suggests constrained embeddings and other score functions",
-    tuple(Model(name) for name in (BASELINE, *REMEDIES)), run, says, compare,
+    tuple(Model(name) for name in (BASELINE, *REMEDIES)),
+    run,
+    says,
+    compare,
     sample=f"{{n_functions}} functions; shifts: {{n_contexts}} contexts of each, far and long: at most {FEW}",
-)  # fmt: skip
+)

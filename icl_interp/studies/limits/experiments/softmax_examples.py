@@ -49,11 +49,14 @@ def compare(results: Results) -> DataFrame:
             number = float(paper[f"softmax_{column}"])
             rows.append(
                 {
-                    "vector": column, "value": row["value"], "paper": number, "ours": row["softmax"],
+                    "vector": column,
+                    "value": row["value"],
+                    "paper": number,
+                    "ours": row["softmax"],
                     "ours / paper": row["softmax"] / number if number else float("nan"),
                     "same to 6 decimals": round(row["softmax"], DECIMALS) == number,
                 }
-            )  # fmt: skip
+            )
     return table_of_rows(rows, note=printed.SOURCES["limits.table4"])
 
 
@@ -78,7 +81,12 @@ def says(results: Results) -> tuple[str, ...]:
 
 
 TABLE4_EXPERIMENT = Experiment(
-    "limits.table4", "Softmax of small and of large values: it is the gaps, not the size",
-    f"{PAPER}, appendix G.2, Table 4", (), run, says, compare,
+    "limits.table4",
+    "Softmax of small and of large values: it is the gaps, not the size",
+    f"{PAPER}, appendix G.2, Table 4",
+    (),
+    run,
+    says,
+    compare,
     sample="three vectors of five numbers, and the same moved; no model",
-)  # fmt: skip
+)

@@ -19,9 +19,11 @@ WITH, WITHOUT = "with LN", "without LN"
 SEEDS = {
     WITH: (Model("affine"), Model("affine", 1, ("smoke", "small")), Model("affine", 2, ("small",))),
     WITHOUT: (
-        Model("affine_no_ln"), Model("affine_no_ln", 1, ("smoke", "small")), Model("affine_no_ln", 2, ("small",)),
+        Model("affine_no_ln"),
+        Model("affine_no_ln", 1, ("smoke", "small")),
+        Model("affine_no_ln", 2, ("small",)),
     ),
-}  # fmt: skip
+}
 BY_DEGREE = {degree: "affine" if degree == 1 else f"degree_{degree}" for degree in range(1, 7)}  # the paper's M1 .. M6
 MIXED, MIXED_ATTENTION = "degrees_135", "degrees_135_attn_only"
 INTERVALS = {"U(-1,1)": "affine", "U(-5,5)": "affine_u5", "U(-10,10)": "affine_u10", "U(-100,100)": "affine_u100"}
@@ -56,10 +58,15 @@ def compare_table1(results: Results) -> DataFrame | None:
         value, low, high = (10 ** row[key] for key in ("log10 ratio", "low", "high"))
         rows.append(
             {
-                "quantity": "without / with", "sigma": row["sigma"], "paper": paper, "ours": value, "low": low,
-                "high": high, "ours / paper": value / paper,
+                "quantity": "without / with",
+                "sigma": row["sigma"],
+                "paper": paper,
+                "ours": value,
+                "low": low,
+                "high": high,
+                "ours / paper": value / paper,
             }
-        )  # fmt: skip
+        )
     return errors.as_table(rows, f"{printed.SOURCES['limits.table1']}; ours: means over seeds")
 
 
@@ -169,11 +176,7 @@ def says_table2(results: Results) -> tuple[str, ...]:
         lines.append(f"{DIFFERS}{len(other)} of {total} pairs stand in the opposite order (degrees {degrees}).")
     if undecided:
         lines.append(f"{OPEN}in {undecided} of {total} pairs the interval of the ratio holds 1.")
-    return (
-        *lines,
-        *_unseen(results),
-        *_table2_numbers(results),
-    )
+    return (*lines, *_unseen(results), *_table2_numbers(results))
 
 
 def _table2_numbers(results: Results) -> tuple[str, ...]:
@@ -251,18 +254,29 @@ def says_table3(results: Results) -> tuple[str, ...]:
 
 
 TABLE1_EXPERIMENT = Experiment(
-    "limits.table1", "Squared error with and without LayerNorm, as functions leave the training range",
-    f"{PAPER}, section 5, Table 1", tuple(model for models in SEEDS.values() for model in models),
-    run_table1, says_table1, compare_table1,
-)  # fmt: skip
+    "limits.table1",
+    "Squared error with and without LayerNorm, as functions leave the training range",
+    f"{PAPER}, section 5, Table 1",
+    tuple(model for models in SEEDS.values() for model in models),
+    run_table1,
+    says_table1,
+    compare_table1,
+)
 TABLE2_EXPERIMENT = Experiment(
-    "limits.table2", "Squared error by degree: trained on that degree, on degrees 1, 3, 5, and with attention only",
+    "limits.table2",
+    "Squared error by degree: trained on that degree, on degrees 1, 3, 5, and with attention only",
     f"{PAPER}, appendix C, Table 2",
     tuple(Model(name) for name in (*(BY_DEGREE[degree] for degree in range(1, 6)), MIXED, MIXED_ATTENTION)),
-    run_table2, says_table2, compare_table2,
-)  # fmt: skip
+    run_table2,
+    says_table2,
+    compare_table2,
+)
 TABLE3_EXPERIMENT = Experiment(
-    "limits.table3", "Squared error by training interval: wider ones reach further and cost accuracy",
-    f"{PAPER}, appendix C, Table 3", tuple(Model(name) for name in INTERVALS.values()),
-    run_table3, says_table3, compare_table3,
-)  # fmt: skip
+    "limits.table3",
+    "Squared error by training interval: wider ones reach further and cost accuracy",
+    f"{PAPER}, appendix C, Table 3",
+    tuple(Model(name) for name in INTERVALS.values()),
+    run_table3,
+    says_table3,
+    compare_table3,
+)

@@ -26,7 +26,7 @@ from icl_interp.figures.style import (
     panel_title,
     place,
     ranged,
-)  # fmt: skip
+)
 from icl_interp.figures.text import number, tested_by
 from icl_interp.studies.limits.measurements import boundary as measured
 from icl_interp.studies.limits.measurements import far
@@ -55,15 +55,24 @@ def boundary(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
     _gap(figure, curve, rows, known)
     _growth(figure, logs)
     figure.update_layout(
-        xaxis=log_axis("|x| of the query", *ends, 8), xaxis2=log_axis("|x| of the query", *ends, 5),
+        xaxis=log_axis("|x| of the query", *ends, 8),
+        xaxis2=log_axis("|x| of the query", *ends, 5),
         xaxis3=log_axis("|x| of the query", *ends, 5),
-    )  # fmt: skip
+    )
     edges = [row["value"] for (_, quantity), row in rows.items() if quantity == "trained range"]
     for axis in ("x", "x2", "x3"):
         figure.add_shape(
-            type="rect", xref=axis, yref=axis.replace("x", "y") + " domain", x0=ends[0], x1=max(edges), y0=0, y1=1,
-            fillcolor=FAINT, line={"width": 0}, layer="below",
-        )  # fmt: skip
+            type="rect",
+            xref=axis,
+            yref=axis.replace("x", "y") + " domain",
+            x0=ends[0],
+            x1=max(edges),
+            y0=0,
+            y1=1,
+            fillcolor=FAINT,
+            line={"width": 0},
+            layer="below",
+        )
     grows = ", ".join(f'<span style="color:{colour}">{text}</span>' for text, colour, _ in GROWS.values())
     titles = ("f before one context, and on average", "Distance from its end", f"What grows: {grows}")
     for text, domain in zip(titles, domains, strict=True):
@@ -112,40 +121,82 @@ def _f(figure: Figure, results: Results, rows: Rows, known: Mapping[str, float])
             order = np.argsort(np.abs(xs[keep]))
             x, y = np.abs(xs[keep])[order], f[keep][order]
             held += [float(y.min()), float(y.max())]
-            figure.add_trace(go.Scatter(
-                x=x, y=axis(y), customdata=y, mode="lines", name=f"{kind}, {label}", opacity=opacity,
-                line={"color": colour, "width": width, "dash": dash}, xaxis="x", yaxis="y",
-                hovertemplate=f"{kind}, {label}<br>|x| = %{{x:.4g}}<br>f = %{{customdata:.6g}}<extra></extra>",
-            ))  # fmt: skip
+            figure.add_trace(
+                go.Scatter(
+                    x=x,
+                    y=axis(y),
+                    customdata=y,
+                    mode="lines",
+                    name=f"{kind}, {label}",
+                    opacity=opacity,
+                    line={"color": colour, "width": width, "dash": dash},
+                    xaxis="x",
+                    yaxis="y",
+                    hovertemplate=f"{kind}, {label}<br>|x| = %{{x:.4g}}<br>f = %{{customdata:.6g}}<extra></extra>",
+                )
+            )
     if certified:
         low, high = known["c"] - known["r"], known["c"] + known["r"]
         figure.add_shape(
-            type="rect", xref="x domain", yref="y", x0=0, x1=1, y0=low, y1=high, fillcolor="#F3F7F2",
-            line={"width": 0}, layer="below",
-        )  # fmt: skip
+            type="rect",
+            xref="x domain",
+            yref="y",
+            x0=0,
+            x1=1,
+            y0=low,
+            y1=high,
+            fillcolor="#F3F7F2",
+            line={"width": 0},
+            layer="below",
+        )
         for edge in (low, high):
             figure.add_shape(
-                type="line", xref="x domain", yref="y", x0=0, x1=1, y0=edge, y1=edge, layer="below",
+                type="line",
+                xref="x domain",
+                yref="y",
+                x0=0,
+                x1=1,
+                y0=edge,
+                y1=edge,
+                layer="below",
                 line={"color": GREEN, "width": 1, "dash": "dash"},
-            )  # fmt: skip
+            )
     for name, (_, colour, _, dash) in LOOKS.items():
         for quantity in ("zone", "onset"):
             x = rows[name, quantity]["value"]
             if np.isfinite(x):
                 figure.add_shape(
-                    type="line", xref="x", yref="y domain", x0=x, x1=x, y0=0, y1=1, layer="below",
+                    type="line",
+                    xref="x",
+                    yref="y domain",
+                    x0=x,
+                    x1=x,
+                    y0=0,
+                    y1=1,
+                    layer="below",
                     line={"color": colour if quantity == "onset" else GREY, "width": 1, "dash": dash},
-                )  # fmt: skip
+                )
                 figure.add_annotation(
-                    text=quantity, x=float(np.log10(x)), xref="x", y=1 if name == "+" else 0.93, yref="y domain",
-                    yanchor="top", xanchor="left", xshift=2, showarrow=False, font={"size": 10, "color": colour},
-                )  # fmt: skip
+                    text=quantity,
+                    x=float(np.log10(x)),
+                    xref="x",
+                    y=1 if name == "+" else 0.93,
+                    yref="y domain",
+                    yanchor="top",
+                    xanchor="left",
+                    xshift=2,
+                    showarrow=False,
+                    font={"size": 10, "color": colour},
+                )
     if isinstance(axis, Symlog):
         every = int(np.ceil(np.log10(top / axis.threshold) / 6))
-        figure.update_layout(yaxis={
-            "title": {"text": f"f (symmetric-log: linear within ±{number(axis.threshold)})"},
-            "range": ranged([-float(axis(top)), float(axis(top))], 0.02), **axis.axis(top, every),
-        })  # fmt: skip
+        figure.update_layout(
+            yaxis={
+                "title": {"text": f"f (symmetric-log: linear within ±{number(axis.threshold)})"},
+                "range": ranged([-float(axis(top)), float(axis(top))], 0.02),
+                **axis.axis(top, every),
+            }
+        )
     else:
         figure.update_layout(yaxis={"title": {"text": "f(x)"}, "range": ranged(held)})
 
@@ -156,30 +207,60 @@ def _gap(figure: Figure, curve: DataArray, rows: Rows, known: Mapping[str, float
     for name, (label, colour, symbol, dash) in LOOKS.items():
         xs, keep = measured.direction(curve, measured.SIGNS[name])
         y = np.sqrt(curve.sel(statistic="gap").values.mean(0)[keep])[:-1]  # the end's own distance is 0
-        figure.add_trace(go.Scatter(
-            x=xs[:-1], y=y, mode="lines+markers", showlegend=False, xaxis="x2", yaxis="y2",
-            line={"color": colour, "width": 1.6, "dash": dash}, marker={"symbol": symbol, "size": 5},
-            hovertemplate=f"{label}<br>|x| = %{{x:.4g}}<br>distance = %{{y:.4g}}<extra></extra>",
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=xs[:-1],
+                y=y,
+                mode="lines+markers",
+                showlegend=False,
+                xaxis="x2",
+                yaxis="y2",
+                line={"color": colour, "width": 1.6, "dash": dash},
+                marker={"symbol": symbol, "size": 5},
+                hovertemplate=f"{label}<br>|x| = %{{x:.4g}}<br>distance = %{{y:.4g}}<extra></extra>",
+            )
+        )
         held += [float(v) for v in y if v > 0]
         if name == "+" and np.isfinite(rows[name, "onset"]["value"]):
             start = int(np.argmin(np.abs(np.log(xs / rows[name, "onset"]["value"]))))
             guide = 1.6 * y[start] * xs[start] / xs[start:-1]
-            figure.add_trace(go.Scatter(
-                x=xs[start:-1], y=guide, mode="lines", name="guide: 1/|x|", hoverinfo="skip", xaxis="x2", yaxis="y2",
-                line={"color": GREY, "width": 1.2, "dash": "dot"},
-            ))  # fmt: skip
+            figure.add_trace(
+                go.Scatter(
+                    x=xs[start:-1],
+                    y=guide,
+                    mode="lines",
+                    name="guide: 1/|x|",
+                    hoverinfo="skip",
+                    xaxis="x2",
+                    yaxis="y2",
+                    line={"color": GREY, "width": 1.2, "dash": "dot"},
+                )
+            )
     r = known.get("r", np.nan)
     if np.isfinite(r) and r > 0:
         level = measured.LEVEL * r
         figure.add_shape(
-            type="line", xref="x2 domain", yref="y2", x0=0, x1=1, y0=level, y1=level, layer="below",
+            type="line",
+            xref="x2 domain",
+            yref="y2",
+            x0=0,
+            x1=1,
+            y0=level,
+            y1=level,
+            layer="below",
             line={"color": GREEN, "width": 1, "dash": "dash"},
-        )  # fmt: skip
+        )
         figure.add_annotation(
-            text=f"level: {measured.LEVEL} r", x=1, xref="x2 domain", xanchor="right", y=float(np.log10(level)),
-            yref="y2", yanchor="bottom", showarrow=False, font={"size": 11, "color": "#00694D"},
-        )  # fmt: skip
+            text=f"level: {measured.LEVEL} r",
+            x=1,
+            xref="x2 domain",
+            xanchor="right",
+            y=float(np.log10(level)),
+            yref="y2",
+            yanchor="bottom",
+            showarrow=False,
+            font={"size": 11, "color": "#00694D"},
+        )
         held.append(level)
     low, high = (min(held) / 2, max(held) * 2) if held else (0.1, 1.0)
     figure.update_layout(yaxis2=log_axis("|f(x) − f(end)|", low, high, 6))
@@ -190,18 +271,36 @@ def _growth(figure: Figure, logs: DataArray) -> None:
     sizes = np.unique(np.abs(logs["x"].values))
     mid = np.sqrt(sizes[1:] * sizes[:-1])
     for key, (label, colour, dash) in GROWS.items():
-        each = np.array([
-            [measured.elasticities(logs, sign, a, b)[key].value for a, b in pairwise(sizes)]
-            for sign in measured.SIGNS.values()
-        ])  # fmt: skip
-        figure.add_trace(go.Scatter(
-            x=mid, y=each.mean(0), mode="lines+markers", name=f"growth of {label}", showlegend=False, xaxis="x3",
-            yaxis="y3", line={"color": colour, "width": 2, "dash": dash}, marker={"size": 6},
-            hovertemplate=f"{label}<br>|x| = %{{x:.3g}}<br>exponent = %{{y:.4f}}<extra></extra>",
-        ))  # fmt: skip
+        each = np.array(
+            [
+                [measured.elasticities(logs, sign, a, b)[key].value for a, b in pairwise(sizes)]
+                for sign in measured.SIGNS.values()
+            ]
+        )
+        figure.add_trace(
+            go.Scatter(
+                x=mid,
+                y=each.mean(0),
+                mode="lines+markers",
+                name=f"growth of {label}",
+                showlegend=False,
+                xaxis="x3",
+                yaxis="y3",
+                line={"color": colour, "width": 2, "dash": dash},
+                marker={"size": 6},
+                hovertemplate=f"{label}<br>|x| = %{{x:.3g}}<br>exponent = %{{y:.4f}}<extra></extra>",
+            )
+        )
     for value in (0.0, 1.0):
         figure.add_shape(
-            type="line", xref="x3 domain", yref="y3", x0=0, x1=1, y0=value, y1=value, layer="below",
+            type="line",
+            xref="x3 domain",
+            yref="y3",
+            x0=0,
+            x1=1,
+            y0=value,
+            y1=value,
+            layer="below",
             line={"color": INK, "width": 0.8, "dash": "dot"},
-        )  # fmt: skip
+        )
     figure.update_layout(yaxis3={"title": {"text": "elasticity"}, "range": [-1.25, 1.5]})

@@ -10,18 +10,7 @@ from xarray import DataArray
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.figures.style import (
-    BLUE,
-    GREY,
-    INK,
-    ORANGE,
-    VERDICTS,
-    finish,
-    log_axis,
-    panel_title,
-    place,
-    rows_axis,
-)
+from icl_interp.figures.style import BLUE, GREY, INK, ORANGE, VERDICTS, finish, log_axis, panel_title, place, rows_axis
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.limits.claims import continuous as limits_continuous
@@ -39,10 +28,11 @@ LOOKS = {  # of predictors: name, colour, symbol, size
     "least squares": ("least squares", ORANGE, "x-thin-open", 8),
 }
 MEANING = {
-    "seen": "model, a class it was trained on", "unseen": "model, a class it was not trained on",
+    "seen": "model, a class it was trained on",
+    "unseen": "model, a class it was not trained on",
     "companion": "a companion trained on this degree alone",
     "least squares": "least squares of the largest degree the model was trained on",
-}  # fmt: skip
+}
 SIGNS = dict(zip(ARMS, (("circle", BLUE), ("triangle-up", ORANGE), ("square-open", INK)), strict=True))
 
 
@@ -64,9 +54,13 @@ def classes(results: Results, findings: Sequence[Finding], facts: Facts) -> Figu
         n_rows = max(n_rows, _draw_distances(figure, distances, "2" if rows else ""))
         panel_title(figure, "Distance from algorithms", right)
     finish(
-        figure, "Which classes of functions the model learns in context, and like which algorithm",
-        tested_by("classes", findings), max(260, ROW * n_rows + 40), l=96, r=24,
-    )  # fmt: skip
+        figure,
+        "Which classes of functions the model learns in context, and like which algorithm",
+        tested_by("classes", findings),
+        max(260, ROW * n_rows + 40),
+        l=96,
+        r=24,
+    )
     return figure.update_layout(hovermode="closest")
 
 
@@ -108,25 +102,53 @@ def _draw_rates(figure: Figure, rows: list[tuple[str, str, Interval]]) -> None:
         if not mine:
             continue
         values = np.array([[i.value, i.low, i.high] for _, i, _ in mine])
-        figure.add_trace(go.Scatter(
-            x=values[:, 0], y=[row for row, _, _ in mine], mode="markers", name=name, xaxis="x", yaxis="y",
-            marker={"color": colour, "symbol": symbol, "size": size, "line": {"color": colour, "width": 1.6}},
-            error_x={"array": values[:, 2] - values[:, 0], "arrayminus": values[:, 0] - values[:, 1], "thickness": 1.2,
-                     "width": 3},
-            text=[f"{plain(label)}<br>{MEANING[look]}<br>{number(i.value)} [{number(i.low)}, {number(i.high)}]"
-                  for _, i, label in mine],
-            hovertemplate="%{text}<extra></extra>",
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=values[:, 0],
+                y=[row for row, _, _ in mine],
+                mode="markers",
+                name=name,
+                xaxis="x",
+                yaxis="y",
+                marker={"color": colour, "symbol": symbol, "size": size, "line": {"color": colour, "width": 1.6}},
+                error_x={
+                    "array": values[:, 2] - values[:, 0],
+                    "arrayminus": values[:, 0] - values[:, 1],
+                    "thickness": 1.2,
+                    "width": 3,
+                },
+                text=[
+                    f"{plain(label)}<br>{MEANING[look]}<br>{number(i.value)} [{number(i.low)}, {number(i.high)}]"
+                    for _, i, label in mine
+                ],
+                hovertemplate="%{text}<extra></extra>",
+            )
+        )
     for at in (LOW, 1.0):
         figure.add_shape(
-            type="line", xref="x", x0=at, x1=at, yref="y domain", y0=0, y1=1, layer="below",
+            type="line",
+            xref="x",
+            x0=at,
+            x1=at,
+            yref="y domain",
+            y0=0,
+            y1=1,
+            layer="below",
             line={"color": GREY, "width": 1, "dash": "dot"},
-        )  # fmt: skip
+        )
     words = f"learned: below {LOW:g}" + (f"; least squares off the axis: {', '.join(beyond)}" if beyond else "")
     figure.add_annotation(
-        text=words, xref="x", x=float(np.log10(LOW)), xanchor="right", xshift=-3, yref="y domain", y=0,
-        yanchor="bottom", showarrow=False, font={"size": 11, "color": GREY},
-    )  # fmt: skip
+        text=words,
+        xref="x",
+        x=float(np.log10(LOW)),
+        xanchor="right",
+        xshift=-3,
+        yref="y domain",
+        y=0,
+        yanchor="bottom",
+        showarrow=False,
+        font={"size": 11, "color": GREY},
+    )
     figure.update_layout(
         xaxis=log_axis("error / zero predictor's (fixed functions: / variance)", float(low), float(high), 6),
         yaxis=rows_axis(labels, spare=0.6),
@@ -139,26 +161,51 @@ def _draw_distances(figure: Figure, result: DataArray, axis: str) -> int:
     names = [name for name in result.indexes["to"] if name not in (SIZE, ERROR, SELF, SEED)]
     for arm, values in zip(result.indexes["arm"], over, strict=True):
         symbol, colour = SIGNS[arm]
-        figure.add_trace(go.Scatter(
-            x=np.maximum(values, 1e-3), y=list(range(len(names))), mode="markers", name=arm, xaxis=f"x{axis}",
-            yaxis=f"y{axis}", marker={"symbol": symbol, "color": colour, "size": 9,
-                                      "line": {"color": colour, "width": 1.4}},
-            text=[f"{plain(name)}<br>{arm}<br>{number(float(v))} times the ceiling"
-                  for name, v in zip(names, values, strict=True)],
-            hovertemplate="%{text}<extra></extra>",
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=np.maximum(values, 1e-3),
+                y=list(range(len(names))),
+                mode="markers",
+                name=arm,
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+                marker={"symbol": symbol, "color": colour, "size": 9, "line": {"color": colour, "width": 1.4}},
+                text=[
+                    f"{plain(name)}<br>{arm}<br>{number(float(v))} times the ceiling"
+                    for name, v in zip(names, values, strict=True)
+                ],
+                hovertemplate="%{text}<extra></extra>",
+            )
+        )
     look = VERDICTS["contradicted"]
     low, high = max(1e-3, float(over.min()) / 2), max(10.0, float(over.max()) * 2)
     figure.add_shape(
-        type="rect", xref=f"x{axis}", x0=low, x1=RESEMBLES, yref=f"y{axis} domain", y0=0, y1=1, fillcolor=look.pale,
-        line={"width": 0}, layer="below",
-    )  # fmt: skip
+        type="rect",
+        xref=f"x{axis}",
+        x0=low,
+        x1=RESEMBLES,
+        yref=f"y{axis} domain",
+        y0=0,
+        y1=1,
+        fillcolor=look.pale,
+        line={"width": 0},
+        layer="below",
+    )
     figure.add_annotation(
-        text="resembles, if all three lie here", xref=f"x{axis}", x=float(np.log10(RESEMBLES)), xanchor="right",
-        yref=f"y{axis} domain", y=0, yanchor="bottom", showarrow=False, font={"size": 11, "color": look.ink},
-    )  # fmt: skip
-    figure.update_layout({
-        f"xaxis{axis}": log_axis("squared distance / the model's from itself", low, high, 6),
-        f"yaxis{axis}": rows_axis(names, spare=0.6),
-    })  # fmt: skip
+        text="resembles, if all three lie here",
+        xref=f"x{axis}",
+        x=float(np.log10(RESEMBLES)),
+        xanchor="right",
+        yref=f"y{axis} domain",
+        y=0,
+        yanchor="bottom",
+        showarrow=False,
+        font={"size": 11, "color": look.ink},
+    )
+    figure.update_layout(
+        {
+            f"xaxis{axis}": log_axis("squared distance / the model's from itself", low, high, 6),
+            f"yaxis{axis}": rows_axis(names, spare=0.6),
+        }
+    )
     return len(names) + 1

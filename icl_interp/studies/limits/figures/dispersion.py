@@ -49,13 +49,28 @@ def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> F
         if trained > 0:
             edge = float(curve["n"].values[trained - 1])
             figure.add_shape(
-                type="line", xref=f"x{axis}", x0=edge, x1=edge, yref=f"y{axis} domain", y0=0, y1=1, layer="below",
+                type="line",
+                xref=f"x{axis}",
+                x0=edge,
+                x1=edge,
+                yref=f"y{axis} domain",
+                y0=0,
+                y1=1,
+                layer="below",
                 line={"color": PALE, "width": 1},
-            )  # fmt: skip
+            )
             figure.add_annotation(
-                text="trained length", xref=f"x{axis}", x=float(np.log10(edge)), xshift=4, xanchor="left",
-                yref=f"y{axis} domain", y=1, yanchor="top", showarrow=False, font={"size": 11, "color": GREY},
-            )  # fmt: skip
+                text="trained length",
+                xref=f"x{axis}",
+                x=float(np.log10(edge)),
+                xshift=4,
+                xanchor="left",
+                yref=f"y{axis} domain",
+                y=1,
+                yanchor="top",
+                showarrow=False,
+                font={"size": 11, "color": GREY},
+            )
     _threshold(figure)
     figure.add_trace(
         go.Scatter(
@@ -78,9 +93,15 @@ def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> F
 
 
 def _curves(
-    figure: Figure, xs: np.ndarray, values: np.ndarray, names: list[str], counted: set[str], trained: int, axis: str,
+    figure: Figure,
+    xs: np.ndarray,
+    values: np.ndarray,
+    names: list[str],
+    counted: set[str],
+    trained: int,
+    axis: str,
     statistic: str,
-) -> None:  # fmt: skip
+) -> None:
     """One trace a layer and kind: heads are joined with gaps, so that a large model stays light."""
     layer_of = [int(name.split(".")[0]) for name in names]
     layers = sorted(set(layer_of))
@@ -95,13 +116,22 @@ def _curves(
             for dash, part in (("solid", slice(0, trained)), ("dash", slice(max(trained - 1, 0), None))):
                 y = joined(values[chosen, part])
                 who = np.repeat([plain(names[n]) for n in chosen], values[chosen, part].shape[1] + 1)[: len(y)]
-                figure.add_trace(go.Scatter(
-                    x=joined(np.broadcast_to(xs[part], (len(chosen), len(xs[part])))), y=y, text=who, name=label,
-                    legendgroup=label, showlegend=first and dash == "solid", mode="lines", xaxis=f"x{axis}",
-                    yaxis=f"y{axis}", line={"color": colour, "width": 1.7 if keep else 1.2, "dash": dash},
-                    legendrank=1000 + i if keep else 1900,
-                    hovertemplate=f"head %{{text}}<br>n = %{{x}}<br>{statistic} %{{y:.3g}}<extra></extra>",
-                ))  # fmt: skip
+                figure.add_trace(
+                    go.Scatter(
+                        x=joined(np.broadcast_to(xs[part], (len(chosen), len(xs[part])))),
+                        y=y,
+                        text=who,
+                        name=label,
+                        legendgroup=label,
+                        showlegend=first and dash == "solid",
+                        mode="lines",
+                        xaxis=f"x{axis}",
+                        yaxis=f"y{axis}",
+                        line={"color": colour, "width": 1.7 if keep else 1.2, "dash": dash},
+                        legendrank=1000 + i if keep else 1900,
+                        hovertemplate=f"head %{{text}}<br>n = %{{x}}<br>{statistic} %{{y:.3g}}<extra></extra>",
+                    )
+                )
 
 
 def _shade(i: int, n: int) -> str:
@@ -113,10 +143,25 @@ def _shade(i: int, n: int) -> str:
 def _threshold(figure: Figure) -> None:
     look = VERDICTS["supported"]
     figure.add_shape(
-        type="line", xref="x domain", x0=0, x1=1, yref="y", y0=UNIFORM, y1=UNIFORM, layer="below",
+        type="line",
+        xref="x domain",
+        x0=0,
+        x1=1,
+        yref="y",
+        y0=UNIFORM,
+        y1=UNIFORM,
+        layer="below",
         line={"color": look.colour, "width": 1.5, "dash": "dash"},
-    )  # fmt: skip
+    )
     figure.add_annotation(
-        text=f"uniform below {UNIFORM}", xref="x domain", x=1, xanchor="right", yref="y", y=float(np.log10(UNIFORM)),
-        yanchor="bottom", showarrow=False, font={"size": 11, "color": look.ink}, bgcolor="rgba(255,255,255,0.8)",
-    )  # fmt: skip
+        text=f"uniform below {UNIFORM}",
+        xref="x domain",
+        x=1,
+        xanchor="right",
+        yref="y",
+        y=float(np.log10(UNIFORM)),
+        yanchor="bottom",
+        showarrow=False,
+        font={"size": 11, "color": look.ink},
+        bgcolor="rgba(255,255,255,0.8)",
+    )

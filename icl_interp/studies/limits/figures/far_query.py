@@ -56,16 +56,18 @@ def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Fi
     largest = float(np.abs(xs).max())
     figure.update_xaxes(
         title="query x (symmetric-log: linear within ±" + number(x_axis.threshold) + ")",
-        range=ranged(list(x_axis(xs[[0, -1]])), 0.015), **x_axis.axis(largest),
-    )  # fmt: skip
+        range=ranged(list(x_axis(xs[[0, -1]])), 0.015),
+        **x_axis.axis(largest),
+    )
     below = tested_by("far_query", findings)
     if isinstance(y_axis, Symlog):
         top = float(max(np.abs(model).max(), np.abs(truth).max()))
         every = int(np.ceil(np.log10(top / y_axis.threshold) / LABELS))
         figure.update_yaxes(
             title=f"f(x) (symmetric-log: linear within ±{number(y_axis.threshold)})",
-            range=ranged([-float(y_axis(top)), float(y_axis(top))], 0.02), **y_axis.axis(top, every),
-        )  # fmt: skip
+            range=ranged([-float(y_axis(top)), float(y_axis(top))], 0.02),
+            **y_axis.axis(top, every),
+        )
     else:
         held = [float(model.min()), float(model.max())]
         if {"c", "r"} <= set(known):
@@ -79,14 +81,21 @@ def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Fi
 
 def _lines(
     name: str, curves: np.ndarray, xs: np.ndarray, x_axis: Symlog, y_axis: Any, line: dict[str, Any], opacity: float
-) -> go.Scatter:  # fmt: skip
+) -> go.Scatter:
     """Many curves as one trace; hovering shows the values themselves, not their places on the axes."""
     x, y = joined(np.broadcast_to(xs, curves.shape)), joined(curves)
     hover = "x = %{customdata[0]:.4g}<br>f = %{customdata[1]:.6g}<extra>" + name + "</extra>"
     return go.Scatter(
-        x=x_axis(x), y=y_axis(y), customdata=np.stack([x, y], -1), mode="lines", name=name, line=line, opacity=opacity,
-        hovertemplate=hover, connectgaps=False,
-    )  # fmt: skip
+        x=x_axis(x),
+        y=y_axis(y),
+        customdata=np.stack([x, y], -1),
+        mode="lines",
+        name=name,
+        line=line,
+        opacity=opacity,
+        hovertemplate=hover,
+        connectgaps=False,
+    )
 
 
 def _backdrop(figure: Figure, band: Any, known: Mapping[str, float], x_axis: Symlog, y_axis: Any) -> None:
@@ -99,21 +108,33 @@ def _backdrop(figure: Figure, band: Any, known: Mapping[str, float], x_axis: Sym
         bounds = f"{number(known['c'])} ± {number(known['r'])}"
         text = f"certificate, by the weights:<br>every output is in c ± r<br>= {bounds}"
         figure.add_annotation(
-            text=text, x=0.008, xref="paper", y=low, yanchor="bottom", xanchor="left", align="left", showarrow=False,
+            text=text,
+            x=0.008,
+            xref="paper",
+            y=low,
+            yanchor="bottom",
+            xanchor="left",
+            align="left",
+            showarrow=False,
             font={"color": "#00694D", "size": 12},
-        )  # fmt: skip
+        )
     if band:
         low, high = (float(x_axis(edge)) for edge in band)
         figure.add_vrect(x0=low, x1=high, fillcolor=FAINT, line={"width": 0}, layer="below")
         figure.add_annotation(
-            text="trained range", x=(low + high) / 2, y=0, yref="paper", yanchor="bottom", showarrow=False,
+            text="trained range",
+            x=(low + high) / 2,
+            y=0,
+            yref="paper",
+            yanchor="bottom",
+            showarrow=False,
             font={"color": GREY, "size": 12},
-        )  # fmt: skip
+        )
 
 
 def _predictions(
     figure: Figure, known: Mapping[str, float], findings: Sequence[Finding], xs: np.ndarray, x_axis: Symlog, y_axis: Any
-) -> None:  # fmt: skip
+) -> None:
     """What the weights alone predict: the plateau on each side, and where it is reached."""
     onset = {"predicted": known.get("onset", np.nan), "measured": measured_onset(findings)}
     start = onset["predicted"] if np.isfinite(onset["predicted"]) else float(np.abs(xs).max()) / 100
@@ -124,11 +145,17 @@ def _predictions(
             y += [known[name], known[name], np.nan]
     if x:
         x, y = np.array(x[:-1]), np.array(y[:-1])
-        figure.add_trace(go.Scatter(
-            x=x_axis(x), y=y_axis(y), customdata=np.stack([x, y], -1), mode="lines", name="plateau, closed form",
-            line={"color": ORANGE, "width": 2.4, "dash": "8px,5px"},
-            hovertemplate="closed form: %{customdata[1]:.6g}<extra></extra>",
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=x_axis(x),
+                y=y_axis(y),
+                customdata=np.stack([x, y], -1),
+                mode="lines",
+                name="plateau, closed form",
+                line={"color": ORANGE, "width": 2.4, "dash": "8px,5px"},
+                hovertemplate="closed form: %{customdata[1]:.6g}<extra></extra>",
+            )
+        )
     looks = {"predicted": ("dash", ORANGE, "#AB4A00"), "measured": ("solid", BLUE, "#005A8C")}
     words = []
     for name, value in onset.items():
@@ -140,9 +167,17 @@ def _predictions(
             words.append(f'<span style="color:{ink}">{name}: |x| = {number(value)}</span>')
     if words:
         figure.add_annotation(
-            text="onset of the plateau<br>" + "<br>".join(words), x=0.992, xref="paper", y=0.9, yref="paper",
-            xanchor="right", yanchor="top", align="right", showarrow=False, font={"size": 12},
-        )  # fmt: skip
+            text="onset of the plateau<br>" + "<br>".join(words),
+            x=0.992,
+            xref="paper",
+            y=0.9,
+            yref="paper",
+            xanchor="right",
+            yanchor="top",
+            align="right",
+            showarrow=False,
+            font={"size": 12},
+        )
 
 
 def _slopes(figure: Figure, findings: Sequence[Finding]) -> None:
@@ -152,10 +187,16 @@ def _slopes(figure: Figure, findings: Sequence[Finding]) -> None:
             up = row["direction"] == "+"
             figure.add_annotation(
                 text=f"slope {number(row['slope'])}<br>± {number(row['sd of slope over contexts'])} over contexts",
-                x=0.992 if up else 0.008, xref="paper", y=0.5, yref="paper", xanchor="right" if up else "left",
-                yanchor="middle", align="right" if up else "left", showarrow=False,
+                x=0.992 if up else 0.008,
+                xref="paper",
+                y=0.5,
+                yref="paper",
+                xanchor="right" if up else "left",
+                yanchor="middle",
+                align="right" if up else "left",
+                showarrow=False,
                 font={"size": 12, "color": "#003A5D"},
-            )  # fmt: skip
+            )
 
 
 def measured_onset(findings: Sequence[Finding]) -> float:

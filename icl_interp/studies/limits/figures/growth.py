@@ -22,7 +22,7 @@ from icl_interp.figures.style import (
     ranged,
     rows_axis,
     tick,
-)  # fmt: skip
+)
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.limits.claims.layernorm import FAR_X, growth_exponent
@@ -82,9 +82,13 @@ def growth(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
     panel_title(figure, "Growth exponent of f", domains[1])
     panel_title(figure, f"Error at |x| = {tick(far_x)}", domains[2])
     finish(
-        figure, "Is it the norm that makes the output level off, and is that why the model fails?",
-        tested_by("growth", findings), max(290, 21 * len(labels) + 20), l=72, r=20,
-    )  # fmt: skip
+        figure,
+        "Is it the norm that makes the output level off, and is that why the model fails?",
+        tested_by("growth", findings),
+        max(290, 21 * len(labels) + 20),
+        l=72,
+        r=20,
+    )
     return figure.update_layout(hovermode="closest")
 
 
@@ -100,13 +104,23 @@ def _sizes(figure: Figure, squares: Mapping[str, np.ndarray], xs: np.ndarray) ->
         label, colour, symbol, dash = _look(name)
         f = np.sqrt([square[:, np.abs(xs) == x].mean() for x in sizes])
         every += list(f[f > 0])
-        figure.add_trace(go.Scatter(
-            x=sizes, y=f, mode="lines+markers", name=label or "one norm alone", legendgroup=label or "alone",
-            showlegend=bool(label) or name == list(squares)[-1], line={"color": colour, "width": 2 if label else 1,
-            "dash": dash}, marker={"symbol": symbol, "size": 8 if label else 4}, opacity=1 if label else 0.7,
-            legendrank=list(squares).index(name), xaxis="x", yaxis="y",
-            hovertemplate=f"{plain(label or name)}<br>|x| = %{{x:.4g}}<br>rms f = %{{y:.4g}}<extra></extra>",
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=sizes,
+                y=f,
+                mode="lines+markers",
+                name=label or "one norm alone",
+                legendgroup=label or "alone",
+                showlegend=bool(label) or name == list(squares)[-1],
+                line={"color": colour, "width": 2 if label else 1, "dash": dash},
+                marker={"symbol": symbol, "size": 8 if label else 4},
+                opacity=1 if label else 0.7,
+                legendrank=list(squares).index(name),
+                xaxis="x",
+                yaxis="y",
+                hovertemplate=f"{plain(label or name)}<br>|x| = %{{x:.4g}}<br>rms f = %{{y:.4g}}<extra></extra>",
+            )
+        )
     if every:
         low, high = min(every) / 2, max(every) * 2
         figure.update_layout(yaxis=log_axis("root mean square of f", low, high, 7))
@@ -118,20 +132,39 @@ def _point(name: str, label: str, row: int, value: Interval, what: str, axis: st
     interval = f"{number(value.value, 4)} [{number(value.low, 4)}, {number(value.high, 4)}]"
     error = {"array": [value.high - value.value], "arrayminus": [value.value - value.low], "thickness": 1.5, "width": 4}
     return go.Scatter(
-        x=[value.value], y=[row], mode="markers", error_x=error, showlegend=False, xaxis=f"x{axis}", yaxis=f"y{axis}",
-        marker={"color": colour, "symbol": symbol, "size": 9 if name in ARMS else 7,
-                "line": {"width": 1.5, "color": colour}},
-        hovertemplate=f"{plain(label)}<br>{what}: {interval}<extra></extra>", cliponaxis=False,
-    )  # fmt: skip
+        x=[value.value],
+        y=[row],
+        mode="markers",
+        error_x=error,
+        showlegend=False,
+        xaxis=f"x{axis}",
+        yaxis=f"y{axis}",
+        marker={
+            "color": colour,
+            "symbol": symbol,
+            "size": 9 if name in ARMS else 7,
+            "line": {"width": 1.5, "color": colour},
+        },
+        hovertemplate=f"{plain(label)}<br>{what}: {interval}<extra></extra>",
+        cliponaxis=False,
+    )
 
 
 def _twin(label: str, row: int, value: float) -> go.Scatter:
     return go.Scatter(
-        x=[value], y=[row], mode="markers", xaxis="x2", yaxis="y2", name="untrained twin", legendgroup="twin",
-        showlegend=row == 0, marker={"symbol": "diamond-open", "color": INK, "size": 11}, legendrank=2000,
+        x=[value],
+        y=[row],
+        mode="markers",
+        xaxis="x2",
+        yaxis="y2",
+        name="untrained twin",
+        legendgroup="twin",
+        showlegend=row == 0,
+        marker={"symbol": "diamond-open", "color": INK, "size": 11},
+        legendrank=2000,
         cliponaxis=False,
         hovertemplate=f"untrained twin, {plain(label)}<br>growth exponent: {number(value, 4)}<extra></extra>",
-    )  # fmt: skip
+    )
 
 
 def _axes(figure: Figure, labels: list[str], exponent: list[Interval], error: list[Interval]) -> None:
@@ -155,6 +188,14 @@ def _reference(figure: Figure, value: float, text: str, axis: str) -> None:
     figure.add_shape(type="line", x0=value, x1=value, y0=0, y1=1, xref=f"x{axis}", line=line, layer="below", **y)
     place_of = np.log10(value) if axis == "3" else value
     figure.add_annotation(
-        text=text, x=place_of, xref=f"x{axis}", y=0, yanchor="bottom", xanchor="left", xshift=3, showarrow=False,
-        font={"size": 11, "color": GREY}, **y,
-    )  # fmt: skip
+        text=text,
+        x=place_of,
+        xref=f"x{axis}",
+        y=0,
+        yanchor="bottom",
+        xanchor="left",
+        xshift=3,
+        showarrow=False,
+        font={"size": 11, "color": GREY},
+        **y,
+    )

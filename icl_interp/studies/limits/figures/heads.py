@@ -60,9 +60,18 @@ def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
         _overlaps(figure, overlap, "2" if scored else "", (1 - 170 / plot, 1.0))
         panel_title(figure, "Overlap of heads within a layer", right)
         figure.add_annotation(
-            text=MAPS, xref="paper", x=right[0], yref="paper", y=1 - 170 / plot, yshift=-52, yanchor="top",
-            xanchor="left", align="left", showarrow=False, font={"size": 11, "color": GREY},
-        )  # fmt: skip
+            text=MAPS,
+            xref="paper",
+            x=right[0],
+            yref="paper",
+            y=1 - 170 / plot,
+            yshift=-52,
+            yanchor="top",
+            xanchor="left",
+            align="left",
+            showarrow=False,
+            font={"size": 11, "color": GREY},
+        )
     finish(figure, "What each head does", below, plot, l=64, r=24)
     return figure.update_layout(hovermode="closest")
 
@@ -97,10 +106,18 @@ def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts)
     start, end = values[:, near].mean(-1), values[:, far].mean(-1)
     rows = np.arange(len(names))
     path = np.stack([start, end, np.full(len(names), np.nan)], -1).ravel()[:-1]
-    figure.add_trace(go.Scatter(
-        x=path, y=np.repeat(rows, 3)[:-1], mode="lines", line={"color": PALE, "width": 2}, showlegend=False,
-        hoverinfo="skip", xaxis="x", yaxis="y",
-    ))  # fmt: skip
+    figure.add_trace(
+        go.Scatter(
+            x=path,
+            y=np.repeat(rows, 3)[:-1],
+            mode="lines",
+            line={"color": PALE, "width": 2},
+            showlegend=False,
+            hoverinfo="skip",
+            xaxis="x",
+            yaxis="y",
+        )
+    )
     targets = [_target(delta, name) for name in names]
     share = results.get(limits_softmax.concentration)
     for label, keep, symbol in (("", True, "circle"), (", effect not shown", False, "circle-open")):
@@ -109,30 +126,72 @@ def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts)
             continue
         size = [_size(effect.get(names[i], 0.0)) for i in chosen]
         words = [_hover(names[i], start[i], end[i], effect.get(names[i]), targets[i], share) for i in chosen]
-        common = {"y": rows[chosen], "mode": "markers", "text": words, "hovertemplate": "%{text}<extra></extra>",
-                  "xaxis": "x", "yaxis": "y", "cliponaxis": False}  # fmt: skip
-        figure.add_trace(go.Scatter(
-            x=start[chosen], name="in distribution", showlegend=keep or not counted, **common,
-            marker={"color": GREY, "symbol": symbol, "size": 7, "line": {"color": GREY, "width": 1.3}, "opacity": 1},
-        ))  # fmt: skip
-        figure.add_trace(go.Scatter(
-            x=end[chosen], name=f"far out{label}", **common,
-            marker={"color": BLUE, "symbol": symbol, "size": size, "line": {"color": "white" if keep else BLUE,
-                    "width": 1 if keep else 1.5}, "opacity": 1},
-        ))  # fmt: skip
+        common = {
+            "y": rows[chosen],
+            "mode": "markers",
+            "text": words,
+            "hovertemplate": "%{text}<extra></extra>",
+            "xaxis": "x",
+            "yaxis": "y",
+            "cliponaxis": False,
+        }
+        figure.add_trace(
+            go.Scatter(
+                x=start[chosen],
+                name="in distribution",
+                showlegend=keep or not counted,
+                **common,
+                marker={
+                    "color": GREY,
+                    "symbol": symbol,
+                    "size": 7,
+                    "line": {"color": GREY, "width": 1.3},
+                    "opacity": 1,
+                },
+            )
+        )
+        figure.add_trace(
+            go.Scatter(
+                x=end[chosen],
+                name=f"far out{label}",
+                **common,
+                marker={
+                    "color": BLUE,
+                    "symbol": symbol,
+                    "size": size,
+                    "line": {"color": "white" if keep else BLUE, "width": 1 if keep else 1.5},
+                    "opacity": 1,
+                },
+            )
+        )
     look = VERDICTS["supported"]
     figure.add_shape(
-        type="rect", xref="x", x0=0, x1=CONCENTRATED, yref="y domain", y0=0, y1=1, fillcolor=look.pale,
-        line={"width": 0}, layer="below",
-    )  # fmt: skip
+        type="rect",
+        xref="x",
+        x0=0,
+        x1=CONCENTRATED,
+        yref="y domain",
+        y0=0,
+        y1=1,
+        fillcolor=look.pale,
+        line={"width": 0},
+        layer="below",
+    )
     columns = ((14, "left", "far out, looks at"), (168, "right", "effect"))
     beside = {"xref": "x domain", "x": 1}
     marks = Marks()
     for shift, side, heading in columns:
         marks.note(
-            text=heading, xshift=shift, xanchor=side, y=1, yref="paper", yanchor="bottom", yshift=4,
-            font={"size": 11, "color": GREY}, **beside,
-        )  # fmt: skip
+            text=heading,
+            xshift=shift,
+            xanchor=side,
+            y=1,
+            yref="paper",
+            yanchor="bottom",
+            yshift=4,
+            font={"size": 11, "color": GREY},
+            **beside,
+        )
     for i, name in enumerate(names):
         rise = f"{number(effect[name], 2)}×" if name in effect else ""
         font = {"size": 11, "color": INK if name in counted else "#767676"}
@@ -142,7 +201,7 @@ def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts)
     figure.update_layout(
         xaxis={"range": [-0.02, 1.03], "title": {"text": f"δ = 1 − mass on the arg max (hardmax: δ ≤ {CONCENTRATED})"}},
         yaxis={**rows_axis(names), "title": {"text": "layer.head"}},
-    )  # fmt: skip
+    )
 
 
 def _target(delta: DataArray, head: str) -> str:
@@ -172,24 +231,50 @@ def _overlaps(figure: Figure, overlap: DataArray, axis: str, domain: tuple[float
     mean, chance = (np.array([overlap.sel(map=m, pair=p).values for m in maps]) for p in summary[:2])
     each = np.array([[overlap.sel(map=m, pair=p).values for p in pairs] for m in maps])
     rows = np.arange(len(maps))
-    figure.add_trace(go.Scatter(
-        x=each.ravel(), y=np.repeat(rows, len(pairs)), mode="markers", name="pair of heads",
-        text=[plain(pair) for pair in pairs] * len(maps),
-        marker={"symbol": "line-ns-open", "color": PALE, "size": 12, "line": {"width": 1.2}},
-        hovertemplate="%{text}: %{x:.3g}<extra></extra>", **where,
-    ))  # fmt: skip
-    figure.add_trace(go.Scatter(
-        x=chance, y=rows, mode="markers", name="random rotations",
-        marker={"symbol": "square-open", "color": INK, "size": 10},
-        hovertemplate="median of random rotations: %{x:.3g}<extra></extra>", **where,
-    ))  # fmt: skip
-    figure.add_trace(go.Scatter(
-        x=mean, y=rows, mode="markers", name="mean of pairs", marker={"color": ORANGE, "size": 11},
-        text=[f"above {number(100 * float(overlap.sel(map=m, pair='position').values))} % of rotations" for m in maps],
-        hovertemplate="mean %{x:.3g}, %{text}<extra></extra>", **where,
-    ))  # fmt: skip
-    figure.update_layout({
-        f"xaxis{axis}": {"range": [-0.02, max(1.0, float(each.max())) * 1.03], "nticks": 6,
-                         "title": {"text": "overlap |⟨A, B⟩| / |A| |B|"}},
-        f"yaxis{axis}": {**rows_axis(list(maps)), "domain": domain},
-    })  # fmt: skip
+    figure.add_trace(
+        go.Scatter(
+            x=each.ravel(),
+            y=np.repeat(rows, len(pairs)),
+            mode="markers",
+            name="pair of heads",
+            text=[plain(pair) for pair in pairs] * len(maps),
+            marker={"symbol": "line-ns-open", "color": PALE, "size": 12, "line": {"width": 1.2}},
+            hovertemplate="%{text}: %{x:.3g}<extra></extra>",
+            **where,
+        )
+    )
+    figure.add_trace(
+        go.Scatter(
+            x=chance,
+            y=rows,
+            mode="markers",
+            name="random rotations",
+            marker={"symbol": "square-open", "color": INK, "size": 10},
+            hovertemplate="median of random rotations: %{x:.3g}<extra></extra>",
+            **where,
+        )
+    )
+    figure.add_trace(
+        go.Scatter(
+            x=mean,
+            y=rows,
+            mode="markers",
+            name="mean of pairs",
+            marker={"color": ORANGE, "size": 11},
+            text=[
+                f"above {number(100 * float(overlap.sel(map=m, pair='position').values))} % of rotations" for m in maps
+            ],
+            hovertemplate="mean %{x:.3g}, %{text}<extra></extra>",
+            **where,
+        )
+    )
+    figure.update_layout(
+        {
+            f"xaxis{axis}": {
+                "range": [-0.02, max(1.0, float(each.max())) * 1.03],
+                "nticks": 6,
+                "title": {"text": "overlap |⟨A, B⟩| / |A| |B|"},
+            },
+            f"yaxis{axis}": {**rows_axis(list(maps)), "domain": domain},
+        }
+    )

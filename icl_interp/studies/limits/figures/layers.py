@@ -47,16 +47,25 @@ LENS_LOOKS = {
 }
 ARM_LOOKS = {ALL: ("at every position", GREEN, "circle"), QUERY: ("at the query's token", INK, "diamond-open")}
 ROWS = {
-    "intact": "intact", "no attention": "no attention", "no MLP": "no MLPs", "reordered": "context reordered",
-    "MLP only": "other: MLP only", "attention only": "other: no MLPs", "with MLP": "other: with MLPs",
+    "intact": "intact",
+    "no attention": "no attention",
+    "no MLP": "no MLPs",
+    "reordered": "context reordered",
+    "MLP only": "other: MLP only",
+    "attention only": "other: no MLPs",
+    "with MLP": "other: with MLPs",
     BLIND: "no context",
-}  # fmt: skip
+}
 MEANING = {
-    "intact": "the model", "no attention": "all heads made their mean", "no MLP": "all MLPs made their mean",
+    "intact": "the model",
+    "no attention": "all heads made their mean",
+    "no MLP": "all MLPs made their mean",
     "reordered": "the pairs of the context in another order (a sham)",
-    "MLP only": "a companion trained with MLPs only", "attention only": "a companion trained without MLPs",
-    "with MLP": "a companion trained with MLPs", BLIND: "the mean of other functions, which reads the query alone",
-}  # fmt: skip
+    "MLP only": "a companion trained with MLPs only",
+    "attention only": "a companion trained without MLPs",
+    "with MLP": "a companion trained with MLPs",
+    BLIND: "the mean of other functions, which reads the query alone",
+}
 
 
 def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
@@ -128,10 +137,18 @@ def _curves(figure: Figure, curves: DataArray, axis: str) -> None:
                 hovertemplate=f"{_after(depth, len(names) - 1)}<br>x = %{{x:.3g}}: %{{y:.4g}}<extra></extra>",
             )
         )
-    figure.add_trace(go.Scatter(
-        x=curves["x"].values, y=truth, mode="lines", name="the function", xaxis=f"x{axis}", yaxis=f"y{axis}",
-        line={"color": INK, "width": 1.2}, hovertemplate="the function<br>x = %{x:.3g}: %{y:.4g}<extra></extra>",
-    ))  # fmt: skip
+    figure.add_trace(
+        go.Scatter(
+            x=curves["x"].values,
+            y=truth,
+            mode="lines",
+            name="the function",
+            xaxis=f"x{axis}",
+            yaxis=f"y{axis}",
+            line={"color": INK, "width": 1.2},
+            hovertemplate="the function<br>x = %{x:.3g}: %{y:.4g}<extra></extra>",
+        )
+    )
     low, high = ranged([float(v) for v in held])
     half = 0.5 * (high - low)
     # Early depths may lie anywhere: the axis holds what is predicted in the end, and as much again around it.
@@ -166,25 +183,52 @@ def _lens(figure: Figure, lens: DataArray, axis: str) -> None:
         found = [r_squared(lens, name, depth) for depth in range(n_depths)]
         value, low, high = (np.array([getattr(i, key) for i in found]) for key in ("value", "low", "high"))
         y = np.clip(value, FLOOR, None)
-        figure.add_trace(go.Scatter(
-            x=list(range(n_depths)), y=y, mode="lines+markers", name=word, xaxis=f"x{axis}", yaxis=f"y{axis}",
-            line={"color": colour, "width": 1.6, "dash": dash}, marker={"symbol": symbol, "size": 8},
-            error_y={"array": np.clip(high, FLOOR, None) - y, "arrayminus": y - np.clip(low, FLOOR, None),
-                     "thickness": 1, "width": 3},
-            text=[f"{word}, {_after(d, n_depths - 1)}<br>R² = {number(i.value)} [{number(i.low)}, {number(i.high)}]"
-                  for d, i in enumerate(found)],
-            hovertemplate="%{text}<extra></extra>",
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=list(range(n_depths)),
+                y=y,
+                mode="lines+markers",
+                name=word,
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+                line={"color": colour, "width": 1.6, "dash": dash},
+                marker={"symbol": symbol, "size": 8},
+                error_y={
+                    "array": np.clip(high, FLOOR, None) - y,
+                    "arrayminus": y - np.clip(low, FLOOR, None),
+                    "thickness": 1,
+                    "width": 3,
+                },
+                text=[
+                    f"{word}, {_after(d, n_depths - 1)}<br>R² = {number(i.value)} [{number(i.low)}, {number(i.high)}]"
+                    for d, i in enumerate(found)
+                ],
+                hovertemplate="%{text}<extra></extra>",
+            )
+        )
     if n_depths > 2:
         figure.add_shape(
-            type="rect", xref=f"x{axis}", yref=f"y{axis}", x0=n_depths - 2.35, x1=n_depths - 1.65, y0=FLOOR, y1=MAINLY,
-            fillcolor=VERDICTS["supported"].pale, line={"width": 0}, layer="below",
-        )  # fmt: skip
-    figure.update_layout({
-        f"xaxis{axis}": {"title": {"text": "layers read"}, "dtick": 1 if n_depths <= FEW + 2 else 3,
-                         "range": [-0.3, n_depths - 0.7]},
-        f"yaxis{axis}": {"title": {"text": "share of its variance, R²"}, "range": [FLOOR, 1.06]},
-    })  # fmt: skip
+            type="rect",
+            xref=f"x{axis}",
+            yref=f"y{axis}",
+            x0=n_depths - 2.35,
+            x1=n_depths - 1.65,
+            y0=FLOOR,
+            y1=MAINLY,
+            fillcolor=VERDICTS["supported"].pale,
+            line={"width": 0},
+            layer="below",
+        )
+    figure.update_layout(
+        {
+            f"xaxis{axis}": {
+                "title": {"text": "layers read"},
+                "dtick": 1 if n_depths <= FEW + 2 else 3,
+                "range": [-0.3, n_depths - 0.7],
+            },
+            f"yaxis{axis}": {"title": {"text": "share of its variance, R²"}, "range": [FLOOR, 1.06]},
+        }
+    )
 
 
 Row = tuple[str, str, dict[str, Any]]  # label, meaning, interval by points
@@ -219,23 +263,45 @@ def _errors(figure: Figure, rows: list[Row], axis: str) -> None:
         values = np.array([[i.value, i.low, i.high] for _, _, i in mine]).reshape(-1, 3)
         shown = np.maximum(values, LOWEST)
         held += [float(v) for v in shown.ravel()]
-        figure.add_trace(go.Scatter(
-            x=shown[:, 0], y=[row for row, _, _ in mine], mode="markers", name=word, xaxis=f"x{axis}", yaxis=f"y{axis}",
-            marker={"color": colour, "symbol": symbol, "size": 9, "line": {"color": colour, "width": 1.4}},
-            error_x={"array": shown[:, 2] - shown[:, 0], "arrayminus": shown[:, 0] - shown[:, 1], "thickness": 1,
-                     "width": 3},
-            text=[f"{plain(meaning)}<br>{word}: {number(i.value)} [{number(i.low)}, {number(i.high)}]"
-                  for _, meaning, i in mine],
-            hovertemplate="%{text}<extra></extra>",
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=shown[:, 0],
+                y=[row for row, _, _ in mine],
+                mode="markers",
+                name=word,
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+                marker={"color": colour, "symbol": symbol, "size": 9, "line": {"color": colour, "width": 1.4}},
+                error_x={
+                    "array": shown[:, 2] - shown[:, 0],
+                    "arrayminus": shown[:, 0] - shown[:, 1],
+                    "thickness": 1,
+                    "width": 3,
+                },
+                text=[
+                    f"{plain(meaning)}<br>{word}: {number(i.value)} [{number(i.low)}, {number(i.high)}]"
+                    for _, meaning, i in mine
+                ],
+                hovertemplate="%{text}<extra></extra>",
+            )
+        )
     figure.add_shape(
-        type="line", xref=f"x{axis}", x0=1, x1=1, yref=f"y{axis} domain", y0=0, y1=1, layer="below",
+        type="line",
+        xref=f"x{axis}",
+        x0=1,
+        x1=1,
+        yref=f"y{axis} domain",
+        y0=0,
+        y1=1,
+        layer="below",
         line={"color": GREY, "width": 1, "dash": "dot"},
-    )  # fmt: skip
-    figure.update_layout({
-        f"xaxis{axis}": log_axis("error / zero predictor's", min(held) / 2, max(held) * 2, 5),
-        f"yaxis{axis}": rows_axis(labels),
-    })  # fmt: skip
+    )
+    figure.update_layout(
+        {
+            f"xaxis{axis}": log_axis("error / zero predictor's", min(held) / 2, max(held) * 2, 5),
+            f"yaxis{axis}": rows_axis(labels),
+        }
+    )
 
 
 def _patterns(figure: Figure, patterns: DataArray, axis: str) -> None:
@@ -246,25 +312,57 @@ def _patterns(figure: Figure, patterns: DataArray, axis: str) -> None:
         for s in ("ratio", "low", "high", "shuffled")
     }
     x = [int(i) + 1 for i in depths]
-    figure.add_trace(go.Scatter(
-        x=x, y=cells["ratio"], mode="markers", name="two degrees / two prompts", xaxis=f"x{axis}", yaxis=f"y{axis}",
-        marker={"color": BLUE, "symbol": "circle", "size": 9}, showlegend=False,
-        error_y={"array": cells["high"] - cells["ratio"], "arrayminus": cells["ratio"] - cells["low"], "thickness": 1,
-                 "width": 3},
-        hovertemplate="layer %{x}: %{y:.3g}<extra></extra>",
-    ))  # fmt: skip
-    figure.add_trace(go.Scatter(
-        x=x, y=cells["shuffled"], mode="markers", name="degrees shuffled", xaxis=f"x{axis}", yaxis=f"y{axis}",
-        marker={"color": GREY, "symbol": "diamond-open", "size": 8},
-        hovertemplate="degrees shuffled, layer %{x}: %{y:.3g}<extra></extra>",
-    ))  # fmt: skip
+    figure.add_trace(
+        go.Scatter(
+            x=x,
+            y=cells["ratio"],
+            mode="markers",
+            name="two degrees / two prompts",
+            xaxis=f"x{axis}",
+            yaxis=f"y{axis}",
+            marker={"color": BLUE, "symbol": "circle", "size": 9},
+            showlegend=False,
+            error_y={
+                "array": cells["high"] - cells["ratio"],
+                "arrayminus": cells["ratio"] - cells["low"],
+                "thickness": 1,
+                "width": 3,
+            },
+            hovertemplate="layer %{x}: %{y:.3g}<extra></extra>",
+        )
+    )
+    figure.add_trace(
+        go.Scatter(
+            x=x,
+            y=cells["shuffled"],
+            mode="markers",
+            name="degrees shuffled",
+            xaxis=f"x{axis}",
+            yaxis=f"y{axis}",
+            marker={"color": GREY, "symbol": "diamond-open", "size": 8},
+            hovertemplate="degrees shuffled, layer %{x}: %{y:.3g}<extra></extra>",
+        )
+    )
     top = max(1.3 * ALIKE, 1.1 * float(cells["high"].max()))
     figure.add_shape(
-        type="rect", xref=f"x{axis} domain", yref=f"y{axis}", x0=0, x1=1, y0=0, y1=ALIKE,
-        fillcolor=VERDICTS["supported"].pale, line={"color": FAINT, "width": 0}, layer="below",
-    )  # fmt: skip
-    figure.update_layout({
-        f"xaxis{axis}": {"title": {"text": "layer"}, "dtick": 1 if len(x) <= FEW + 2 else 3,
-                         "range": [0.5, len(x) + 0.5]},
-        f"yaxis{axis}": {"title": {"text": "two degrees / two prompts"}, "range": [0, top]},
-    })  # fmt: skip
+        type="rect",
+        xref=f"x{axis} domain",
+        yref=f"y{axis}",
+        x0=0,
+        x1=1,
+        y0=0,
+        y1=ALIKE,
+        fillcolor=VERDICTS["supported"].pale,
+        line={"color": FAINT, "width": 0},
+        layer="below",
+    )
+    figure.update_layout(
+        {
+            f"xaxis{axis}": {
+                "title": {"text": "layer"},
+                "dtick": 1 if len(x) <= FEW + 2 else 3,
+                "range": [0.5, len(x) + 0.5],
+            },
+            f"yaxis{axis}": {"title": {"text": "two degrees / two prompts"}, "range": [0, top]},
+        }
+    )

@@ -35,9 +35,10 @@ Rows = Sequence[Mapping[str, Any]]
 
 NAMES = {ZERO: "predicting 0"}
 GENERAL = {
-    "degrees_135": "M135: degrees 1, 3, 5", "degrees_135_attn_only": "M135AL: attention only",
+    "degrees_135": "M135: degrees 1, 3, 5",
+    "degrees_135_attn_only": "M135AL: attention only",
     "degrees_123_curriculum": "curriculum 1, 2, 3",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,12 @@ def table1(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
 def _ratio(comparison: DataFrame) -> Figure:
     """The ratio without / with by sigma; below 1 no LayerNorm is better."""
     rows = [row for row in comparison.to_dict("records") if row["quantity"] == "without / with"]
-    line = Line("ours, means over seeds", [{**row, "error": row["ours"]} for row in rows], BLUE,
-                {row["sigma"]: row["paper"] for row in rows})  # fmt: skip
+    line = Line(
+        "ours, means over seeds",
+        [{**row, "error": row["ours"]} for row in rows],
+        BLUE,
+        {row["sigma"]: row["paper"] for row in rows},
+    )
     title = "Error without LayerNorm in units of the error with it"
     below = (
         "Paired by function; band: 95 % over functions. Crosses: the paper's numbers. Below 1, no LayerNorm is better."
@@ -116,9 +121,11 @@ def _degrees(
             if name == BEST:
                 continue
             own = name not in general
-            paper = {} if comparison is None else _paper(
-                comparison, degree=degree, model=labels.get(name, f"M{degree}" if own else name)
-            )  # fmt: skip
+            paper = (
+                {}
+                if comparison is None
+                else _paper(comparison, degree=degree, model=labels.get(name, f"M{degree}" if own else name))
+            )
             colour = INK if name == ZERO else BLUE if own else colours[name]
             shown = "that degree only" if own else GENERAL.get(name, name)
             look = ("dot", 1.2) if name == ZERO else ("solid", 2.0)
@@ -134,8 +141,9 @@ def table3(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
     labels = {"affine": "U(-1,1)", "affine_u5": "U(-5,5)", "affine_u10": "U(-10,10)", "affine_u100": "U(-100,100)"}
     lines = [
         Line(f"trained on {labels[name]}", _of(rows, name), colour, _paper(comparison, **{"trained on": labels[name]}))
-        for name, colour in zip(labels, (BLUE, ORANGE, GREEN, PURPLE), strict=True) if _of(rows, name)
-    ]  # fmt: skip
+        for name, colour in zip(labels, (BLUE, ORANGE, GREEN, PURPLE), strict=True)
+        if _of(rows, name)
+    ]
     lines.append(Line(ZERO, _of(rows, ZERO), INK, {}, "dot", 1.2))
     below = "Inputs on U(-1, 1) for all. Bands: 95 % over functions. Crosses: the paper's numbers."
     return {"errors": sigma_panels([("", lines)], "Squared error by training interval", below, "mean squared error")}
@@ -171,11 +179,21 @@ def maps(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[st
     for i, (name, values) in enumerate(logs.items()):
         axis = "" if i == 0 else str(i + 1)
         sigmas = list(shown[name].indexes["inputs"])
-        figure.add_trace(go.Heatmap(
-            z=values, x=sigmas, y=sigmas, zmin=low, zmax=high, colorscale="Viridis", xaxis=f"x{axis}", yaxis=f"y{axis}",
-            showscale=i == len(logs) - 1, colorbar={"title": {"text": "log<sub>10</sub> error"}, "thickness": 14},
-            hovertemplate="inputs %{y}, functions %{x}<br>log10 error %{z:.3g}<extra>" + plain(name) + "</extra>",
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Heatmap(
+                z=values,
+                x=sigmas,
+                y=sigmas,
+                zmin=low,
+                zmax=high,
+                colorscale="Viridis",
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+                showscale=i == len(logs) - 1,
+                colorbar={"title": {"text": "log<sub>10</sub> error"}, "thickness": 14},
+                hovertemplate="inputs %{y}, functions %{x}<br>log10 error %{z:.3g}<extra>" + plain(name) + "</extra>",
+            )
+        )
         panel_title(figure, f"trained on {plain(name)}", domains[i])
     place(figure, *domains)
     figure.update_xaxes(title="sigma of the functions", dtick=1)
@@ -217,26 +235,52 @@ def _draw(figure: Figure, line: Line, x: str, y: str, legend: bool) -> None:
         return
     sigma, value, low, high = (np.array(column, dtype=float) for column in zip(*line.shown, strict=True))
     if line.width > 1.5:
-        figure.add_trace(go.Scatter(
-            x=np.concatenate([sigma, sigma[::-1]]), y=np.maximum(np.concatenate([high, low[::-1]]), FLOOR),
-            fill="toself", fillcolor=line.colour, opacity=0.16, line={"width": 0}, hoverinfo="skip", showlegend=False,
-            xaxis=x, yaxis=y,
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=np.concatenate([sigma, sigma[::-1]]),
+                y=np.maximum(np.concatenate([high, low[::-1]]), FLOOR),
+                fill="toself",
+                fillcolor=line.colour,
+                opacity=0.16,
+                line={"width": 0},
+                hoverinfo="skip",
+                showlegend=False,
+                xaxis=x,
+                yaxis=y,
+            )
+        )
     text = [f"{number(v)} [{number(a)}, {number(b)}]" for v, a, b in zip(value, low, high, strict=True)]
-    figure.add_trace(go.Scatter(
-        x=sigma, y=value, text=text, mode="lines+markers" if line.width > 1.5 else "lines", 
-        name=plain(NAMES.get(line.name, line.name)),
-        legendgroup=line.name, showlegend=legend, line={"color": line.colour, "width": line.width, "dash": line.dash},
-        marker={"size": 5}, hovertemplate="sigma %{x}: %{text}<extra>" + plain(line.name) + "</extra>",
-        xaxis=x, yaxis=y,
-    ))  # fmt: skip
+    figure.add_trace(
+        go.Scatter(
+            x=sigma,
+            y=value,
+            text=text,
+            mode="lines+markers" if line.width > 1.5 else "lines",
+            name=plain(NAMES.get(line.name, line.name)),
+            legendgroup=line.name,
+            showlegend=legend,
+            line={"color": line.colour, "width": line.width, "dash": line.dash},
+            marker={"size": 5},
+            hovertemplate="sigma %{x}: %{text}<extra>" + plain(line.name) + "</extra>",
+            xaxis=x,
+            yaxis=y,
+        )
+    )
     marks = {s: v for s, v in line.paper.items() if v > 0}
     if marks:
-        figure.add_trace(go.Scatter(
-            x=list(marks), y=list(marks.values()), mode="markers", showlegend=False, legendgroup=line.name, xaxis=x,
-            yaxis=y, marker={"symbol": "x-thin", "size": 8, "line": {"width": 1.6, "color": line.colour}},
-            hovertemplate="sigma %{x}: the paper's %{y}<extra>" + plain(line.name) + "</extra>",
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=list(marks),
+                y=list(marks.values()),
+                mode="markers",
+                showlegend=False,
+                legendgroup=line.name,
+                xaxis=x,
+                yaxis=y,
+                marker={"symbol": "x-thin", "size": 8, "line": {"width": 1.6, "color": line.colour}},
+                hovertemplate="sigma %{x}: the paper's %{y}<extra>" + plain(line.name) + "</extra>",
+            )
+        )
 
 
 def _rows(results: Mapping[str, Result], name: str) -> list[dict]:

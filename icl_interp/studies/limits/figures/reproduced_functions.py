@@ -88,10 +88,12 @@ def boundary(results: Mapping[str, Result], comparison: DataFrame | None) -> dic
         truth = curve.sel(statistic="truth").values
         inside = np.where((truth >= limits[0]) & (truth <= limits[1]), truth, np.nan)
         _line(figure, "the function", scale(curve["x"].values), inside, axes, INK, i == 0, "dot", 1.6)
-        figure.update_layout({
-            f"xaxis{axes[1:]}": scale.axis(float(np.abs(curve["x"].values).max()), every=2),
-            f"yaxis{axes[1:]}": {"range": limits},
-        })  # fmt: skip
+        figure.update_layout(
+            {
+                f"xaxis{axes[1:]}": scale.axis(float(np.abs(curve["x"].values).max()), every=2),
+                f"yaxis{axes[1:]}": {"range": limits},
+            }
+        )
         model = "" if "model" in name else f", {fact.get('model', '')}"  # a panel has no room for both
         panel_title(figure, plain(name + model), domains[i])
     place(figure, *domains)
@@ -143,10 +145,19 @@ def layers(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
         ("R² of the lens", r2, hover, BLUE),
         ("scale and shift set right", square, [number(v) for v in square], GREY),
     ):
-        figure.add_trace(go.Scatter(
-            x=[plain(n) for n in names], y=values, text=text, mode="lines+markers", name=name,
-            line={"color": colour}, xaxis="x2", yaxis="y2", hovertemplate="%{x}: %{text}<extra>" + name + "</extra>",
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=[plain(n) for n in names],
+                y=values,
+                text=text,
+                mode="lines+markers",
+                name=name,
+                line={"color": colour},
+                xaxis="x2",
+                yaxis="y2",
+                hovertemplate="%{x}: %{text}<extra>" + name + "</extra>",
+            )
+        )
     panel_title(figure, plain(lens.attrs["note"].partition(";")[0]), domains[0])
     panel_title(figure, "many functions", domains[1])
     place(figure, *domains)
@@ -178,8 +189,12 @@ def appendix_g(results: Mapping[str, Result], comparison: DataFrame | None) -> d
             if formula != "paper" and name.startswith("S1"):
                 figure.data[-1].line.width = 5  # the paper's line lies on it
         panel_title(figure, plain(name), domains[i])
-        figure.update_layout({f"xaxis{axes[1:]}": log_axis("|x| of the query", 1, float(gaps["x"].values.max())),
-                              f"yaxis{axes[1:]}": axis})  # fmt: skip
+        figure.update_layout(
+            {
+                f"xaxis{axes[1:]}": log_axis("|x| of the query", 1, float(gaps["x"].values.max())),
+                f"yaxis{axes[1:]}": axis,
+            }
+        )
     place(figure, *domains)
     figure.update_layout(yaxis_title="largest gap, in units of the tokens")
     below = f"{plain(gaps.attrs['note'])}.<br>Gaps below 10<sup>-12</sup>, which is rounding, are drawn there."
@@ -196,12 +211,17 @@ def softmax_examples(results: Mapping[str, Result], comparison: DataFrame | None
     for name in names:
         rows = [row for row in table.to_dict("records") if row["vector"] == name]
         label = f"{name}: {number(rows[0]['value'])} … {number(rows[-1]['value'], 5)}"
-        figure.add_trace(go.Scatter(
-            x=[row["softmax"] for row in rows], y=[label] * len(rows), mode="markers", showlegend=False,
-            text=[number(row["value"], 6) for row in rows],
-            marker={"size": 11, "color": BLUE if name in ("a", "b", "c") else ORANGE, "opacity": 0.7},
-            hovertemplate="softmax of %{text}: %{x:.6f}<extra></extra>",
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=[row["softmax"] for row in rows],
+                y=[label] * len(rows),
+                mode="markers",
+                showlegend=False,
+                text=[number(row["value"], 6) for row in rows],
+                marker={"size": 11, "color": BLUE if name in ("a", "b", "c") else ORANGE, "opacity": 0.7},
+                hovertemplate="softmax of %{text}: %{x:.6f}<extra></extra>",
+            )
+        )
     figure.update_yaxes(autorange="reversed", type="category")
     figure.update_xaxes(title="softmax weight", range=[-0.02, 1.02])
     below = "Blue: the paper's three vectors. Orange: the same moved or stretched. Equal gaps, equal weights."
@@ -220,19 +240,39 @@ def _axes(i: int) -> str:
 
 def _band(figure: Figure, curve: DataArray, xs: np.ndarray, axes: str, legend: bool) -> None:
     low, high = curve.sel(statistic="low").values, curve.sel(statistic="high").values
-    figure.add_trace(go.Scatter(
-        x=np.concatenate([xs, xs[::-1]]), y=np.concatenate([high, low[::-1]]), fill="toself", fillcolor=BLUE,
-        opacity=0.2, line={"width": 0}, hoverinfo="skip", showlegend=False, xaxis=axes, yaxis=f"y{axes[1:]}",
-    ))  # fmt: skip
+    figure.add_trace(
+        go.Scatter(
+            x=np.concatenate([xs, xs[::-1]]),
+            y=np.concatenate([high, low[::-1]]),
+            fill="toself",
+            fillcolor=BLUE,
+            opacity=0.2,
+            line={"width": 0},
+            hoverinfo="skip",
+            showlegend=False,
+            xaxis=axes,
+            yaxis=f"y{axes[1:]}",
+        )
+    )
     _line(figure, "model", xs, curve.sel(statistic="mean").values, axes, BLUE, legend, "solid", 2.2, curve["x"].values)
 
 
 def _line(
     figure: Figure, name: str, xs, ys, axes: str, colour: str, legend: bool, dash: str, width: float, true_xs=None
-) -> None:  # fmt: skip
+) -> None:
     """A line whose hover shows x itself, not its place on a symmetric-log axis."""
-    figure.add_trace(go.Scatter(
-        x=xs, y=ys, customdata=xs if true_xs is None else true_xs, mode="lines", name=plain(name), showlegend=legend,
-        legendgroup=name, line={"color": colour, "dash": dash, "width": width}, xaxis=axes, yaxis=f"y{axes[1:]}",
-        hovertemplate="x = %{customdata:.4g}: %{y:.5g}<extra>" + plain(name) + "</extra>",
-    ))  # fmt: skip
+    figure.add_trace(
+        go.Scatter(
+            x=xs,
+            y=ys,
+            customdata=xs if true_xs is None else true_xs,
+            mode="lines",
+            name=plain(name),
+            showlegend=legend,
+            legendgroup=name,
+            line={"color": colour, "dash": dash, "width": width},
+            xaxis=axes,
+            yaxis=f"y{axes[1:]}",
+            hovertemplate="x = %{customdata:.4g}: %{y:.5g}<extra>" + plain(name) + "</extra>",
+        )
+    )

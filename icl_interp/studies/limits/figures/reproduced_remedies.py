@@ -31,25 +31,39 @@ def remedies(results: Mapping[str, Result], comparison: DataFrame | None) -> dic
 def _side_by_side(table: DataFrame) -> Figure:
     names = list(dict.fromkeys(table["quantity"]))
     n_rows = -(-len(names) // COLUMNS)
-    figure = make_subplots(n_rows, COLUMNS, subplot_titles=[plain(n) for n in names], shared_yaxes=True,
-                           vertical_spacing=0.3 / n_rows, horizontal_spacing=0.03)  # fmt: skip
+    figure = make_subplots(
+        n_rows,
+        COLUMNS,
+        subplot_titles=[plain(n) for n in names],
+        shared_yaxes=True,
+        vertical_spacing=0.3 / n_rows,
+        horizontal_spacing=0.03,
+    )
     for k, quantity in enumerate(names):
         rows = [row for row in table.to_dict("records") if row["quantity"] == quantity]
         value, low, high = (np.array([row[key] for row in rows]) for key in ("value", "low", "high"))
         labels = [row["model"].removeprefix("remedy_") for row in rows]
         figure.add_trace(
             go.Scatter(
-                x=value, y=labels, mode="markers", showlegend=False,
+                x=value,
+                y=labels,
+                mode="markers",
+                showlegend=False,
                 marker={"size": 8, "color": [INK if name == "baseline" else BLUE for name in labels]},
                 error_x={"array": high - value, "arrayminus": value - low, "thickness": 1.4, "width": 3},
                 text=[f"{number(v)} [{number(a)}, {number(b)}]" for v, a, b in zip(value, low, high, strict=True)],
                 hovertemplate="%{y}: %{text}<extra></extra>",
             ),
-            row=k // COLUMNS + 1, col=k % COLUMNS + 1,
-        )  # fmt: skip
+            row=k // COLUMNS + 1,
+            col=k % COLUMNS + 1,
+        )
         if "baseline" in labels:
-            figure.add_vline(x=value[labels.index("baseline")], line={"color": GREY, "width": 1, "dash": "dot"},
-                             row=k // COLUMNS + 1, col=k % COLUMNS + 1)  # fmt: skip
+            figure.add_vline(
+                x=value[labels.index("baseline")],
+                line={"color": GREY, "width": 1, "dash": "dot"},
+                row=k // COLUMNS + 1,
+                col=k % COLUMNS + 1,
+            )
         if (low > 0).all() and value.max() / value.min() > 3:
             figure.update_xaxes(
                 **log_axis("", low.min() / 1.2, high.max() * 1.2), row=k // COLUMNS + 1, col=k % COLUMNS + 1
@@ -64,16 +78,27 @@ def _side_by_side(table: DataFrame) -> Figure:
 def _dispersion(curve: DataArray) -> Figure:
     figure = go.Figure()
     for name, colour in zip(curve.indexes["model"], COLOURS, strict=False):
-        figure.add_trace(go.Scatter(
-            x=curve["n"].values, y=curve.sel(model=name, statistic="largest share").values, mode="lines+markers",
-            name=plain(name.removeprefix("remedy_")), line={"color": colour},
-            hovertemplate="n = %{x}: %{y:.3g}<extra>" + plain(name) + "</extra>",
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=curve["n"].values,
+                y=curve.sel(model=name, statistic="largest share").values,
+                mode="lines+markers",
+                name=plain(name.removeprefix("remedy_")),
+                line={"color": colour},
+                hovertemplate="n = %{x}: %{y:.3g}<extra>" + plain(name) + "</extra>",
+            )
+        )
     guide = curve["n"].values[0] * curve.sel(statistic="largest share").values.max() / curve["n"].values
-    figure.add_trace(go.Scatter(
-        x=curve["n"].values, y=guide, mode="lines", name="1 / n", line={"color": GREY, "dash": "dot", "width": 1},
-        hoverinfo="skip",
-    ))  # fmt: skip
+    figure.add_trace(
+        go.Scatter(
+            x=curve["n"].values,
+            y=guide,
+            mode="lines",
+            name="1 / n",
+            line={"color": GREY, "dash": "dot", "width": 1},
+            hoverinfo="skip",
+        )
+    )
     values = curve.sel(statistic="largest share").values
     figure.update_xaxes(**log_axis("keys n", curve["n"].values.min() / 1.1, curve["n"].values.max() * 1.1))
     figure.update_yaxes(

@@ -25,19 +25,23 @@ from icl_interp.figures.style import (
     log_axis,
     panel_title,
     place,
-)  # fmt: skip
+)
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import bootstrap
 from icl_interp.studies.limits.claims.shift import EDGE, INNER
 from icl_interp.studies.limits.measurements import shift as measured
 
 LOOKS = {  # predictor: (colour, dash, symbol); other seeds share their colour
-    "model": (BLUE, "solid", "circle"), "another seed": (BLUE, "dot", "circle-open"),
-    "no norm": (ORANGE, "solid", "square"), "no norm, another seed": (ORANGE, "dot", "square-open"),
-    "with norm": (PURPLE, "solid", "diamond"), "with norm, another seed": (PURPLE, "dot", "diamond-open"),
-    "wider": (GREEN, "solid", "triangle-up"), "narrower": (SKY, "solid", "triangle-down"),
+    "model": (BLUE, "solid", "circle"),
+    "another seed": (BLUE, "dot", "circle-open"),
+    "no norm": (ORANGE, "solid", "square"),
+    "no norm, another seed": (ORANGE, "dot", "square-open"),
+    "with norm": (PURPLE, "solid", "diamond"),
+    "with norm, another seed": (PURPLE, "dot", "diamond-open"),
+    "wider": (GREEN, "solid", "triangle-up"),
+    "narrower": (SKY, "solid", "triangle-down"),
     "zero": (GREY, "dash", "x"),
-}  # fmt: skip
+}
 INTERVALS = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY)
 
 
@@ -68,19 +72,34 @@ def shift(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
 
 
 def _line(
-    figure: Figure, x: np.ndarray, per_function: np.ndarray, name: str, look: tuple[str, str, str], axis: str,
+    figure: Figure,
+    x: np.ndarray,
+    per_function: np.ndarray,
+    name: str,
+    look: tuple[str, str, str],
+    axis: str,
     legend: bool,
-) -> list[float]:  # fmt: skip
+) -> list[float]:
     """Mean errors with intervals over functions, `(x, function)`. Returns what the axis has to hold."""
     found = [bootstrap(lambda m: m, row) for row in per_function]
     y, low, high = (np.array([getattr(i, key) for i in found]) for key in ("value", "low", "high"))
     colour, dash, symbol = look
-    figure.add_trace(go.Scatter(
-        x=x, y=y, mode="lines+markers", name=plain(name), legendgroup=name, showlegend=legend, xaxis=f"x{axis}",
-        yaxis=f"y{axis}", line={"color": colour, "width": 1.8, "dash": dash}, marker={"symbol": symbol, "size": 7},
-        error_y={"array": high - y, "arrayminus": y - low, "thickness": 1, "width": 3},
-        hovertemplate=f"{plain(name)}<br>%{{x:.3g}}: %{{y:.4g}}<extra></extra>",
-    ))  # fmt: skip
+    figure.add_trace(
+        go.Scatter(
+            x=x,
+            y=y,
+            mode="lines+markers",
+            name=plain(name),
+            legendgroup=name,
+            showlegend=legend,
+            xaxis=f"x{axis}",
+            yaxis=f"y{axis}",
+            line={"color": colour, "width": 1.8, "dash": dash},
+            marker={"symbol": symbol, "size": 7},
+            error_y={"array": high - y, "arrayminus": y - low, "thickness": 1, "width": 3},
+            hovertemplate=f"{plain(name)}<br>%{{x:.3g}}: %{{y:.4g}}<extra></extra>",
+        )
+    )
     return [float(v) for v in (*low, *high) if v > 0]
 
 
@@ -117,9 +136,17 @@ def _inside(figure: Figure, curve: DataArray, axis: str) -> None:
         )
     for low, high in ((0.0, INNER), (EDGE, 1.0)):
         figure.add_shape(
-            type="rect", xref=f"x{axis}", yref=f"y{axis} domain", x0=low, x1=high, y0=0, y1=1, fillcolor=FAINT,
-            line={"width": 0}, layer="below",
-        )  # fmt: skip
+            type="rect",
+            xref=f"x{axis}",
+            yref=f"y{axis} domain",
+            x0=low,
+            x1=high,
+            y0=0,
+            y1=1,
+            fillcolor=FAINT,
+            line={"width": 0},
+            layer="below",
+        )
     x = {"title": {"text": "|x| / half-width of the inputs' interval"}, "range": [0.0, 1.04]}
     _axes(figure, axis, x, "squared error", held)
 
@@ -133,12 +160,26 @@ def _intervals(figure: Figure, errors: DataArray, axis: str) -> None:
         relative = errors.sel(arm="both", predictor=name).values / np.maximum(zero, 1e-300)[:, None]
         held += _line(figure, sigmas, relative, f"a = {number(float(name))}", (colour, "solid", "circle"), axis, True)
     figure.add_shape(
-        type="line", xref=f"x{axis} domain", yref=f"y{axis}", x0=0, x1=1, y0=1, y1=1, layer="below",
+        type="line",
+        xref=f"x{axis} domain",
+        yref=f"y{axis}",
+        x0=0,
+        x1=1,
+        y0=1,
+        y1=1,
+        layer="below",
         line={"color": INK, "width": 0.8, "dash": "dot"},
-    )  # fmt: skip
+    )
     figure.add_annotation(
-        text="as bad as predicting 0", xref=f"x{axis} domain", x=0.01, xanchor="left", yref=f"y{axis}",
-        y=0.0, yanchor="bottom", showarrow=False, font={"size": 11, "color": GREY},
-    )  # fmt: skip
+        text="as bad as predicting 0",
+        xref=f"x{axis} domain",
+        x=0.01,
+        xanchor="left",
+        yref=f"y{axis}",
+        y=0.0,
+        yanchor="bottom",
+        showarrow=False,
+        font={"size": 11, "color": GREY},
+    )
     x = log_axis("tested on U(−sigma, sigma)", float(sigmas[0]) / 1.15, float(sigmas[-1]) * 1.15)
     _axes(figure, axis, x, "squared error / zero predictor's", held)

@@ -87,9 +87,11 @@ def sublayers(model: HookedTransformer, kind: str | None = None, layer: int | No
     there = {"attn": not cfg.mlp_only, "mlp": not cfg.attn_only}
     return [
         f"blocks.{i}.hook_{name}_out"
-        for i in range(cfg.n_layers) if layer in (None, i)
-        for name, exists in there.items() if exists and kind in (None, name)
-    ]  # fmt: skip
+        for i in range(cfg.n_layers)
+        if layer in (None, i)
+        for name, exists in there.items()
+        if exists and kind in (None, name)
+    ]
 
 
 # ---- prompts and errors ---------------------------------------------------------------------------------------------
@@ -190,9 +192,7 @@ def without_attention(lab: Lab) -> DataArray:
     prompts, first = sample(lab), first_scored(lab)
     beside = {kind: lab.companions.get(Role(kind)) for kind in PARTNERS}
     others = {kind: other.predict(prompts).double().cpu() for kind, other in beside.items() if other is not None}
-    for name, out in {
-        **others, BLIND: without_context(lab, prompts), NOTHING: torch.zeros_like(prompts.ys)
-    }.items():  # fmt: skip
+    for name, out in {**others, BLIND: without_context(lab, prompts), NOTHING: torch.zeros_like(prompts.ys)}.items():
         missed = (out - prompts.ys).square()
         rows[name] = [lab.by_function(missed[:, first:].mean(1)), lab.by_function(missed[:, -1])]
     return _matrix(lab, rows)

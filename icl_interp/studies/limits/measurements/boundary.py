@@ -49,8 +49,11 @@ def _squares(lab: Lab, f: torch.Tensor, xs: np.ndarray, prompts: Prompts) -> Dat
     n_contexts = len(prompts) // lab.n_functions
     line = torch.from_numpy(without_own(lab.by_function(f))).repeat_interleave(n_contexts, 0)
     squares = {
-        "gap": gap_to_end(f, xs), "squared error": f - truth, "zero predictor": truth, "context-free": line - truth,
-    }  # fmt: skip
+        "gap": gap_to_end(f, xs),
+        "squared error": f - truth,
+        "zero predictor": truth,
+        "context-free": line - truth,
+    }
     values = [lab.by_function(v.square()) for v in squares.values()]
     axes = {"statistic": tuple(squares), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
     return make_curve(values, axes, note=f"query arm; {n_contexts} contexts a function; float64")
@@ -114,9 +117,12 @@ def arms(lab: Lab) -> DataArray:
             parts.append(_both(lab, _scaled(lab, prompts, arm, scale), xs) * factor[:, None, None])
         rows.append(np.stack(parts, 2))
     axes = {
-        "arm": ARMS, "curve": ("model", "truth"), "function": tuple(range(lab.n_functions)),
-        "query": tuple(lab.inner), "scale": SCALES,
-    }  # fmt: skip
+        "arm": ARMS,
+        "curve": ("model", "truth"),
+        "function": tuple(range(lab.n_functions)),
+        "query": tuple(lab.inner),
+        "scale": SCALES,
+    }
     return make_curve(np.moveaxis(np.stack(rows), 3, 4), axes, note="one context a function; float64")
 
 
@@ -241,9 +247,10 @@ def peaks(f: torch.Tensor, xs: np.ndarray, margin: float) -> dict[str, torch.Ten
     """
     highest, at = f.abs().max(1)
     return {
-        "peak": highest, "peak at": torch.from_numpy(xs)[at].log(),
+        "peak": highest,
+        "peak at": torch.from_numpy(xs)[at].log(),
         "overshoot": (highest > f[:, -1].abs() + margin).double(),
-    }  # fmt: skip
+    }
 
 
 @measurement("far/boundary")
@@ -275,20 +282,25 @@ def _rows(lab: Lab, name: str, sign: int) -> list[tuple[str, Interval, str]]:
     decade = f[:, int(np.argmin(np.abs(np.log(xs / (10 * edge)))))]
     far_ends = (lab.x_unit * FAR[0], lab.x_unit * FAR[1])
     only_level = [
-        ("peak", _mean(found["peak"]), "f"), ("peak at", bootstrap(np.exp, found["peak at"]), "|x|"),
-        ("overshoot", _mean(found["overshoot"]), "share"), ("onset", start, "|x|"),
-        ("level", _mean(lab.by_function(f[:, -1])), "f"), ("level, spread", _spread(lab, f[:, -1]), "f"),
+        ("peak", _mean(found["peak"]), "f"),
+        ("peak at", bootstrap(np.exp, found["peak at"]), "|x|"),
+        ("overshoot", _mean(found["overshoot"]), "share"),
+        ("onset", start, "|x|"),
+        ("level", _mean(lab.by_function(f[:, -1])), "f"),
+        ("level, spread", _spread(lab, f[:, -1]), "f"),
         ("approach rate", rate(curve, sign, lab.x_unit), "exponent"),
-    ]  # fmt: skip
+    ]
     if start.value >= last(xs):
         only_level = [(what, NEVER, of) for what, _, of in only_level]
     return [
-        ("trained range", _exact(edge), "|x|"), ("zone", zone(curve, sign), "|x|"), *only_level,
+        ("trained range", _exact(edge), "|x|"),
+        ("zone", zone(curve, sign), "|x|"),
+        *only_level,
         ("one decade out", _mean(lab.by_function(decade)), "f"),
         ("one decade out, spread", _spread(lab, decade), "f"),
         ("level, closed form", _exact(lab.measure(far.certificate).iloc[0][f"plateau {name}"]), "f"),
         *((key, value, "exponent") for key, value in elasticities(lab.measure(logs), sign, *far_ends).items()),
-    ]  # fmt: skip
+    ]
 
 
 def _exact(value: float) -> Interval:
@@ -303,6 +315,4 @@ def _spread(lab: Lab, f: torch.Tensor) -> Interval:
     """Standard deviation over all contexts."""
     # About the mean of all: far out the spread is a tiny part of f.
     f = f - f.mean()
-    return bootstrap(
-        lambda m, s: np.sqrt(np.maximum(s - m**2, 0.0)), lab.by_function(f), lab.by_function(f.square())
-    )  # fmt: skip
+    return bootstrap(lambda m, s: np.sqrt(np.maximum(s - m**2, 0.0)), lab.by_function(f), lab.by_function(f.square()))

@@ -150,9 +150,11 @@ def errors(lab: Lab) -> DataArray:
             rows = [per_function(square[:, start:], lab.n_functions) for start in (min(first, n_points - 1), late)]
             values[predictors.index(predictor), column] = rows
     axes = {
-        "predictor": tuple(predictors), "class": tuple(names), "points": ("own", "late"),
+        "predictor": tuple(predictors),
+        "class": tuple(names),
+        "points": ("own", "late"),
         "function": tuple(range(lab.n_functions)),
-    }  # fmt: skip
+    }
     return make_array(
         values, axes, note=f"{n_contexts(lab)} contexts a function, the same inputs for every class; float32"
     )

@@ -43,9 +43,7 @@ def _over_contexts(lab: Lab, f: torch.Tensor, xs: np.ndarray, note: str = "") ->
     """Mean, mean square and variance over the contexts of each function."""
     # The difference of the first two would lose the variance to rounding: far out f is large or its spread tiny.
     variance = f.view(lab.n_functions, -1, f.shape[1]).var(1, unbiased=False).numpy()
-    axes = {
-        "statistic": ("mean", "mean square", "variance"), "function": tuple(range(lab.n_functions)), "x": tuple(xs),
-    }  # fmt: skip
+    axes = {"statistic": ("mean", "mean square", "variance"), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
     return make_curve(np.concatenate([_moments(lab, f), variance[None]]), axes, note=note)
 
 
@@ -108,9 +106,11 @@ def norm_arms(lab: Lab) -> DataArray:
     square = lab.by_function(lab.truth(xs).square())
     values.append(np.stack([np.zeros_like(square), square, square]))
     axes = {
-        "arm": (*arms, "zero predictor"), "statistic": ("mean", "mean square", "squared error"),
-        "function": tuple(range(lab.n_functions)), "x": tuple(xs),
-    }  # fmt: skip
+        "arm": (*arms, "zero predictor"),
+        "statistic": ("mean", "mean square", "squared error"),
+        "function": tuple(range(lab.n_functions)),
+        "x": tuple(xs),
+    }
     return make_curve(
         values, axes, note="norms frozen at their mean scale on in-distribution prompts, at the query position"
     )
@@ -211,9 +211,11 @@ def ends(lab: Lab) -> DataArray:
     xs = lab.x_unit * LINE
     values = [lab.sweep(sign * xs).T.reshape(3, lab.n_functions, -1).numpy() for sign in (1, -1)]
     axes = {
-        "direction": ("+", "-"), "x": tuple(xs),
-        "function": tuple(range(lab.n_functions)), "context": tuple(range(lab.n_contexts)),
-    }  # fmt: skip
+        "direction": ("+", "-"),
+        "x": tuple(xs),
+        "function": tuple(range(lab.n_functions)),
+        "context": tuple(range(lab.n_contexts)),
+    }
     return make_array(values, axes, note="query arm; x is the magnitude; float64")
 
 

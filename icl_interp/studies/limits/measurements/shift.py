@@ -121,9 +121,11 @@ def inside(lab: Lab) -> DataArray:
             rows.append(done[id(seat)])
     values = np.reshape(rows, (2, len(trained), lab.n_functions, len(INSIDE)))
     axes = {
-        "arm": ("trained", "untrained"), "predictor": tuple(trained), "function": tuple(range(lab.n_functions)),
+        "arm": ("trained", "untrained"),
+        "predictor": tuple(trained),
+        "function": tuple(range(lab.n_functions)),
         "share": tuple(INSIDE),
-    }  # fmt: skip
+    }
     return make_curve(values, axes, note="query arm, within the inputs' interval; 2 contexts a function; float64")
 
 
@@ -141,22 +143,27 @@ def intervals(lab: Lab) -> DataArray:
     sizes = list(models)
     smallest = lab.task.scaled(functions=sizes[0] / own, inputs=sizes[0] / own)
     predictors = {str(a): other or lab for a, other in models.items()}
-    blank = {
-        str(a): bench(lab, fresh(lab, (other or lab).model, i)) for i, (a, other) in enumerate(models.items())
-    }  # fmt: skip
+    blank = {str(a): bench(lab, fresh(lab, (other or lab).model, i)) for i, (a, other) in enumerate(models.items())}
     runs = {"both": (predictors, "both"), "functions": (predictors, "functions"), "untrained": (blank, "both")}
     values, note = [], ""
     for who, arm in runs.values():
         errors = evaluation.shifted(
-            who, smallest, [a / sizes[0] for a in sizes], arm=arm, n_functions=lab.n_functions,
-            n_contexts=1 if who is blank else N_FEW, seed=lab.seed,
-        )  # fmt: skip
+            who,
+            smallest,
+            [a / sizes[0] for a in sizes],
+            arm=arm,
+            n_functions=lab.n_functions,
+            n_contexts=1 if who is blank else N_FEW,
+            seed=lab.seed,
+        )
         values.append([errors.sel(predictor=name).values for name in (*who, "zero")])
         note = note or errors.attrs["note"]
     axes = {
-        "arm": tuple(runs), "predictor": (*predictors, "zero"), "sigma": tuple(sizes),
+        "arm": tuple(runs),
+        "predictor": (*predictors, "zero"),
+        "sigma": tuple(sizes),
         "function": tuple(range(lab.n_functions)),
-    }  # fmt: skip
+    }
     return make_array(values, axes, note=note.partition(";")[0])
 
 

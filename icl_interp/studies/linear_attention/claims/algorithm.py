@@ -39,9 +39,10 @@ def rivals(result: DataArray, m: int) -> list[str]:
     size = result.sel(M=m, algorithm=SIZE, depth=1, statistic="apart").values.mean()
     named = [name for name in result.indexes["algorithm"] if name not in (SIZE, TRUTH, PRECONDITIONED)]
     return [
-        name for name in named
+        name
+        for name in named
         if result.sel(M=m, algorithm=name, depth=1, statistic="apart").values.mean() > SAME * size
-    ]  # fmt: skip
+    ]
 
 
 def nearer(result: DataArray, m: int, depth: int) -> Interval:
@@ -71,11 +72,19 @@ def algorithm(results: Results, facts: Facts) -> Evidence:
                 distance = result.sel(M=m, algorithm=name, depth=depth, statistic="distance").values
                 found = bootstrap(lambda a, b: 1 - a / b, distance, size)
                 cosine = bootstrap(lambda a: a, result.sel(M=m, algorithm=name, depth=depth, statistic="cosine").values)
-                rows.append({
-                    "M": m, "depth": depth, "algorithm": name, "similarity": found.value, "low": found.low,
-                    "high": found.high, "cosine of gradients": cosine.value, "cosine, low": cosine.low,
-                    "cosine, high": cosine.high,
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "M": m,
+                        "depth": depth,
+                        "algorithm": name,
+                        "similarity": found.value,
+                        "low": found.low,
+                        "high": found.high,
+                        "cosine of gradients": cosine.value,
+                        "cosine, low": cosine.low,
+                        "cosine, high": cosine.high,
+                    }
+                )
             told = (PRECONDITIONED, *rivals(result, m))
             block = [row for row in rows[-len(names) - 1 :] if row["algorithm"] in told]
             nearest[m, depth] = max(block, key=lambda row: row["similarity"])
@@ -97,10 +106,12 @@ def algorithm(results: Results, facts: Facts) -> Evidence:
         says += f". Here {', '.join(merged)} is the same as one preconditioned step"
     name = "distance from one preconditioned step / from the nearest other"
     return Evidence(
-        {"ratio": Estimate.of(name, test, "log10")}, says + ".",
-        scope="these weights, this task, predictions at the query", twin={"ratio": Estimate.of(name, twin, "log10")},
+        {"ratio": Estimate.of(name, test, "log10")},
+        says + ".",
+        scope="these weights, this task, predictions at the query",
+        twin={"ratio": Estimate.of(name, twin, "log10")},
         details=tuple(rows),
-    )  # fmt: skip
+    )
 
 
 def _named(row: dict) -> str:
@@ -131,8 +142,9 @@ def sensitivity(result: DataArray) -> Interval:
     """Root of the variance over orders over that over prompts."""
     return bootstrap(
         lambda within, total: np.sqrt(within / np.maximum(total, np.finfo(float).tiny)),
-        result.sel(over="orders").values, result.sel(over="prompts").values,
-    )  # fmt: skip
+        result.sel(over="orders").values,
+        result.sel(over="prompts").values,
+    )
 
 
 def order_evidence(results: Results, facts: Facts) -> Evidence:
@@ -141,20 +153,24 @@ def order_evidence(results: Results, facts: Facts) -> Evidence:
     test, twin = sensitivity(result), sensitivity(fresh)
     cfg = facts.config
     told = [
-        said for said, present in {
+        said
+        for said, present in {
             "learned positions": cfg.positional_embedding_type != "none",
             "causal attention below the last layer": cfg.attention_dir == "causal" and cfg.n_layers > 1,
-        }.items() if present
-    ]  # fmt: skip
+        }.items()
+        if present
+    ]
     says = (
         f"another order of the same examples moves predictions by {100 * test.value:.3g} % of their spread over prompts"
         + (f"; {' and '.join(told)} can tell orders apart" if told else "; nothing in the design can tell orders apart")
     )
     name = "spread over orders / spread over prompts"
     return Evidence(
-        {"spread": Estimate.of(name, test)}, says + ".", scope="these weights, M = N, in distribution",
+        {"spread": Estimate.of(name, test)},
+        says + ".",
+        scope="these weights, M = N, in distribution",
         twin={"spread": Estimate.of(name, twin)},
-    )  # fmt: skip
+    )
 
 
 ALGORITHM_CLAIM = Claim(

@@ -72,8 +72,12 @@ def risk_evidence(results: Results, facts: Facts) -> Evidence:
             if who in result.indexes["who"]:
                 other = _by_length(result, who)[:, i]
                 ratio = bootstrap(lambda a, b: np.exp(_ratio(a, b)), own, other)
-                row |= {who: float(other.mean()), f"measured / {who}": ratio.value, f"{who}, low": ratio.low,
-                        f"{who}, high": ratio.high}  # fmt: skip
+                row |= {
+                    who: float(other.mean()),
+                    f"measured / {who}": ratio.value,
+                    f"{who}, low": ratio.low,
+                    f"{who}, high": ratio.high,
+                }
         rows.append(row)
     each = ", ".join(
         f"M = {row['M']}: {row['measured']:.4g} measured, {row[f'measured / {BEST}']:.3g} "
@@ -90,9 +94,12 @@ def risk_evidence(results: Results, facts: Facts) -> Evidence:
         says += f". From the model's own P the formula is within {100 * math.expm1(exact.value):.2g} %"
     name = "|ln(risk / Theorem 4.2)|, largest"
     return Evidence(
-        {"ratio": Estimate.of(name, test)}, says + ".", scope="these weights, this task, prompts of the lengths M",
-        twin={"ratio": Estimate.of(name, twin)}, details=tuple(rows),
-    )  # fmt: skip
+        {"ratio": Estimate.of(name, test)},
+        says + ".",
+        scope="these weights, this task, prompts of the lengths M",
+        twin={"ratio": Estimate.of(name, twin)},
+        details=tuple(rows),
+    )
 
 
 def _needs_fixed(facts: Facts) -> str | None:
@@ -125,11 +132,15 @@ def random_covariance(results: Results, facts: Facts) -> Evidence:
     rows = []
     for i, m in enumerate(result.indexes["M"]):
         zero, best = against(result, ZERO, i), against(result, BEST, i)
-        rows.append({
-            "M": m, "error": float(_by_length(result, MODEL)[:, i].mean()),
-            "Theorem 4.5's": float(_by_length(result, BEST)[:, i].mean()),
-            "error / Theorem 4.5's": math.exp(best.value), "error / zero predictor's": math.exp(zero.value),
-        })  # fmt: skip
+        rows.append(
+            {
+                "M": m,
+                "error": float(_by_length(result, MODEL)[:, i].mean()),
+                "Theorem 4.5's": float(_by_length(result, BEST)[:, i].mean()),
+                "error / Theorem 4.5's": math.exp(best.value),
+                "error / zero predictor's": math.exp(zero.value),
+            }
+        )
     share = "error / zero predictor's"
     last = rows[-1]
     limit = theory.random_limit(task.spectrum_moments())
@@ -143,9 +154,12 @@ def random_covariance(results: Results, facts: Facts) -> Evidence:
     )
     name = "ln(error / Theorem 4.5's optimum)"
     return Evidence(
-        {"ratio": Estimate.of(name, test)}, says + ".", scope="these weights, this law of covariances",
-        twin={"ratio": Estimate.of(name, twin)}, details=tuple(rows),
-    )  # fmt: skip
+        {"ratio": Estimate.of(name, test)},
+        says + ".",
+        scope="these weights, this law of covariances",
+        twin={"ratio": Estimate.of(name, twin)},
+        details=tuple(rows),
+    )
 
 
 def _needs_random(facts: Facts) -> str | None:
@@ -199,9 +213,11 @@ def query_evidence(results: Results, facts: Facts) -> Evidence:
     )
     name = "relative error, query shifted / in distribution"
     return Evidence(
-        {"ratio": Estimate.of(name, test, "log10")}, says + ".", scope="these weights, M = N, examples in distribution",
+        {"ratio": Estimate.of(name, test, "log10")},
+        says + ".",
+        scope="these weights, M = N, examples in distribution",
         details=tuple(rows),
-    )  # fmt: skip
+    )
 
 
 # ---- covariate shift -------------------------------------------------------------------------------------------------
@@ -250,9 +266,12 @@ def covariate_evidence(results: Results, facts: Facts) -> Evidence:
         )
     name = "exponent of c in the slope of predictions"
     return Evidence(
-        {"exponent": Estimate.of(name, test)}, says + ".", scope="these weights, M = N, functions in distribution",
-        twin={"exponent": Estimate.of(name, twin)}, details=tuple(rows),
-    )  # fmt: skip
+        {"exponent": Estimate.of(name, test)},
+        says + ".",
+        scope="these weights, M = N, functions in distribution",
+        twin={"exponent": Estimate.of(name, twin)},
+        details=tuple(rows),
+    )
 
 
 RISK_CLAIM = Claim(

@@ -67,9 +67,12 @@ def converged(results: Results, facts: Facts) -> Evidence:
     name = "|P - P*| / |P*|"
     details = tuple({"number": key, "model": found[key], "untrained twin": twin.get(key)} for key in found)
     return Evidence(
-        {"distance": Estimate.exactly(name, found["distance"])}, says + ".", scope=SCOPE,
-        twin={"distance": Estimate.exactly(name, twin["distance"])}, details=details,
-    )  # fmt: skip
+        {"distance": Estimate.exactly(name, found["distance"])},
+        says + ".",
+        scope=SCOPE,
+        twin={"distance": Estimate.exactly(name, twin["distance"])},
+        details=details,
+    )
 
 
 # ---- balancedness ----------------------------------------------------------------------------------------------------
@@ -198,8 +201,10 @@ def identity(results: Results, facts: Facts) -> Evidence:
     result, fresh = results[maps], results.twin[maps]
     rows = [
         {"map": name, "layer": i, "head": h, "share": float(result.sel(map=name, layer=i, head=h).values)}
-        for name in result.indexes["map"] for i in result.indexes["layer"] for h in result.indexes["head"]
-    ]  # fmt: skip
+        for name in result.indexes["map"]
+        for i in result.indexes["layer"]
+        for h in result.indexes["head"]
+    ]
     least = {name: float(result.sel(map=name).values.min()) for name in result.indexes["map"]}
     says = "; ".join(f"{name}: {share:.3g}" for name, share in least.items())
     if len(rows) > len(least):
@@ -211,9 +216,12 @@ def identity(results: Results, facts: Facts) -> Evidence:
         says += ". In a stream that other weights rotate, no map has to be one"
     name = "least share of the identity"
     return Evidence(
-        {"share": Estimate.exactly(name, min(least.values()))}, says + ".", scope="these weights",
-        twin={"share": Estimate.exactly(name, float(np.min(fresh.values)))}, details=tuple(rows),
-    )  # fmt: skip
+        {"share": Estimate.exactly(name, min(least.values()))},
+        says + ".",
+        scope="these weights",
+        twin={"share": Estimate.exactly(name, float(np.min(fresh.values)))},
+        details=tuple(rows),
+    )
 
 
 CONVERGED_CLAIM = Claim(

@@ -55,9 +55,15 @@ def run(bench: Bench) -> dict[str, Result]:
         lines.append(np.stack([flow, bound]))
         rows.append(row)
     sgd = bench.keep(
-        "linear_attention: sgd", [], lambda: _sgd(bench, lam, n, theta), diagonal=diagonal, n=n, rate=RATE,
-        batch=BATCH, steps=STEPS[bench.scale.name],
-    )  # fmt: skip
+        "linear_attention: sgd",
+        [],
+        lambda: _sgd(bench, lam, n, theta),
+        diagonal=diagonal,
+        n=n,
+        rate=RATE,
+        batch=BATCH,
+        steps=STEPS[bench.scale.name],
+    )
     results: dict[str, Result] = {
         "flow": make_curve(
             np.stack(lines), {"start": STARTS, "line": ("flow", "bound"), "t": times.tolist()}, note=note
@@ -93,10 +99,15 @@ def _flow(
     late = seen & (excess < 1e-3 * excess[0])
     rate = -float(np.polyfit(t[late], np.log(excess[late]), 1)[0]) if late.sum() > 3 else float("nan")
     row = {
-        "start": start, "sigma": sigma, "mu": mu, "least PL ratio": float(ratio[seen].min()), "late rate": rate,
+        "start": start,
+        "sigma": sigma,
+        "mu": mu,
+        "least PL ratio": float(ratio[seen].min()),
+        "late rate": rate,
         "within bound": bool((excess <= bound * (1 + 1e-9)).all()) if start < 1 else "no bound",
-        "distance to W*": float(gap), "largest imbalance": float(path.imbalance.abs().max()),
-    }  # fmt: skip
+        "distance to W*": float(gap),
+        "largest imbalance": float(path.imbalance.abs().max()),
+    }
     return excess, bound, row
 
 
@@ -172,10 +183,12 @@ def _weights(bench: Bench, name: str) -> dict[str, Any]:
     trap, _ = where.rank_one
     excess = float(where.excess(product, 1.0) / (where.minimum + where.label_moment / 2))
     return {
-        "model": name, "|P - P*| / |P*|": float((product - best).norm() / best.norm()),
+        "model": name,
+        "|P - P*| / |P*|": float((product - best).norm() / best.norm()),
         "|P - rank one| / |P*|": float((product - trap).norm() / best.norm()),
-        "excess / least loss": excess, "outside an LSA layer": layer.outside,
-    }  # fmt: skip
+        "excess / least loss": excess,
+        "outside an LSA layer": layer.outside,
+    }
 
 
 # ---- what came out -------------------------------------------------------------------------------------------------
@@ -244,8 +257,13 @@ def compare(results: Results) -> DataFrame | None:
 
 
 CONVERGENCE_EXPERIMENT = Experiment(
-    "linear_attention.convergence", "Training a layer of linear self-attention: flow, SGD and Adam against the bound",
+    "linear_attention.convergence",
+    "Training a layer of linear self-attention: flow, SGD and Adam against the bound",
     f"{models.SLIDES}: Theorem 4.1, Lemmas 5.2 to 5.4",
     TRAINED,
-    run, says, compare, sample="flow, rate and minimum are exact; SGD: batches of 256 prompts", sizes=models.LSA_SIZES,
-)  # fmt: skip
+    run,
+    says,
+    compare,
+    sample="flow, rate and minimum are exact; SGD: batches of 256 prompts",
+    sizes=models.LSA_SIZES,
+)

@@ -69,8 +69,14 @@ def _errors(bench: Bench, cases: list[tuple[str, int, str]]) -> dict[str, Result
     values = np.full((len(kinds), len(lengths), len(names), len(PREDICTORS), 3, longest), np.nan)
     for (kind, n, test), block in found.items():
         values[kinds.index(kind), lengths.index(n), names.index(test), ..., : 2 * n] = block
-    axes = {"trained on": kinds, "N": lengths, "test": names, "predictor": PREDICTORS, "statistic": STATISTICS,
-            "M": tuple(range(1, longest + 1))}  # fmt: skip
+    axes = {
+        "trained on": kinds,
+        "N": lengths,
+        "test": names,
+        "predictor": PREDICTORS,
+        "statistic": STATISTICS,
+        "M": tuple(range(1, longest + 1)),
+    }
     note = "squared error of the label after M examples / E[y²]; 95 % bootstrap over blocks of prompts"
     at_n = table_of_rows(rows, note=f"{note}; at M = N and at M = 2 N")
     return {"errors": make_curve(values, axes, note=note), "at N": at_n}
@@ -81,10 +87,15 @@ def _at(n: int, mine: Any, best: Any, limit: np.ndarray, zero: float) -> dict[st
     mine, best = np.asarray(mine), np.asarray(best)
     i = bootstrap(lambda error: error / limit[n - 1], mine[:, n - 1])
     return {
-        MODEL: float(mine[:, n - 1].mean()) / zero, LEAST_SQUARES: float(best[:, n - 1].mean()) / zero,
-        LSA: float(limit[n - 1]) / zero, "softmax / LSA": i.value, "low": i.low, "high": i.high,
-        "softmax at 2 N": float(mine[:, -1].mean()) / zero, "LSA at 2 N": float(limit[-1]) / zero,
-    }  # fmt: skip
+        MODEL: float(mine[:, n - 1].mean()) / zero,
+        LEAST_SQUARES: float(best[:, n - 1].mean()) / zero,
+        LSA: float(limit[n - 1]) / zero,
+        "softmax / LSA": i.value,
+        "low": i.low,
+        "high": i.high,
+        "softmax at 2 N": float(mine[:, -1].mean()) / zero,
+        "LSA at 2 N": float(limit[-1]) / zero,
+    }
 
 
 def label_moment(task: LinearRegression) -> float:
@@ -106,11 +117,14 @@ def _shrinkage(bench: Bench) -> DataFrame:
     moments = checkpoint.task.spectrum_moments()
     exact = theory.random_landscape(moments, n).product
     row = {
-        "model": LAYER, "N": n, "read off": float(product.diagonal().mean()),
-        "theorem 4.5": float(exact.diagonal().mean()), "limit": float(theory.random_limit(moments).mean()),
+        "model": LAYER,
+        "N": n,
+        "read off": float(product.diagonal().mean()),
+        "theorem 4.5": float(exact.diagonal().mean()),
+        "limit": float(theory.random_limit(moments).mean()),
         "left": float((1 - moments[1].square() / (moments[0] * moments[2])).mean()),
         "distance": float(torch.linalg.matrix_norm(product - exact) / torch.linalg.matrix_norm(exact)),
-    }  # fmt: skip
+    }
     note = "r of E[yhat | x, w] = r <w, x>; left: share of E[y²] that the error keeps for long prompts"
     return make_table({key: [value] for key, value in row.items()}, note=note)
 
@@ -162,8 +176,11 @@ def _says_shift(rows: list[Mapping[str, Any]]) -> list[str]:
             continue
         n = max(row["N"] for row in mine)
         at = {row["test"]: row for row in mine if row["N"] == n}
-        parts = [f"c = {c:g}: {at[key][MODEL]:.2g} (LSA {at[key][LSA]:.2g})" for c in SCALES
-                 if (key := f"random, c = {c:g}") in at]  # fmt: skip
+        parts = [
+            f"c = {c:g}: {at[key][MODEL]:.2g} (LSA {at[key][LSA]:.2g})"
+            for c in SCALES
+            if (key := f"random, c = {c:g}") in at
+        ]
         lines.append(
             f"Trained on {kind} Lambda, N = {n}, tested on c times a random one, error over E[y²]: "
             f"{', '.join(parts)}. Least squares is exact on all of them."
@@ -187,8 +204,13 @@ def compare(results: Results) -> DataFrame | None:
 
 
 COVARIANCE_EXPERIMENT = Experiment(
-    "linear_attention.covariance", "GPT-2-style models on fixed and random covariances, and the LSA limit",
+    "linear_attention.covariance",
+    "GPT-2-style models on fixed and random covariances, and the LSA limit",
     f"{models.SLIDES}: experiments with large, nonlinear transformers",
-    (*(models.softmax(kind, n) for kind in KINDS for n in models.LENGTHS), models.linear(LAYER)), run, says, compare,
-    sample=models.SAMPLE, sizes=models.SOFTMAX_SIZES,
-)  # fmt: skip
+    (*(models.softmax(kind, n) for kind in KINDS for n in models.LENGTHS), models.linear(LAYER)),
+    run,
+    says,
+    compare,
+    sample=models.SAMPLE,
+    sizes=models.SOFTMAX_SIZES,
+)

@@ -142,8 +142,10 @@ def run(bench: Bench) -> dict[str, Result]:
         return {}
     results: dict[str, Result] = {"spikes": _spikes(rows)}
     for name in dict.fromkeys(row["model"] for row in rows):
-        best = {t: models.with_interval(models.errors_by_length(bench, LEAST_SQUARES, task, 2 * n)) / label_moment(task)
-                for t, task in tests.items()}  # fmt: skip
+        best = {
+            t: models.with_interval(models.errors_by_length(bench, LEAST_SQUARES, task, 2 * n)) / label_moment(task)
+            for t, task in tests.items()
+        }
         results[name] = _curve({k: v for k, v in curves.items() if k[0] == name}, best)
     return results
 
@@ -151,11 +153,15 @@ def run(bench: Bench) -> dict[str, Result]:
 def _curve(curves: Mapping[tuple[str, str, str], np.ndarray], best: Mapping[str, np.ndarray]) -> DataArray:
     shown = [*dict.fromkeys(how for _, how, _ in curves), LEAST_SQUARES]
     name, tests = next(iter(curves))[0], list(best)
-    values = np.stack([
-        np.stack([best[test] if how == LEAST_SQUARES else curves[name, how, test] for test in tests]) for how in shown
-    ])  # fmt: skip
-    axes = {"positions": shown, "test": tests, "statistic": ("mean", "low", "high"),
-            "M": tuple(range(1, values.shape[-1] + 1))}  # fmt: skip
+    values = np.stack(
+        [np.stack([best[test] if how == LEAST_SQUARES else curves[name, how, test] for test in tests]) for how in shown]
+    )
+    axes = {
+        "positions": shown,
+        "test": tests,
+        "statistic": ("mean", "low", "high"),
+        "M": tuple(range(1, values.shape[-1] + 1)),
+    }
     return make_curve(
         values, axes, note="squared error after M examples / E[y²]; 95 % bootstrap over blocks of prompts"
     )
@@ -167,10 +173,16 @@ def _rise(found: np.ndarray, n: int, zero: float) -> dict[str, float]:
     i: Interval = bootstrap(lambda after, at: after / at, beyond.mean(1), found[:, n - 1])
     first: Interval = bootstrap(lambda after, at: after / at, found[:, n], found[:, n - 1])
     return {
-        "error at N": float(found[:, n - 1].mean() / zero), "mean beyond": float(beyond.mean() / zero),
-        "largest beyond": float(beyond.mean(0).max() / zero), "ratio": i.value, "low": i.low, "high": i.high,
-        "ratio at N + 1": first.value, "first low": first.low, "first high": first.high,
-    }  # fmt: skip
+        "error at N": float(found[:, n - 1].mean() / zero),
+        "mean beyond": float(beyond.mean() / zero),
+        "largest beyond": float(beyond.mean(0).max() / zero),
+        "ratio": i.value,
+        "low": i.low,
+        "high": i.high,
+        "ratio at N + 1": first.value,
+        "first low": first.low,
+        "first high": first.high,
+    }
 
 
 def _spikes(rows: list[dict[str, Any]]) -> DataFrame:
@@ -264,8 +276,13 @@ def compare(results: Results) -> DataFrame | None:
 
 
 LENGTH_SPIKE_EXPERIMENT = Experiment(
-    "linear_attention.length_spike", "Beyond the trained length: the spike, and the positions that cause it",
+    "linear_attention.length_spike",
+    "Beyond the trained length: the spike, and the positions that cause it",
     f"{models.SLIDES}: the spike for M > N and its explanation",
     (models.softmax("fixed", N), models.softmax("random", N), models.softmax("fixed", "no_positions")),
-    run, says, compare, sample=models.SAMPLE, sizes=models.SOFTMAX_SIZES,
-)  # fmt: skip
+    run,
+    says,
+    compare,
+    sample=models.SAMPLE,
+    sizes=models.SOFTMAX_SIZES,
+)

@@ -67,8 +67,7 @@ def _table(rows: list[dict[str, Any]], note: str) -> DataFrame:
         row["z, exact"] = (row["error"] - row["exact"]) / row["se"]
         row["z, slides"] = (row["error"] - row["slides"]) / row["se"]
     return table_of_rows(
-        rows,
-        note=f"{note}; exact: of the layer's own product; z: (measured - formula) / standard error",
+        rows, note=f"{note}; exact: of the layer's own product; z: (measured - formula) / standard error"
     )
 
 
@@ -131,7 +130,13 @@ def compare(results: Results) -> DataFrame | None:
 
 
 RISK_FORMULA_EXPERIMENT = Experiment(
-    "linear_attention.risk_formula", "Theorem 4.2 measured: the risk on M examples, and the slides' lost 1/M",
-    f"{models.SLIDES}: Theorem 4.2", (models.linear(TRAINED),), run, says, compare,
-    sample=models.SAMPLE, sizes=models.LSA_SIZES,
-)  # fmt: skip
+    "linear_attention.risk_formula",
+    "Theorem 4.2 measured: the risk on M examples, and the slides' lost 1/M",
+    f"{models.SLIDES}: Theorem 4.2",
+    (models.linear(TRAINED),),
+    run,
+    says,
+    compare,
+    sample=models.SAMPLE,
+    sizes=models.LSA_SIZES,
+)

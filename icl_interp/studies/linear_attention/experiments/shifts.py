@@ -82,9 +82,11 @@ def run(bench: Bench) -> dict[str, Result]:
         mine, lengths = [], [*lengths, n]
         for shift, task in shifts(checkpoint.task.dim, n).items():
             who: dict[str, Predictor] = {
-                MODEL: checkpoint, LEAST_SQUARES: LeastSquares(task), LSA: LinearSelfAttention.from_product(product),
+                MODEL: checkpoint,
+                LEAST_SQUARES: LeastSquares(task),
+                LSA: LinearSelfAttention.from_product(product),
                 ZERO: Zero(),
-            }  # fmt: skip
+            }
             found = {p: _query_errors(bench, name, task, p, predictor) for p, predictor in who.items()}
             mine.append(found)
             rows.append({"N": n, "shift": shift, **_beside(found, mine[0])})
@@ -93,10 +95,7 @@ def run(bench: Bench) -> dict[str, Result]:
         return {}
     note = "squared error at the query after M = N examples / E[y²]; 95 % bootstrap over blocks of prompts"
     axes = {"N": tuple(lengths), "shift": tuple(shifts(2, 4)), "predictor": PREDICTORS, "statistic": STATISTICS}
-    return {
-        "errors": make_array(np.array(values), axes, note=note),
-        "at N": table_of_rows(rows, note=note),
-    }
+    return {"errors": make_array(np.array(values), axes, note=note), "at N": table_of_rows(rows, note=note)}
 
 
 def _query_errors(bench: Bench, name: str, task: LinearRegression, who: str, predictor: Predictor) -> np.ndarray:
@@ -128,8 +127,13 @@ def _beside(found: Mapping[str, np.ndarray], intact: Mapping[str, np.ndarray]) -
     over = {p: _over_zero(found[p], found[ZERO])[0] for p in PREDICTORS}
     gap = bootstrap(lambda e, best, z: (e - best) / z, found[MODEL], found[LEAST_SQUARES], found[ZERO])
     before = _over_zero(intact[MODEL], intact[ZERO])[0]
-    return {**over, "softmax - least squares": gap.value, "low": gap.low, "high": gap.high,
-            "softmax / unshifted": over[MODEL] / before}  # fmt: skip
+    return {
+        **over,
+        "softmax - least squares": gap.value,
+        "low": gap.low,
+        "high": gap.high,
+        "softmax / unshifted": over[MODEL] / before,
+    }
 
 
 # ---- what came out -------------------------------------------------------------------------------------------------
@@ -138,8 +142,11 @@ def _beside(found: Mapping[str, np.ndarray], intact: Mapping[str, np.ndarray]) -
 def says(results: Results) -> tuple[str, ...]:
     """Shift by shift: does the error stay close to that of least squares?"""
     rows = errors.rows_of(results, "at N")
-    lines = [_says_shift(shift, mine) for shift in dict.fromkeys(row["shift"] for row in rows)
-             if shift != IN_DISTRIBUTION and (mine := [row for row in rows if row["shift"] == shift])]  # fmt: skip
+    lines = [
+        _says_shift(shift, mine)
+        for shift in dict.fromkeys(row["shift"] for row in rows)
+        if shift != IN_DISTRIBUTION and (mine := [row for row in rows if row["shift"] == shift])
+    ]
     return tuple(lines) or ("No model is here, so nothing is measured.",)
 
 
@@ -171,8 +178,13 @@ def compare(results: Results) -> DataFrame | None:
 
 
 SHIFTS_EXPERIMENT = Experiment(
-    "linear_attention.shifts", "Under distribution shift: skewed inputs, noisy labels, a single orthant",
+    "linear_attention.shifts",
+    "Under distribution shift: skewed inputs, noisy labels, a single orthant",
     f"{models.SLIDES}: behavior of trained transformers under distribution shifts (figure of Garg et al., 2022)",
-    tuple(models.softmax("fixed", n) for n in models.LENGTHS), run, says, compare,
-    sample=models.SAMPLE, sizes=models.SOFTMAX_SIZES,
-)  # fmt: skip
+    tuple(models.softmax("fixed", n) for n in models.LENGTHS),
+    run,
+    says,
+    compare,
+    sample=models.SAMPLE,
+    sizes=models.SOFTMAX_SIZES,
+)

@@ -47,9 +47,14 @@ def run(bench: Bench) -> dict[str, Result]:
     for i, n in enumerate(lengths):
         for j, spread in enumerate(spreads):
             found = bench.keep(
-                "linear_attention: ends of L-BFGS", [], lambda n=n, spread=spread: _ends(bench, n, spread, starts),
-                n=n, spread=spread, starts=starts, diagonal=DIAGONAL,
-            )  # fmt: skip
+                "linear_attention: ends of L-BFGS",
+                [],
+                lambda n=n, spread=spread: _ends(bench, n, spread, starts),
+                n=n,
+                spread=spread,
+                starts=starts,
+                diagonal=DIAGONAL,
+            )
             shares[i, j] = np.asarray(found.values)
     note = f"share of {starts} starts; all entries of W_PV and W_KQ from N(0, spread²), L-BFGS on the exact loss"
     axes = {"N": lengths, "spread": spreads, "end": ENDS}
@@ -88,8 +93,13 @@ def descend(first: torch.Tensor, lam: torch.Tensor, n: int) -> tuple[torch.Tenso
         (slope,) = torch.autograd.grad(loss, both)
         return loss.item(), slope.numpy().ravel()
 
-    solved = minimize(value, first.numpy().ravel(), jac=True, method="L-BFGS-B",
-                      options={"maxiter": 2000, "ftol": 1e-13, "gtol": 1e-8})  # fmt: skip
+    solved = minimize(
+        value,
+        first.numpy().ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 2000, "ftol": 1e-13, "gtol": 1e-8},
+    )
     w_pv, w_kq = torch.from_numpy(solved.x).view_as(first)
     return w_pv, w_kq
 
@@ -124,8 +134,14 @@ def _points(lengths: tuple[int, ...]) -> DataFrame:
     for n in lengths:
         where = theory.landscape(lam, n)
         least = float(2 * where.minimum + where.label_moment)
-        rows.append({"N": n, "minimum": least, "rank one": least + 2 * float(where.rank_one[1]),
-                     "lowest curvature": lowest_curvature(where, lam, n)})  # fmt: skip
+        rows.append(
+            {
+                "N": n,
+                "minimum": least,
+                "rank one": least + 2 * float(where.rank_one[1]),
+                "lowest curvature": lowest_curvature(where, lam, n),
+            }
+        )
     return table_of_rows(rows, note="mean squared error, exact")
 
 
@@ -135,10 +151,12 @@ def _trained(bench: Bench) -> DataFrame:
     where = theory.landscape(checkpoint.task.covariance_matrix, n)
     size = where.product.norm()
     row = {
-        "model": TRAPPED, "N": n, "to the minimum": float((layer.product - where.product).norm() / size),
+        "model": TRAPPED,
+        "N": n,
+        "to the minimum": float((layer.product - where.product).norm() / size),
         "to rank one": float((layer.product - where.rank_one[0]).norm() / size),
         "w22 of W_PV": float(layer.values[0, -2]),
-    }  # fmt: skip
+    }
     return make_table({key: [value] for key, value in row.items()}, note="|P - point| / |P*|")
 
 
@@ -179,9 +197,12 @@ def _says_point(row: Mapping[str, Any]) -> str:
 
 def _says_trained(row: Mapping[str, Any]) -> str:
     where = (
-        "the rank-one point, not at a global minimum" if row["to rank one"] < 0.1 < row["to the minimum"]
-        else "the global minimum" if row["to the minimum"] < 0.1 else "neither point"
-    )  # fmt: skip
+        "the rank-one point, not at a global minimum"
+        if row["to rank one"] < 0.1 < row["to the minimum"]
+        else "the global minimum"
+        if row["to the minimum"] < 0.1
+        else "neither point"
+    )
     return (
         f"{row['model']}: Adam from large weights ends at {where} (distances {row['to rank one']:.2g} from rank one "
         f"and {row['to the minimum']:.2g} from the minimum, over |P*|; the theorem starts elsewhere: this is not "
@@ -190,7 +211,12 @@ def _says_trained(row: Mapping[str, Any]) -> str:
 
 
 TRAP_EXPERIMENT = Experiment(
-    "linear_attention.trap", "Beyond Assumption 3.3: random starts that end at a stationary point of rank one",
-    f"beyond {models.SLIDES}: its Assumption 3.3 excludes these starts", (MODEL,), run, says,
-    sample="the loss is exact; L-BFGS from random weights", sizes=SIZES,
-)  # fmt: skip
+    "linear_attention.trap",
+    "Beyond Assumption 3.3: random starts that end at a stationary point of rank one",
+    f"beyond {models.SLIDES}: its Assumption 3.3 excludes these starts",
+    (MODEL,),
+    run,
+    says,
+    sample="the loss is exact; L-BFGS from random weights",
+    sizes=SIZES,
+)

@@ -38,13 +38,15 @@ FLOOR = -0.5  # of the axis of similarities: a prediction can be off by any amou
 HEIGHT, LINE = 300, 24  # pixels: of the panels, and of a line of the legend
 A_ROW = 3  # names that a line of the legend holds
 LINES = {  # (name, colour, dash) of what the risk is compared with
-    BEST: ("optimal layer", BLUE, "solid"), PRINTED: ("the same without 1/M, as printed", ORANGE, "dash"),
+    BEST: ("optimal layer", BLUE, "solid"),
+    PRINTED: ("the same without 1/M, as printed", ORANGE, "dash"),
     ZERO: ("predicting 0", GREY, "dot"),
-}  # fmt: skip
+}
 ALONG = {
-    "excess": ("excess loss", BLUE, "solid"), "squared gradient": ("|∇L|²", GREEN, "solid"),
+    "excess": ("excess loss", BLUE, "solid"),
+    "squared gradient": ("|∇L|²", GREEN, "solid"),
     "PL bound": ("mu × excess", PURPLE, "dot"),
-}  # fmt: skip
+}
 Panel = tuple[str, float, Callable[[Figure, str], None]]  # title, share of the width, how it is drawn
 
 
@@ -68,9 +70,12 @@ def linear_attention(results: Results, findings: Sequence[Finding], facts: Facts
         draw(figure, "" if i == 0 else str(i + 1))
         panel_title(figure, title, domain)
     finish(
-        figure, "Linear regression in context, against its theory", tested_by("linear_attention", findings), HEIGHT,
+        figure,
+        "Linear regression in context, against its theory",
+        tested_by("linear_attention", findings),
+        HEIGHT,
         l=76,
-    )  # fmt: skip
+    )
     more = LINE * (-(-sum(trace.showlegend is not False for trace in figure.data) // A_ROW) - 1)
     return figure.update_layout(
         hovermode="closest", height=figure.layout.height + more, margin={"t": figure.layout.margin.t + more}
@@ -105,11 +110,18 @@ def _risk(figure: Figure, risk: DataArray, facts: Facts, axis: str) -> None:
         name = f"{name}, Theorem {theorem}" if who == BEST else name
         y = risk.sel(who=who).values.mean(0)
         held += _positive(y)
-        figure.add_trace(go.Scatter(
-            x=risk["M"].values, y=np.maximum(y, LOWEST), mode="lines", name=name, xaxis=f"x{axis}", yaxis=f"y{axis}",
-            line={"color": colour, "width": 1.6, "dash": dash},
-            hovertemplate=f"{plain(name)}<br>M = %{{x}}: %{{y:.4g}}<extra></extra>",
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=risk["M"].values,
+                y=np.maximum(y, LOWEST),
+                mode="lines",
+                name=name,
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+                line={"color": colour, "width": 1.6, "dash": dash},
+                hovertemplate=f"{plain(name)}<br>M = %{{x}}: %{{y:.4g}}<extra></extra>",
+            )
+        )
     best = risk.sel(who=BEST).values
     found = [bootstrap(_over, own, other) for own, other in zip(risk.sel(who=MODEL).values.T, best.T, strict=True)]
     y, low, high = (
@@ -117,12 +129,19 @@ def _risk(figure: Figure, risk: DataArray, facts: Facts, axis: str) -> None:
         for key in ("value", "low", "high")
     )
     held += _positive(np.array([y, low, high]))
-    figure.add_trace(go.Scatter(
-        x=risk["M"].values, y=y, mode="markers", name="measured", xaxis=f"x{axis}", yaxis=f"y{axis}",
-        marker={"color": INK, "symbol": "circle", "size": 8},
-        error_y={"array": high - y, "arrayminus": y - low, "thickness": 1, "width": 3},
-        hovertemplate="measured<br>M = %{x}: %{y:.4g}<extra></extra>",
-    ))  # fmt: skip
+    figure.add_trace(
+        go.Scatter(
+            x=risk["M"].values,
+            y=y,
+            mode="markers",
+            name="measured",
+            xaxis=f"x{axis}",
+            yaxis=f"y{axis}",
+            marker={"color": INK, "symbol": "circle", "size": 8},
+            error_y={"array": high - y, "arrayminus": y - low, "thickness": 1, "width": 3},
+            hovertemplate="measured<br>M = %{x}: %{y:.4g}<extra></extra>",
+        )
+    )
     figure.update_layout(
         {
             f"xaxis{axis}": log_axis(
@@ -146,15 +165,26 @@ def _path(figure: Figure, path: DataArray, axis: str) -> None:
         y = path.sel(quantity=quantity).values
         shown = np.where(y > 0, y, np.nan)
         held += _positive(shown)
-        figure.add_trace(go.Scatter(
-            x=steps, y=shown, mode="lines+markers", name=name, xaxis=f"x{axis}", yaxis=f"y{axis}",
-            customdata=path["step"].values, line={"color": colour, "width": 1.6, "dash": dash}, marker={"size": 4},
-            hovertemplate=f"{plain(name)}<br>step %{{customdata}}: %{{y:.4g}}<extra></extra>",
-        ))  # fmt: skip
-    figure.update_layout({
-        f"xaxis{axis}": log_axis("step of training", float(steps.min()) / 1.3, float(steps.max()) * 1.3, 5),
-        f"yaxis{axis}": log_axis("", min(held, default=0.1) / 2, max(held, default=1.0) * 2, 6),
-    })  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=steps,
+                y=shown,
+                mode="lines+markers",
+                name=name,
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+                customdata=path["step"].values,
+                line={"color": colour, "width": 1.6, "dash": dash},
+                marker={"size": 4},
+                hovertemplate=f"{plain(name)}<br>step %{{customdata}}: %{{y:.4g}}<extra></extra>",
+            )
+        )
+    figure.update_layout(
+        {
+            f"xaxis{axis}": log_axis("step of training", float(steps.min()) / 1.3, float(steps.max()) * 1.3, 5),
+            f"yaxis{axis}": log_axis("", min(held, default=0.1) / 2, max(held, default=1.0) * 2, 6),
+        }
+    )
 
 
 def _algorithms(figure: Figure, result: DataArray, facts: Facts, axis: str) -> None:
@@ -177,20 +207,35 @@ def _algorithms(figure: Figure, result: DataArray, facts: Facts, axis: str) -> N
                 found.append(bootstrap(lambda a: a, result.sel(**cell, statistic="cosine").values))
         value, low, high = (np.array([getattr(i, key) for i in found]) for key in ("value", "low", "high"))
         x = np.maximum(value, FLOOR)
-        figure.add_trace(go.Scatter(
-            x=x, y=list(range(len(names))), mode="markers", name=what, xaxis=f"x{axis}", yaxis=f"y{axis}",
-            marker={"color": colour, "symbol": symbol, "size": 9},
-            error_x={"array": np.maximum(high, FLOOR) - x, "arrayminus": x - np.maximum(low, FLOOR), "thickness": 1,
-                     "width": 3},
-            text=[f"{plain(name)}<br>{what}: {number(i.value)} [{number(i.low)}, {number(i.high)}]"
-                  for name, i in zip(names, found, strict=True)],
-            hovertemplate="%{text}<extra></extra>",
-        ))  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=x,
+                y=list(range(len(names))),
+                mode="markers",
+                name=what,
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+                marker={"color": colour, "symbol": symbol, "size": 9},
+                error_x={
+                    "array": np.maximum(high, FLOOR) - x,
+                    "arrayminus": x - np.maximum(low, FLOOR),
+                    "thickness": 1,
+                    "width": 3,
+                },
+                text=[
+                    f"{plain(name)}<br>{what}: {number(i.value)} [{number(i.low)}, {number(i.high)}]"
+                    for name, i in zip(names, found, strict=True)
+                ],
+                hovertemplate="%{text}<extra></extra>",
+            )
+        )
     labels = ["the truth" if name == TRUTH else _short(name) for name in names]
-    figure.update_layout({
-        f"xaxis{axis}": {"title": {"text": f"nearness at M = {m}"}, "range": [FLOOR, 1.08]},
-        f"yaxis{axis}": rows_axis(labels),
-    })  # fmt: skip
+    figure.update_layout(
+        {
+            f"xaxis{axis}": {"title": {"text": f"nearness at M = {m}"}, "range": [FLOOR, 1.08]},
+            f"yaxis{axis}": rows_axis(labels),
+        }
+    )
 
 
 def _short(name: str) -> str:

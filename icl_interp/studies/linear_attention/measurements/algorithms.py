@@ -140,18 +140,25 @@ def algorithms(lab: Lab) -> DataArray:
         for w in known.values():
             theirs = (w * query).sum(-1)
             apart = (theirs - (step * query).sum(-1)).square()
-            cells.append([
-                [by_function(part, lab.n_functions) for part in
-                 ((mine - theirs).square(), torch.cosine_similarity(slope, w, dim=-1), apart)]
-                for mine, slope in zip(said, slopes, strict=True)
-            ])  # fmt: skip
+            cells.append(
+                [
+                    [
+                        by_function(part, lab.n_functions)
+                        for part in ((mine - theirs).square(), torch.cosine_similarity(slope, w, dim=-1), apart)
+                    ]
+                    for mine, slope in zip(said, slopes, strict=True)
+                ]
+            )
         cells.append([[by_function(truth, lab.n_functions)] * 3 for _ in said])
         columns.append(cells)
     names = (*known, SIZE)
     axes = {
-        "M": shown, "algorithm": names, "depth": tuple(range(1, len(said) + 1)),
-        "statistic": ("distance", "cosine", "apart"), "function": tuple(range(lab.n_functions)),
-    }  # fmt: skip
+        "M": shown,
+        "algorithm": names,
+        "depth": tuple(range(1, len(said) + 1)),
+        "statistic": ("distance", "cosine", "apart"),
+        "function": tuple(range(lab.n_functions)),
+    }
     return make_array(
         np.array(columns), axes, note=f"{N_CONTEXTS} prompts of each function; float64; logit lens by depth"
     )
@@ -168,9 +175,11 @@ def order(lab: Lab) -> DataArray:
             index = torch.rand(len(made), n, generator=stream).argsort(-1)
             index = torch.cat([index, torch.full((len(made), 1), n)], 1)
             shuffled = Prompts(
-                made.xs.gather(1, index[..., None].expand_as(made.xs)), made.ys.gather(1, index), made.parameters,
+                made.xs.gather(1, index[..., None].expand_as(made.xs)),
+                made.ys.gather(1, index),
+                made.parameters,
                 made.function,
-            )  # fmt: skip
+            )
             said.append(lab.model(lab.tokens(shuffled))[:, -1, 0].cpu())
     values = torch.stack(said)
     rows = (values.var(0), (values.mean(0) - values.mean()).square())

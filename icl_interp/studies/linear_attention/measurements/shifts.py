@@ -114,8 +114,11 @@ def query_shift(lab: Lab) -> DataArray:
         said = at_query(lab, prompts)
         parts = ((said - truth).square(), truth.square(), said * truth)
         rows.append([by_function(part, lab.n_functions) for part in parts])
-    axes = {"arm": tuple(queries), "moment": ("error", "truth^2", "prediction x truth"),
-            "function": tuple(range(lab.n_functions))}  # fmt: skip
+    axes = {
+        "arm": tuple(queries),
+        "moment": ("error", "truth^2", "prediction x truth"),
+        "function": tuple(range(lab.n_functions)),
+    }
     return make_array(rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function")
 
 
@@ -132,6 +135,9 @@ def covariate_shift(lab: Lab) -> DataArray:
         truth = clean[:, -1]
         parts = ((said - truth).square(), truth.square(), said * truth)
         rows.append([by_function(part, lab.n_functions) for part in parts])
-    axes = {"c": INPUT_FACTORS, "moment": ("error", "truth^2", "prediction x truth"),
-            "function": tuple(range(lab.n_functions))}  # fmt: skip
+    axes = {
+        "c": INPUT_FACTORS,
+        "moment": ("error", "truth^2", "prediction x truth"),
+        "function": tuple(range(lab.n_functions)),
+    }
     return make_array(rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function")

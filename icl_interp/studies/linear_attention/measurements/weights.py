@@ -26,8 +26,15 @@ from icl_interp.theory import linear_attention as theory
 
 TINY = 1e-300
 QUANTITIES = (
-    "|P - P*| / |P*|", "excess", "squared gradient", "PL bound", "|v|^2", "|F|^2", "drift of factors", "outside",
-)  # fmt: skip
+    "|P - P*| / |P*|",
+    "excess",
+    "squared gradient",
+    "PL bound",
+    "|v|^2",
+    "|F|^2",
+    "drift of factors",
+    "outside",
+)
 
 
 class Unit(NamedTuple):
@@ -189,10 +196,12 @@ def path(lab: Lab) -> DataArray:
             # Sums of squares where they are known: the difference of losses is rounding once it is small.
             excess = loss - least
             row |= {
-                "excess": float(excess), "squared gradient": float(grad2),
+                "excess": float(excess),
+                "squared gradient": float(grad2),
                 "PL bound": float(pl_rate(where, covariance, where.label_moment / 2 - loss) * excess),
-                "|v|^2": float(unit.v.square().sum()), "|F|^2": float(unit.f.square().sum()),
-            }  # fmt: skip
+                "|v|^2": float(unit.v.square().sum()),
+                "|F|^2": float(unit.f.square().sum()),
+            }
         for name, value in row.items():
             values[QUANTITIES.index(name), column] = value
     axes = {"quantity": QUANTITIES, "step": tuple(models)}
