@@ -22,6 +22,8 @@ hypothesis.settings.load_profile("icl_interp")
 
 logging.getLogger("icl_interp").addHandler(SURFACE)
 
+from measuring import judged, measured, registry  # noqa: E402, F401  (fixtures; they import the package, so after the hook)
+
 
 @pytest.fixture
 def errors_are_caught():
