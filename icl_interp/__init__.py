@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         probes,
         studies,
         tasks,
+        testing,
         theory,
     )
     from icl_interp.checkpoints.store import Checkpoint, load
@@ -42,6 +43,7 @@ _MODULES = (
     "probes",
     "studies",
     "tasks",
+    "testing",
     "theory",
 )
 _NAMES = {
@@ -78,6 +80,7 @@ __all__ = [
     "probes",
     "studies",
     "tasks",
+    "testing",
     "theory",
     "train",
 ]

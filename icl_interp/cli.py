@@ -98,14 +98,17 @@ def evaluate(
     from icl_interp import evaluation, results
     from icl_interp.checkpoints import store
     from icl_interp.provenance import write_json
+    from icl_interp.tasks.base import Scalable
 
     least, most = SIGMAS
     if not least <= sigma <= most:
         raise InputError(f"--sigma must be a number from {least:g} to {most:g}, but got {sigma:g}")
     loaded = store.load(checkpoint)
-    if not hasattr(loaded.task, "scaled") and sigma != 1:
-        raise InputError(f"--sigma scales coefficients, which a {type(loaded.task).__name__} task does not have")
-    task = loaded.task.scaled(sigma) if sigma != 1 else loaded.task
+    task = loaded.task
+    if sigma != 1:
+        if not isinstance(task, Scalable):
+            raise InputError(f"--sigma scales coefficients, which a {type(task).__name__} task does not have")
+        task = task.scaled(sigma)
     table = evaluation.evaluate(loaded, task, n_functions=functions, n_contexts=contexts, seed=seed)
     print(results.text(table))
     print(table.attrs["note"])
@@ -116,7 +119,7 @@ def evaluate(
 
 @app.command()
 def reproduce(
-    ids: Annotated[list[str] | None, typer.Argument(help="Experiments, such as limits.table1; all by default.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of experiments (--list shows them); all by default.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the experiments and stop.")] = False,
     scale: Annotated[str, typer.Option(help="smoke (seconds), small (a CPU) or paper (a GPU).")] = "small",
     out: Out = None,

@@ -72,7 +72,7 @@ def whole(value: object, name: str, low: int, high: int = 2**63 - 1) -> int:
     Traceback (most recent call last):
     icl_interp.errors.InputError: n_prompts must be a whole number from 32 to 1,024, but got 64.5
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= int(value) <= high:
         end = f"to {high:,}" if high < 2**63 - 1 else "up"
         raise InputError(f"{name} must be a whole number from {low:,} {end}, but got {shown(value)}")
     return int(value)

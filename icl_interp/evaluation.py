@@ -23,7 +23,7 @@ from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval
 from icl_interp.results import make_array, table_of_rows
-from icl_interp.tasks.base import Task
+from icl_interp.tasks.base import Scalable, Task
 
 CHUNK = 2048  # prompts drawn at once: memory stays flat however many are asked for. Draws depend on it.
 BATCH = 64  # prompts predicted at once: with all of a chunk a transformer leaves a CPU's cache and takes twice as long
@@ -139,6 +139,11 @@ def function_errors(
     NaN among predictions makes the error NaN.
 
     Args:
+        predictors: by name.
+        task: what is predicted.
+        n_functions: functions of the sample.
+        n_contexts: prompts of each function.
+        seed: of the prompts.
         last: score the query only.
         references: add the errors of "least squares" (where the task has features for it) and "zero", which are kept
             for the next call.
@@ -290,13 +295,16 @@ def shifted(
         task: at sigma 1; prompts have its length, which no checkpoint among the predictors may be too short for.
         sigmas: factors of the coefficients, the inputs or both.
         arm: what sigma scales.
+        n_functions: functions of the sample.
+        n_contexts: prompts of each function.
+        seed: of the prompts.
 
     Returns:
         Mean squared error of each function, (predictor, sigma, function).
     """
     if arm not in get_args(Arm):
         raise unknown("arm", arm, get_args(Arm))
-    _check(predictors, task, sigmas)
+    scalable = _check(predictors, task, sigmas)
     predictors = {name: as_predictor(predictor, task) for name, predictor in predictors.items()}
     columns = []
     for sigma in sigmas:
@@ -304,7 +312,7 @@ def shifted(
         columns.append(
             function_errors(
                 predictors,
-                task.scaled(**factors),
+                scalable.scaled(**factors),
                 n_functions=n_functions,
                 n_contexts=n_contexts,
                 seed=seed,
@@ -324,25 +332,25 @@ def heatmap(
 
     Source: Naim & Asher (2025), Figure 7.
     """
-    _check({"model": predictor}, task, sigmas)
-    predictor = as_predictor(predictor, task)
-    settings = {"n_functions": n_functions, "n_contexts": n_contexts, "seed": seed}
-    rows = [
-        [
-            function_errors({"model": predictor}, task.scaled(functions=of, inputs=at), **settings)["model"]
-            for of in sigmas
+    scalable = _check({"model": predictor}, task, sigmas)
+    predictors = {"model": as_predictor(predictor, task)}
+
+    def errors(of: float, at: float) -> Float[np.ndarray, " function"]:
+        shifted_task = scalable.scaled(functions=of, inputs=at)
+        return function_errors(predictors, shifted_task, n_functions=n_functions, n_contexts=n_contexts, seed=seed)[
+            "model"
         ]
-        for at in sigmas
-    ]
+
+    rows = [[errors(of, at) for of in sigmas] for at in sigmas]
     axes = {"inputs": tuple(sigmas), "functions": tuple(sigmas), "function": tuple(range(n_functions))}
     return make_array(
         rows, axes, note=f"{Sample(task, n_functions, n_contexts, seed)}; inputs and functions scaled apart"
     )
 
 
-def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -> None:
-    """Refuse what can't be shifted, and models that would be asked past the length they were trained on."""
-    if not hasattr(task, "scaled"):
+def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -> Scalable:
+    """The task, unless it can't be shifted, or a model would be asked past the length that it was trained on."""
+    if not isinstance(task, Scalable):
         raise InputError(f"a shift scales functions and inputs, which a {type(task).__name__} task cannot")
     if not len(sigmas) or not all(math.isfinite(sigma) and sigma > 0 for sigma in sigmas):
         raise InputError(f"sigmas must be positive numbers, at least one, but got {list(sigmas)}")
@@ -357,6 +365,7 @@ def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -
                 f"{name!r} was trained on prompts of {trained} points, but the task has {task.n_points}: pass "
                 f"task.with_points({trained})"
             )
+    return task
 
 
 def error_table(errors: DataArray) -> DataFrame:

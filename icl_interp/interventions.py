@@ -11,7 +11,7 @@ References are kept by position; `.at_query()` keeps the last position's only, w
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -25,6 +25,10 @@ from icl_interp.models.transformer import HookedTransformer
 
 Hook = tuple[str, Callable[..., Tensor | None]]
 Head = tuple[int, int]  # (layer, head)
+
+
+# Called with the model and the interventions before these are attached; what it returns ends after they are gone.
+OBSERVERS: list[Callable[[HookedTransformer, Sequence["Intervention"]], AbstractContextManager[None]]] = []
 
 
 class Intervention(ABC):
@@ -50,7 +54,10 @@ def intervene(model: HookedTransformer, *interventions: Intervention) -> Iterato
     """
     hooks = [hook for intervention in interventions for hook in intervention.hooks(model)]
     check_names([name for name, _ in hooks], model.hook_dict)
-    with model.hooks(fwd_hooks=hooks):
+    with ExitStack() as stack:
+        for observe in OBSERVERS:
+            stack.enter_context(observe(model, interventions))
+        stack.enter_context(model.hooks(fwd_hooks=hooks))
         yield model
 
 

@@ -108,7 +108,7 @@ def check_scalar(value: Any, annotation: Any, where: str) -> None:
         raise InputError(f"{where} must be {_SCALARS[kind]}, but got {shown(value)}{hint}")
     # A comparison, because math.isfinite() and float() fail on a whole number beyond the range of a float.
     largest = {float: sys.float_info.max, int: 2**63 - 1}.get(kind)
-    if largest is not None and not abs(value) <= largest:
+    if largest is not None and isinstance(value, (int, float)) and not abs(value) <= largest:
         what = "a finite number of at most 1.8e308" if kind is float else "a whole number of at most 64 bits"
         raise InputError(f"{where} must be {what}, but got {shown(value)}")
 

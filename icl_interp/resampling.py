@@ -41,6 +41,8 @@ def bootstrap(
         statistic: takes the mean of each array over its units, with a leading axis of draws, and returns one number a
             draw.
         per_unit: arrays whose first axis runs over the units that are resampled, all of one length.
+        seed: of the draws.
+        level: of confidence, below 1.
 
     >>> x = np.arange(100.0)
     >>> i = bootstrap(lambda mean: mean, x)
@@ -62,6 +64,8 @@ def simultaneous(
     Args:
         statistic: as for `bootstrap`, but returns `(draw, member)`.
         per_unit: arrays whose first axis runs over the units that are resampled, all of one length.
+        seed: of the draws.
+        level: of confidence, below 1.
     """
     n = len(per_unit[0])
     weights = np.concatenate([np.full((1, n), 1 / n), draw_weights(n, seed)])

@@ -147,6 +147,7 @@ def from_dict(data: Mapping[str, Any], where: str = "result") -> Result:
     """The result that `to_dict` wrote.
 
     Args:
+        data: what `to_dict` gave.
         where: names the place of the data in messages.
 
     Raises:

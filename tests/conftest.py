@@ -23,6 +23,7 @@ hypothesis.settings.load_profile("icl_interp")
 logging.getLogger("icl_interp").addHandler(SURFACE)
 
 from measuring import judged, measured, registry  # noqa: E402, F401  (fixtures; they import the package, so after the hook)
+from small_reports import any_report, small  # noqa: E402, F401
 
 
 @pytest.fixture

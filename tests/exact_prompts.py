@@ -1,4 +1,4 @@
-"""Random covariances and exact quadrature over prompts: what the tests of `theory.linear_attention` share.
+"""What the tests of `theory` share: numbers in float64, random covariances, and exact quadrature over prompts.
 
 Gauss-Hermite quadrature over everything random in a prompt is a route of its own. Predictions are polynomials, so a few
 nodes a variable give their moments without any error, and closed forms must agree to rounding.
@@ -14,6 +14,12 @@ def vector(*values):
 
 def normal(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def fitted_slope(x, y):
+    """Slope of log|y| against log|x|: the power of a power law."""
+    x, y = torch.as_tensor(x).abs().log(), torch.as_tensor(y).abs().log()
+    return float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
 
 
 def covariance(d, seed=0):

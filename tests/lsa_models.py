@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-import torch
 from known import changed
 
 import icl_interp.analyses  # noqa: F401  (registers the claims)
@@ -10,24 +9,19 @@ from icl_interp.analyses import registry
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lab import Lab
+from icl_interp.experiments import calibration
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.models.units import LinearSelfAttention
+from icl_interp.studies.linear_attention import constructions
 from icl_interp.tasks.regression import Exponential, LinearRegression
 from icl_interp.theory import linear_attention as theory
 
-N, VARIANCES = 8, (1.0, 3.0)
-N_CTX = 4 * N + 1
+N, N_CTX, layer = constructions.N, constructions.N_CTX, constructions.layer
+VARIANCES = (1.0, 3.0)
 TASK = LinearRegression(n_dims=2, covariance=VARIANCES, n_points=N + 1)
 RANDOM = LinearRegression(n_dims=2, covariance=Exponential(), n_points=N + 1)
 WHERE = theory.landscape(TASK.covariance_matrix, N)
 BEST = WHERE.product
-
-
-def layer(product: torch.Tensor, scale: float | None = None) -> HookedTransformer:
-    """A transformer that predicts h^T P x_q; balanced, |v| = |F|, unless told the scale of v."""
-    size = float(product.norm()) ** 0.5 or 1.0
-    return LinearSelfAttention.from_product(product, scale or size).to_transformer(N_CTX)
 
 
 def bench(
@@ -36,13 +30,10 @@ def bench(
     *,
     n_functions: int = 16,
     snapshots: Mapping[int, HookedTransformer] | None = None,
-    lab_class: type[Lab] = Lab,
 ) -> tuple[Lab, Facts]:
     """A lab, and what claims may know."""
     encoding = tokens.infer(model.cfg.d_in, task.dim)
-    lab = lab_class(
-        model, task, encoding, n_functions=n_functions, n_contexts=4, snapshots=lambda: dict(snapshots or {})
-    )
+    lab = Lab(model, task, encoding, n_functions=n_functions, n_contexts=4, snapshots=lambda: dict(snapshots or {}))
     out, truth = lab.predictions()
     error = float((out - truth).square().mean())
     found = {"error": error, "r2": 1 - error / float(truth.square().mean())}
@@ -59,12 +50,7 @@ def judge(claim: str, model: HookedTransformer, task: LinearRegression = TASK, *
     if learned is not None:
         known = changed(known, r2=learned)
     rule = registry.REGISTRY[f"linear_attention.{claim}"]
-    if not rule.excluded(known):
-        for m in rule.measurements:
-            lab.measure(m)
-        for m in rule.twin:
-            lab.twin.measure(m)
-    return rule.judge_results(lab.results, known)
+    return rule.judge_results(calibration.measure(lab, known, [rule]), known)
 
 
 def value(finding: Finding) -> float:

@@ -1,13 +1,14 @@
 """What the tests of claims share: a model measured for some claims, as `analyze` does it but without a checkpoint."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from known import changed
+from known import changed, facts
 
 import icl_interp.analyses  # noqa: F401  (registers the claims)
+from icl_interp import registers
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lab import Lab
@@ -30,6 +31,11 @@ class Measured:
     def judge(self, claim: str, **known: Any) -> Finding:
         """The finding on a claim; `known` overrides facts."""
         return REGISTRY[claim].judge_results(self.results, changed(self.facts, **known))
+
+
+def judged_on(claim: str, results: Mapping[str, Result], known: Facts | None = None) -> Finding:
+    """The finding on a claim from results and facts that a test makes up."""
+    return REGISTRY[claim].judge_results(results, known or facts())
 
 
 def _measured(
@@ -79,7 +85,5 @@ def judged() -> Callable[..., dict[str, Finding]]:
 @pytest.fixture
 def registry() -> Sequence[str]:
     """The ids registered before the test; what the test registers is gone after it."""
-    before = dict(REGISTRY)
-    yield tuple(before)
-    REGISTRY.clear()
-    REGISTRY.update(before)
+    with registers.as_before():
+        yield tuple(REGISTRY)

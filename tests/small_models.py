@@ -3,6 +3,7 @@
 import torch
 
 from icl_interp import tasks
+from icl_interp.analyses.lab import Lab
 from icl_interp.interventions import AblateHeads, At, FreezeNorms, InsertNorm, Intervention, SwapPattern, Temperature
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Encoding, Interleaved, Stacked
@@ -36,6 +37,16 @@ def make(name: str = "pre", **change) -> HookedTransformer:
             if ".W_" not in parameter_name:
                 parameter += 0.3 * torch.randn(parameter.shape, generator=generator(1, parameter_name))
     return model.double()
+
+
+def long(name: str, **change) -> HookedTransformer:
+    """Such a model for prompts of 20 points."""
+    return make(name, n_ctx=40, **change)
+
+
+def small_lab(name: str = "pre", **change) -> Lab:
+    """A lab of such a model that reads interleaved prompts: four functions of three contexts."""
+    return Lab(make(name, **change), TASK, Interleaved(), n_functions=4, n_contexts=3)
 
 
 def encoding_of(model: HookedTransformer) -> Encoding:

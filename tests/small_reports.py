@@ -6,11 +6,27 @@ Sixteen functions, so that verdicts are given; on a model with LayerNorm (and a 
 import copy
 import functools
 
+import plotly.graph_objects as go
+import pytest
 from tiny_runs import checkpoint
 
 from icl_interp import pipeline
+from icl_interp.figures import catalogue
 from icl_interp.report import Report
 
+# Their figures, in order; without a norm, and so without a companion, all but "growth" and "shift".
+WITH_NORM = [
+    "claims",
+    "far_query",
+    "growth",
+    "boundary",
+    "context",
+    "heads",
+    "dispersion",
+    "layers",
+    "classes",
+    "shift",
+]
 SIZES = {"n_layers": 2, "d_model": 12, "n_heads": 3, "init_std": 0.5}
 
 
@@ -27,3 +43,27 @@ def _analyzed(norm: bool) -> Report:
 def report(norm: bool = True) -> Report:
     """A report to do with as one likes."""
     return copy.deepcopy(_analyzed(norm))
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["norm", "no norm"])
+def any_report(request):
+    """Either report."""
+    return report(request.param)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """The report on the model with LayerNorm."""
+    return report()
+
+
+def drawn(r: Report, name: str) -> go.Figure:
+    """One figure of a report."""
+    figure = catalogue.FIGURES[name].draw(r.results, r.findings, r.facts)
+    assert figure is not None
+    return figure
+
+
+def text_of(figure: go.Figure) -> str:
+    """All annotations of a figure."""
+    return "\n".join(a.text for a in figure.layout.annotations)

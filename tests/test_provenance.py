@@ -1,13 +1,9 @@
-"""Named streams of randomness, configs as JSON, and files replaced whole or not at all."""
+"""Named streams of randomness, and configs as JSON."""
 
 import itertools
 import json
 import math
-import os
 import re
-import stat
-import sys
-import tempfile
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,19 +19,7 @@ from icl_interp.checkpoints.config import parse
 from icl_interp.errors import InputError
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import (
-    canonical,
-    decode,
-    encode,
-    environment,
-    finite,
-    generator,
-    number,
-    read_json,
-    run_id,
-    write_atomically,
-    write_json,
-)
+from icl_interp.provenance import canonical, decode, encode, environment, generator, run_id
 from icl_interp.tasks import Continuous, Normal, Polynomial, Uniform
 from icl_interp.tasks.functions import KINDS
 
@@ -50,6 +34,9 @@ STREAMS = [
     (10, "train/prompts", 0, 0),
 ]
 N = 10_000
+
+
+# ---- streams --------------------------------------------------------------------------------------------------------
 
 
 def check_deterministic(make):
@@ -104,6 +91,9 @@ def test_no_global_generator_is_touched():
     check_untouched(everything)
     must_fail(check_untouched, lambda: torch.rand(1))
     must_fail(check_untouched, lambda: np.random.rand(1))  # noqa: NPY002
+
+
+# ---- configs --------------------------------------------------------------------------------------------------------
 
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False, allow_subnormal=False)
@@ -235,190 +225,3 @@ def test_run_ids_name_configs():
 def test_the_environment_names_versions_and_nobody():
     assert set(environment()) == {"python", "system", "machine", "icl-interp", "torch", "transformer-lens", "numpy"}
     assert environment()["torch"].split("+")[0] == torch.__version__.split("+")[0]
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-def check_unrounded(value, trip):
-    back = trip(value)
-    assert json.dumps(back, sort_keys=True) == json.dumps(value, sort_keys=True)
-
-
-@given(value=JSON)
-def test_json_never_rounds(tmp_path_factory, value):
-    path = tmp_path_factory.getbasetemp() / "value.json"
-
-    def trip(value):
-        write_json(path, value)
-        return read_json(path)
-
-    check_unrounded(value, trip)
-
-
-def test_rounding_is_noticed():
-    for value in (1 / 3, 0.1 + 0.2, 2**63 + 1):
-        must_fail(check_unrounded, value, lambda value: json.loads(f"{value:.6g}"))
-
-
-def test_what_json_lacks_becomes_a_string(tmp_path):
-    write_json(tmp_path / "a.json", {"a": [math.nan, math.inf], "b": (-math.inf, 1.5), "c": np.float64("nan")})
-    assert read_json(tmp_path / "a.json") == {"a": ["nan", "inf"], "b": ["-inf", 1.5], "c": "nan"}
-    assert [float(v) for v in finite([math.inf, -math.inf])] == [math.inf, -math.inf]
-    assert math.isnan(float(finite(math.nan)))
-
-
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
-def careless(path, content):
-    """Writes in place."""
-    with open(path, "wb") as file:
-        file.write(content[: len(content) // 2])
-        file.flush()
-        os.fsync(file.fileno())
-        file.write(content[len(content) // 2 :])
-
-
-def check_crash(folder, monkeypatch, write, where, error):
-    """A crash in a system call leaves the old file whole and nothing beside it."""
-    path = folder / "file"
-    path.write_bytes(b"old" * 1000)
-
-    def crash(*args):
-        raise error
-
-    with monkeypatch.context() as patch:
-        patch.setattr(provenance.os, where, crash)
-        with pytest.raises((Killed, InputError)) as crashed:
-            write(path, b"new" * 1000)
-    assert path.read_bytes() == b"old" * 1000
-    assert [item.name for item in folder.iterdir()] == ["file"]
-    assert "\n" not in str(crashed.value)
-    write(path, b"new" * 1000)
-    assert path.read_bytes() == b"new" * 1000
-
-
-@pytest.mark.parametrize("error", [Killed(), OSError(28, "No space left on device")], ids=["killed", "disk full"])
-@pytest.mark.parametrize("where", ["fsync", "replace", "chmod"])
-def test_a_crash_leaves_the_old_file_whole(tmp_path, monkeypatch, where, error):
-    check_crash(tmp_path, monkeypatch, write_atomically, where, error)
-
-
-def test_writing_in_place_is_noticed(tmp_path, monkeypatch):
-    must_fail(check_crash, tmp_path, monkeypatch, careless, "fsync", Killed())
-
-
-def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(provenance.os, "fsync", full)
-    with pytest.raises(
-        InputError, match=r"cannot write .*a\.json: No space left on device; is it a folder, or the disk"
-    ):
-        write_json(tmp_path / "a.json", {})
-    assert not list(tmp_path.iterdir())
-
-
-def test_data_reach_the_disk_before_the_name(tmp_path, monkeypatch):
-    calls = []
-    for name in ("fsync", "replace"):
-        real = getattr(os, name)
-        monkeypatch.setattr(provenance.os, name, lambda *a, name=name, real=real: (calls.append(name), real(*a))[1])
-    write_atomically(tmp_path / "a", "text")
-    assert calls == ["fsync", "replace"]
-    assert (tmp_path / "a").read_text() == "text"
-    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o644
-
-
-def test_folders_are_made_on_the_way(tmp_path):
-    write_json(tmp_path / "a" / "b" / "c.json", [1])
-    assert read_json(tmp_path / "a" / "b" / "c.json") == [1]
-
-
-def test_where_nothing_can_be_written(tmp_path):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match=r"cannot write .*; choose a folder you can write to") as refused:
-        write_atomically(tmp_path / "file" / "below" / "a", b"")
-    assert "\n" not in str(refused.value)
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match=r"cannot write .*folder: .*is it a folder"):
-        write_atomically(tmp_path / "folder", b"")
-    assert sorted(item.name for item in tmp_path.iterdir()) == ["file", "folder"]
-    assert (tmp_path / "file").read_text() == "x"
-
-
-@pytest.mark.parametrize(
-    ("content", "match"),
-    [
-        (None, "cannot read .*: No such file"),
-        (b"", "is not JSON"),
-        (b'{"a": 1', "is not JSON .*was it cut off or edited"),
-        (b"\xff\xfe\x00", "is not JSON"),
-        (b"[" * 100_000, "is not JSON"),
-        (b'{"a": "\xe4"}', "byte 7 is not UTF-8.*saved in another encoding"),
-        (b'{"a": NaN}', "is not JSON .it has no NaN"),
-        (b"[-Infinity]", "is not JSON .it has no -Infinity"),
-        (b"1e400", "the number '1e400' is too large"),
-        (b"-1e999999999", "the number '-1e999999999' is too large"),
-        (b"1" + b"0" * 309, "the number '1000.*000' is too large"),
-        (b"9" * 10_000, "the number '9999.*999' is too large"),
-    ],
-)
-def test_what_is_no_json_is_one_clear_line(tmp_path, content, match):
-    if content is not None:
-        (tmp_path / "a.json").write_bytes(content)
-    with pytest.raises(InputError, match=match) as refused:
-        read_json(tmp_path / "a.json")
-    assert "\n" not in str(refused.value)
-    assert len(str(refused.value)) < 500
-
-
-def test_numbers_up_to_the_largest_are_read(tmp_path):
-    (tmp_path / "a.json").write_text(f"[1.7976931348623157e308, {10**308}, -1e308, {2**64}, 1e-400]")
-    assert read_json(tmp_path / "a.json") == [sys.float_info.max, 10**308, -1e308, 2**64, 0.0]
-
-
-@pytest.mark.parametrize("value", [math.inf, -math.inf, 1.5, 1e308, 5e-324])
-def test_numbers_that_are_not_finite_survive_the_trip(tmp_path, value):
-    write_json(tmp_path / "a.json", {"error": value, "nan": math.nan})
-    read = read_json(tmp_path / "a.json")
-    assert number(read["error"]) == value
-    assert math.isnan(number(read["nan"]))
-
-
-@pytest.mark.parametrize("value", [None, True, "1.5", "NaN", "infinity", [1.0], {}])
-def test_what_is_no_number_is_refused(value):
-    with pytest.raises(InputError, match='expected a number, or "nan", "inf" or'):
-        number(value)
-
-
-def check_leftovers(folder, remove):
-    """What a killed process leaves beside a file goes; what only looks like it stays."""
-    left = tempfile.mkstemp(dir=folder, prefix=".a.json.")[1]  # as write_atomically names it
-    kept = ("a.json", ".a.json.left", ".a.json.abcdefghi", ".b.json.abcdefgh", "a.json.abcdefgh", ".axjson.abcdefgh")
-    for name in kept:
-        (folder / name).write_text("mine")
-    (folder / ".a.json.12345678").mkdir()
-    remove(folder, ["a.json", "c.json"])
-    assert not os.path.exists(left)
-    assert sorted(item.name for item in folder.iterdir()) == sorted([*kept, ".a.json.12345678"])
-
-
-def test_leftovers_of_a_kill_are_removed_and_nothing_else(tmp_path):
-    (tmp_path / "a").mkdir()
-    check_leftovers(tmp_path / "a", provenance.remove_leftovers)
-    for i, careless in enumerate([".*", ".a.json.????????", ".?.json.*"]):
-        (tmp_path / str(i)).mkdir()
-
-        def sweeping(folder, names, pattern=careless):
-            for path in folder.glob(pattern):
-                path.unlink() if path.is_file() else path.rmdir()
-
-        must_fail(check_leftovers, tmp_path / str(i), sweeping)

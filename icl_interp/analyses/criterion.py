@@ -39,7 +39,7 @@ class Estimate:
         return cls(name, float(value), float(value), float(value), unit)
 
     @classmethod
-    def spanning(cls, name: str, estimates: "list[Estimate] | list[Interval]", unit: str = "") -> "Estimate":
+    def spanning(cls, name: str, estimates: "Sequence[Estimate | Interval]", unit: str = "") -> "Estimate":
         """From the lowest end of several intervals to the highest: it lies where all of them lie.
 
         Its value is the first one's.

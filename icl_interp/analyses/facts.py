@@ -15,7 +15,7 @@ from icl_interp.provenance import build, decode, encode
 from icl_interp.stored import Stored
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Normal, Uniform
-from icl_interp.tasks.registry import KINDS
+from icl_interp.tasks.registry import KINDS, find
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,7 @@ class Facts:
         """The facts that `to_dict` wrote; keys that are no facts are left alone.
 
         Args:
+            data: what `to_dict` gave, also after a trip through JSON.
             where: names the place of the data in messages.
 
         Raises:
@@ -139,6 +140,7 @@ class Facts:
         numbers = {key: one.text() if key == "note" else one.number() for key, one in errors.members().items()}
         if missing := {"error", "r2"} - numbers.keys():
             raise InputError(f"{errors.where} lacks the key {min(missing)!r}")
+        find(task["kind"].text())
         known, failed = task["kind"].text() in KINDS, stored.get("failed")
 
         def count(key: str) -> int:

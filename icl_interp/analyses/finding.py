@@ -88,6 +88,7 @@ class Finding:
         """The finding that `to_dict` wrote, also after a trip through JSON.
 
         Args:
+            data: what `to_dict` gave.
             where: names the place of the data in messages.
 
         Raises:
@@ -103,7 +104,9 @@ class Finding:
             verdict=stored["verdict"].one_of(get_args(Verdict)),
             criterion=criterion,
             decided_by=_decided(stored["criterion"], criterion),
-            **{key: _estimate(stored[key]) for key in ("estimate", "test", "twin")},
+            estimate=_estimate(stored["estimate"]),
+            test=_estimate(stored["test"]),
+            twin=_estimate(stored["twin"]),
             causal=None if causal.value is None else causal.facts(),
             details=tuple(row.facts() for row in stored["details"].items()),
             figures=tuple(name.text() for name in stored["figures"].items()),

@@ -66,7 +66,7 @@ class Lab:
         companions: Mapping[Role, Checkpoint] | None = None,
         device: str | None = None,
         snapshots: Callable[[], Mapping[int, HookedTransformer]] | None = None,
-    ):
+    ) -> None:
         if n_functions < 2 or n_contexts < 2:
             raise InputError(
                 f"an analysis needs at least 2 functions and 2 contexts of each, but got {n_functions} and {n_contexts}"
@@ -239,6 +239,8 @@ class Lab:
             context: interventions while the context is read.
             query: interventions while the query is read.
             watch: called with (hook name, activation at the queries, rows of the batch) for the hooks in `names`.
+            names: hooks that `watch` is called for.
+            prompts: contexts; those of the lab by default.
         """
         prompts = prompts or self.prompts
         return self._run(prompts, self._queries(xs, prompts), context, query, watch, names)

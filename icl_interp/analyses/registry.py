@@ -1,10 +1,13 @@
 """The claims that are registered: every report has a finding on each of them."""
 
-from icl_interp.analyses.claim import Claim
-from icl_interp.analyses.measurement import check_distinct
-from icl_interp.errors import InputError, shown, unknown
+from typing import Any
 
-REGISTRY: dict[str, Claim] = {}
+from icl_interp.analyses.claim import Claim
+from icl_interp.analyses.measurement import Measurement, check_distinct
+from icl_interp.errors import InputError, shown
+from icl_interp.registers import Register, whole_or_not_at_all
+
+REGISTRY: Register[Claim] = Register("claim")
 
 
 def register(claim: Claim) -> Claim:
@@ -13,20 +16,31 @@ def register(claim: Claim) -> Claim:
     Raises:
         InputError: the id is malformed or taken by another claim, or a measurement has the name of another one.
     """
+    check_id(claim)
+    if REGISTRY.get(claim.id) is claim:
+        return claim  # again: a notebook cell run twice
+    with whole_or_not_at_all():
+        REGISTRY.add(claim.id, claim)
+        check_measurements()
+    return claim
+
+
+def check_id(claim: Claim) -> None:
+    """Refuse an id that does not name a study and a claim."""
     if claim.id.count(".") != 1 or not all(claim.id.split(".")):
         raise InputError(f"a claim's id looks like 'study.claim', but got {shown(claim.id)}")
-    if REGISTRY.get(claim.id, claim) is not claim:
-        raise InputError(f"a claim called {shown(claim.id)} is registered already: choose another id")
-    taken = {m.name: m for other in REGISTRY.values() for m in (*other.measurements, *other.twin)}
-    for m in (*claim.measurements, *claim.twin):
-        check_distinct(taken, m)
-    REGISTRY[claim.id] = claim
-    return claim
+
+
+def check_measurements() -> None:
+    """Refuse two measurements of one name among the registered claims."""
+    taken: dict[str, Measurement[Any]] = {}
+    for claim in REGISTRY.values():
+        for m in (*claim.measurements, *claim.twin):
+            check_distinct(taken, m)
 
 
 def select(ids: tuple[str, ...] | list[str] | None) -> list[Claim]:
     """The registered claims with these ids, in the order of registration; all for None."""
     for name in ids or ():
-        if name not in REGISTRY:
-            raise unknown("claim", name, REGISTRY)
+        REGISTRY.named(name)
     return [claim for name, claim in REGISTRY.items() if ids is None or name in ids]

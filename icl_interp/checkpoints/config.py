@@ -129,7 +129,9 @@ class RunConfig:
                 f"{self.encoding} prompts of that length need {needed}"
             )
         degrees = self.training.curriculum.degrees if self.training else ()
-        if degrees and not isinstance(self.task, functions.Polynomial):
+        if not degrees:
+            return
+        if not isinstance(self.task, functions.Polynomial):
             raise InputError(f"a curriculum over degrees needs a Polynomial task, but got {type(self.task).__name__}")
         for _, stage in degrees:
             self.task.with_degrees(stage)  # refuses what are no degrees
@@ -172,6 +174,7 @@ def parse(data: Any, where: str = "config") -> RunConfig:
     if "task" in sections:
         if not isinstance(sections["task"], Mapping) or "kind" not in sections["task"]:
             raise InputError(f"{where}.task must name its kind, for example 'kind: Polynomial'")
+        registry.find(sections["task"]["kind"])
         _check_kind(sections["task"]["kind"], registry.tasks(), f"{where}.task")
         for key, value in sections["task"].items():
             # Before anything looks at each number of it.

@@ -25,6 +25,7 @@ def as_checkpoint(model: Any, task: Task, encoding: Encoding | str | None = None
 
     Args:
         model: see `adopt`.
+        task: what the model is asked about.
         encoding: "interleaved" or "stacked", where the model's width does not tell.
 
     Raises:

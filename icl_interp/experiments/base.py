@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pandas import DataFrame
 
 from icl_interp.checkpoints.config import RunConfig
-from icl_interp.errors import InputError, unknown
 from icl_interp.experiments import scales
 from icl_interp.experiments.scales import at_scale
+from icl_interp.registers import Register
 from icl_interp.results import Result
 
 if TYPE_CHECKING:
@@ -105,24 +105,20 @@ class Experiment:
         return self.sizes.get("paper", scales.named("paper").says)
 
 
-_REGISTRY: dict[str, Experiment] = {}
+EXPERIMENTS: Register[Experiment] = Register("experiment")
 
 
 def register(experiment: Experiment) -> Experiment:
     """Add an experiment; its id must be new."""
-    if experiment.id in _REGISTRY:
-        raise InputError(f"there is an experiment {experiment.id!r} already: give yours another id")
-    _REGISTRY[experiment.id] = experiment
+    EXPERIMENTS.add(experiment.id, experiment)
     return experiment
 
 
 def names() -> list[str]:
     """Ids, study by study: figures, tables and others by name."""
-    return sorted(_REGISTRY)
+    return sorted(EXPERIMENTS)
 
 
 def get(name: str) -> Experiment:
     """The experiment of that id."""
-    if name not in _REGISTRY:
-        raise unknown("experiment", name, _REGISTRY)
-    return _REGISTRY[name]
+    return EXPERIMENTS.named(name)

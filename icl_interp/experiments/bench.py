@@ -46,7 +46,7 @@ class Bench:
         cache: Path | None = None,
         progress: bool = False,
         title: str = "",
-    ):
+    ) -> None:
         self.models, self.missing, self.scale, self.seed = dict(models), tuple(missing), scale, seed
         self._cache = cache
         self.measured = self.reused = 0
@@ -84,7 +84,8 @@ class Bench:
         Args:
             what: says what is measured and how; change it when the measurement changes.
             names: the models it depends on.
-            settings: and everything else.
+            compute: measures; called where nothing is kept.
+            settings: everything else that the result depends on.
         """
         path = self._path(what, names, settings)
         kept = self._read(path)
@@ -106,6 +107,8 @@ class Bench:
 
         Args:
             names: models; those that are missing are left out. Least squares and zero come last.
+            task: at sigma 1.
+            sigmas: factors of what `arm` names.
             arm: what sigma scales.
         """
         settings = {"task": encode(task), "sigmas": [float(sigma) for sigma in sigmas], "arm": arm}

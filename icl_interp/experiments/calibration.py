@@ -1,53 +1,144 @@
 """Calibration: every claim on every construction of known truth. What a verdict is worth is measured here."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+import torch
+from jaxtyping import Float
 from pandas import DataFrame
+from torch import Tensor
 
 from icl_interp import evaluation
 from icl_interp.analyses import registry
+from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lab import Lab
-from icl_interp.errors import unknown, whole
+from icl_interp.analyses.measurement import Results
+from icl_interp.checkpoints.companions import Role
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.errors import whole
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import generator
+from icl_interp.registers import Register
 from icl_interp.results import make_table
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
 
 YES, NO, OPEN = "supported", "contradicted", "inconclusive"
+TASK = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20)
+Predictor = Callable[[Prompts], Float[Tensor, "batch point"]]
 
 
-@runtime_checkable
-class Construction(Protocol):
+@dataclass(frozen=True)
+class Case:
+    """A model of known truth, and what it is analysed with.
+
+    Attributes:
+        model: the model.
+        task: where it is not the affine one.
+        predictor: predicts the points of prompts in the model's place, such as least squares: for claims about what a
+            model computes, which need no weights.
+        companions: models that differ from it in one respect, by role.
+        snapshots: gives the models that its run would have kept, by step.
+    """
+
+    model: HookedTransformer
+    task: Task | None = None
+    predictor: Predictor | None = None
+    companions: Mapping[Role, Checkpoint] = field(default_factory=dict)
+    snapshots: Mapping[int, HookedTransformer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Construction:
     """A family of models with a known truth, drawn at random.
 
     Attributes:
         name: short, for tables.
         why: the reason for the expected verdicts, in a sentence.
+        build: a member of the family, from a generator; a model alone is one on the affine task.
         expected: verdict by claim.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def why(self) -> str: ...
-    @property
-    def expected(self) -> Mapping[str, str]: ...
-    def draw(self, seed: int) -> HookedTransformer | tuple[HookedTransformer, Task]:
-        """One member; with its task, where that is not the affine one."""
-        ...
+    name: str
+    why: str
+    build: Callable[[torch.Generator], "HookedTransformer | Case"]
+    expected: Mapping[str, str]
+
+    def draw(self, seed: int) -> Case:
+        """One member, in float64."""
+        built = self.build(generator(seed, f"construction/{self.name}"))
+        case = built if isinstance(built, Case) else Case(built)
+        case.model.double().eval()
+        return case
 
 
-CONSTRUCTIONS: list[Construction] = []  # studies fill it
-TASK = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20)
+CONSTRUCTIONS: Register[Construction] = Register("construction")
+
+
+class _Predicting(Lab):
+    """A lab that takes predictions from a known predictor instead of its model."""
+
+    def __init__(self, predictor: Predictor, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.predictor = predictor
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        return self.predictor(prompts)
+
+
+def lab_for(case: Case, *, n_functions: int = 32, n_contexts: int = 8, seed: int = 0) -> tuple[Lab, Facts]:
+    """A lab with the model of a case, and the facts that claims are told."""
+    task = case.task or TASK
+    encoding = tokens.infer(case.model.cfg.d_in, task.dim)
+    make = functools.partial(_Predicting, case.predictor) if case.predictor else Lab
+    lab = make(
+        case.model,
+        task,
+        encoding,
+        n_functions=n_functions,
+        n_contexts=n_contexts,
+        seed=seed,
+        companions=case.companions,
+        snapshots=lambda: case.snapshots,
+    )
+    if case.task or case.predictor:  # no layer of linear attention is anywhere near R2 = 1: a small sample would not do
+        error = evaluation.in_distribution(lab, task)
+    else:
+        out, truth = lab.predictions()
+        squared = float((out - truth).square().mean())
+        error = {"error": squared, "r2": 1 - squared / float(truth.square().mean())}
+    facts = Facts.of(
+        case.model,
+        task,
+        tokens.name_of(encoding),
+        error,
+        n_functions=n_functions,
+        snapshots=tuple(case.snapshots),
+        companions={role: other.name for role, other in case.companions.items()},
+    )
+    return lab, facts
+
+
+def measure(lab: Lab, facts: Facts, claims: Sequence[Claim]) -> Results:
+    """Everything that these claims need, if they apply."""
+    for claim in claims:
+        if not claim.excluded(facts):
+            for m in claim.measurements:
+                lab.measure(m)
+            for m in claim.twin:
+                lab.twin.measure(m)
+    return lab.results
 
 
 def judge(
-    model: HookedTransformer,
+    case: Case | HookedTransformer,
     claims: Sequence[str],
     *,
     n_functions: int = 32,
@@ -56,40 +147,19 @@ def judge(
     task: Task | None = None,
 ) -> list[Finding]:
     """Findings about a model of known truth, on affine prompts or those of its own task."""
-    own, task = task is not None, task or TASK
-    encoding = tokens.infer(model.cfg.d_in, task.dim)
-    lab = Lab(model, task, encoding, n_functions=n_functions, n_contexts=n_contexts, seed=seed)
-    if own:  # no layer of linear attention is anywhere near R2 = 1, so a small sample would not do
-        in_distribution = evaluation.in_distribution(lab, task)
-    else:
-        out, truth = lab.predictions()
-        error = float((out - truth).square().mean())
-        in_distribution = {"error": error, "r2": 1 - error / float(truth.square().mean())}
-    known = Facts.of(model, task, tokens.name_of(encoding), in_distribution, n_functions=n_functions)
-    findings = []
-    for claim in registry.select(tuple(claims)):
-        if not claim.excluded(known):
-            for m in claim.measurements:
-                lab.measure(m)
-            for m in claim.twin:
-                lab.twin.measure(m)
-        findings.append(claim.judge_results(lab.results, known))
-    return findings
+    case = case if isinstance(case, Case) else Case(case, task)
+    selected = registry.select(tuple(claims))
+    lab, facts = lab_for(case, n_functions=n_functions, n_contexts=n_contexts, seed=seed)
+    results = measure(lab, facts, selected)
+    return [claim.judge_results(results, facts) for claim in selected]
 
 
 def runs(n_draws: int, seed: int = 0, only: Sequence[str] | None = None) -> Iterator[tuple[Construction, int, Finding]]:
-    """Every scored claim on every draw of every construction."""
-    names = [c.name for c in CONSTRUCTIONS]
-    for name in only or ():
-        if name not in names:
-            raise unknown("construction", name, names)
-    for construction in CONSTRUCTIONS:
-        if only and construction.name not in only:
-            continue
+    """Every scored claim on every draw of every construction, or of those named."""
+    chosen = CONSTRUCTIONS.values() if only is None else [CONSTRUCTIONS.named(name) for name in only]
+    for construction in chosen:
         for draw in range(seed, seed + n_draws):
-            drawn = construction.draw(draw)
-            model, task = drawn if isinstance(drawn, tuple) else (drawn, None)
-            for finding in judge(model, tuple(construction.expected), seed=draw, task=task):
+            for finding in judge(construction.draw(draw), tuple(construction.expected), seed=draw):
                 yield construction, draw, finding
 
 

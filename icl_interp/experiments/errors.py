@@ -119,6 +119,7 @@ def in_numbers(comparison: DataFrame | None, what: str = "", **key: Any) -> tupl
     """How far apart the paper's numbers and ours lie, and whether they rank alike: a sentence, or none without numbers.
 
     Args:
+        comparison: the paper's numbers beside ours; None where there is nothing to lay out.
         what: the rows that are meant, in words.
         key: rows with other values than these are left out.
     """

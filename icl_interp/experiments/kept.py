@@ -3,20 +3,22 @@
 from pathlib import Path
 from typing import Any
 
-from icl_interp.errors import InputError, shown, unknown
+from icl_interp.errors import InputError, shown
 from icl_interp.experiments import base
 from icl_interp.provenance import read_json
+from icl_interp.registers import Register
 from icl_interp.results import Result, from_dict
 from icl_interp.stored import Stored
 
 SCHEMA = "icl_interp.experiment/1"
-FOLDERS: dict[str, Path] = {}  # of results, by study; studies fill it
+FOLDERS: Register[Path] = Register("folder of results")  # by study
 
 
-def path(name: str) -> Path:
-    """Where the results of an experiment lie in the package."""
+def path(name: str) -> Path | None:
+    """The file with the results of an experiment; None where its study keeps none of them."""
     study, _, rest = name.partition(".")
-    return FOLDERS[study] / f"{rest}.json"
+    file = FOLDERS[study] / f"{rest}.json" if study in FOLDERS else None
+    return file if file and file.is_file() else None
 
 
 def record(name: str) -> dict[str, Any]:
@@ -25,12 +27,12 @@ def record(name: str) -> dict[str, Any]:
     Raises:
         InputError: an unknown id, or one without results in the package.
     """
-    if name not in base.names():
-        raise unknown("experiment", name, base.names())
-    if not path(name).is_file():
-        have = ", ".join(n for n in base.names() if path(n).is_file()) or "none"
+    base.get(name)
+    file = path(name)
+    if file is None:
+        have = ", ".join(n for n in base.names() if path(n)) or "none"
         raise InputError(f"no results of {name} come with the package (there are: {have}): icl-interp reproduce {name}")
-    return checked(read_json(path(name)), str(path(name)))
+    return checked(read_json(file), str(file))
 
 
 def results(name: str) -> dict[str, Result]:

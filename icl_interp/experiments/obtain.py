@@ -28,7 +28,7 @@ class Shelf:
         folders: each holds run folders; one that does not exist is refused.
     """
 
-    def __init__(self, folders: Iterable[Path] = ()):
+    def __init__(self, folders: Iterable[Path] = ()) -> None:
         self._runs: list[tuple[RunConfig, Path]] = []
         for folder in folders:
             if not Path(folder).is_dir():

@@ -9,6 +9,7 @@ from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures.claims import forest
 from icl_interp.figures.style import Figure, safe
+from icl_interp.registers import Register
 from icl_interp.results import Result
 
 Drawing = Callable[[Results, Sequence[Finding], Facts], Figure | None]
@@ -29,14 +30,16 @@ class ReportFigure:
     caption: str
 
 
-FIGURES: dict[str, ReportFigure] = {
-    "claims": ReportFigure(
+FIGURES: Register[ReportFigure] = Register("figure")
+FIGURES.add(
+    "claims",
+    ReportFigure(
         forest,
         "Each claim on its own axis. A filled mark is the estimate with its 95 % interval; shaded zones were fixed "
         "before anything was measured. Hollow marks are controls: a diamond is the same measurement on an untrained"
         " twin, a square the same intervention where it should do nothing.",
-    )
-}
+    ),
+)
 
 
 def draw(results: Mapping[str, Result], findings: Sequence[Finding], facts: Facts) -> dict[str, Figure]:

@@ -18,6 +18,7 @@ from markupsafe import Markup
 from plotly.graph_objects import Figure
 
 from icl_interp.errors import InputError
+from icl_interp.figures.style import layout_of
 from icl_interp.figures.text import markup
 
 SCALE = 2  # of PNG files: twice the pixels of the screen, enough for print
@@ -34,6 +35,8 @@ def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[
     """Write each figure as `folder/<name>.<format>`.
 
     Args:
+        figures: by name.
+        folder: where the files go; it is made where it does not exist.
         formats: of "png", "svg", "pdf".
 
     Returns:
@@ -54,14 +57,14 @@ def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write {folder}: {error.strerror}; choose a folder you can write to") from error
-    jobs = [
+    jobs: list[Any] = [  # kaleido has no type for these outside a type checker
         {
             "fig": figure,
             "path": folder / f"{name}.{kind}",
             "opts": {
                 "format": kind,
-                "width": figure.layout.width,
-                "height": figure.layout.height,
+                "width": layout_of(figure).width,
+                "height": layout_of(figure).height,
                 "scale": SCALE if kind == "png" else 1,
             },
         }

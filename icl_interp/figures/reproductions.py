@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping
 from pandas import DataFrame
 
 from icl_interp.figures.style import Figure, safe
+from icl_interp.registers import Register
 from icl_interp.results import Result
 
 Drawing = Callable[[Mapping[str, Result], DataFrame | None], dict[str, Figure]]
 
-DRAWINGS: dict[str, Drawing] = {}  # by the id of the experiment; studies fill it
+DRAWINGS: Register[Drawing] = Register("drawing")  # by the id of the experiment
 
 
 def draw(name: str, results: Mapping[str, Result], comparison: DataFrame | None = None) -> dict[str, Figure]:

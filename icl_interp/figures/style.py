@@ -83,24 +83,36 @@ class Marks:
 
     def put(self, figure: Figure) -> None:
         """Add them to what the figure has."""
-        layout = figure.layout
+        layout = layout_of(figure)
         figure.update_layout(
             annotations=[*layout.annotations, *self.notes], shapes=[*layout.shapes, *self.shapes], overwrite=True
         )
+
+
+def layout_of(figure: Figure) -> Any:
+    """The figure's layout; plotly makes its attributes at run time, so no type checker knows them."""
+    return figure.layout
+
+
+def traces_of(figure: Figure) -> Any:
+    """The figure's traces, whose attributes no type checker knows either."""
+    return figure.data
 
 
 def finish(figure: Figure, title: str, below: str, plot: int, **margins: int) -> Figure:
     """Give a figure its template, title, the words below it, legend and size.
 
     Args:
+        figure: with its traces, panels and panel titles.
         title: what is shown.
         below: more about it, a line or two; marked up already.
         plot: height of the panels in pixels.
+        **margins: in pixels, by plotly's letters: "l", "r" and "b".
     """
     small = f'<span style="font-size:12px;color:{GREY}">{below}</span>'
     lines = below.count("<br>") + 1
-    panels = any(a.name == "panel" for a in figure.layout.annotations)
-    legend = any(trace.showlegend is not False and trace.name for trace in figure.data)
+    panels = any(a.name == "panel" for a in layout_of(figure).annotations)
+    legend = any(trace.showlegend is not False and trace.name for trace in traces_of(figure))
     margin = {"l": 70, "r": 24, "b": 58, **margins}
     margin["t"] = 44 + 16 * lines + (24 if panels else 6) + (24 if legend else 0)
     heading = {
@@ -194,10 +206,12 @@ def place(figure: Figure, *domains: tuple[float, float]) -> None:
 
 
 def rows_axis(labels: list[str], shown: bool = True, spare: float = 0.0) -> dict[str, Any]:
-    """A vertical axis with a named row each, the first on top; `spare` rows of room below for words.
+    """A vertical axis with a named row each, the first on top.
 
     Args:
         labels: text, in lines of its own.
+        shown: write the labels.
+        spare: rows of room below for words.
     """
     ticks, texts = list(range(len(labels))), [plain(label).replace("\n", "<br>") for label in labels]
     return {

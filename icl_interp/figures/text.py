@@ -70,7 +70,7 @@ def markup(template: LiteralString, *values: object, **named: object) -> Markup:
     return Markup(template).format(*values, **named)
 
 
-def joined(parts: Iterable[object], between: LiteralString = "") -> Markup:
+def joined(parts: Iterable[str], between: LiteralString = "") -> Markup:
     """Pieces of HTML in a row; what is no `Markup` is escaped."""
     return Markup(between).join(parts)
 

@@ -31,17 +31,34 @@ class Attention(nn.Module):
     on a CPU, and every step can be hooked. On a GPU the fused kernel runs when nobody listens to scores or pattern.
     """
 
-    def __init__(self, cfg: HookedTransformerConfig):
+    W_Q: Float[Tensor, "head d_model d_head"]
+    W_K: Float[Tensor, "head d_model d_head"]
+    W_V: Float[Tensor, "head d_model d_head"]
+    W_O: Float[Tensor, "head d_head d_model"]
+    b_Q: Float[Tensor, "head d_head"]
+    b_K: Float[Tensor, "head d_head"]
+    b_V: Float[Tensor, "head d_head"]
+    b_O: Float[Tensor, " d_model"]
+    hook_q: HookPoint
+    hook_k: HookPoint
+    hook_v: HookPoint
+    hook_attn_scores: HookPoint
+    hook_pattern: HookPoint
+    hook_z: HookPoint
+    hook_result: HookPoint
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
         super().__init__()
         self.cfg = cfg
+        d_head = cfg.head_width
         for letter in "QKV":
-            setattr(self, f"W_{letter}", nn.Parameter(torch.empty(cfg.n_heads, cfg.d_model, cfg.d_head)))
-            setattr(self, f"b_{letter}", nn.Parameter(torch.zeros(cfg.n_heads, cfg.d_head)))
-        self.W_O = nn.Parameter(torch.empty(cfg.n_heads, cfg.d_head, cfg.d_model))
+            setattr(self, f"W_{letter}", nn.Parameter(torch.empty(cfg.n_heads, cfg.d_model, d_head)))
+            setattr(self, f"b_{letter}", nn.Parameter(torch.zeros(cfg.n_heads, d_head)))
+        self.W_O = nn.Parameter(torch.empty(cfg.n_heads, d_head, cfg.d_model))
         self.b_O = nn.Parameter(torch.zeros(cfg.d_model))
         for name in ("q", "k", "v", "attn_scores", "pattern", "z", "result"):
             setattr(self, f"hook_{name}", HookPoint())
-        self.scale = 1 / math.sqrt(cfg.d_head) if cfg.use_attn_scale else 1.0
+        self.scale = 1 / math.sqrt(d_head) if cfg.use_attn_scale else 1.0
         # None: fused on a GPU where the steps between are not read. True and False are for tests.
         self.fused: bool | None = None
         self._mask = torch.empty(0)  # a plain attribute: masks do not belong in the state dict
@@ -100,7 +117,7 @@ class Attention(nn.Module):
         weights = torch.stack([getattr(self, f"W_{c}") for c in letters])
         biases = torch.stack([getattr(self, f"b_{c}") for c in letters])
         flat = F.linear(x, weights.transpose(2, 3).flatten(0, 2), biases.flatten())
-        return list(flat.view(*x.shape[:2], len(letters), self.cfg.n_heads, self.cfg.d_head).unbind(2))
+        return list(flat.view(*x.shape[:2], len(letters), self.cfg.n_heads, self.cfg.head_width).unbind(2))
 
     def _pattern(self, scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
         scores = self.hook_attn_scores(scores)

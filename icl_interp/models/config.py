@@ -68,6 +68,13 @@ class HookedTransformerConfig:
     init_std: float = 0.02
 
     def __post_init__(self) -> None:
+        self._fill_in_widths()
+        for field in fields(self):
+            self._check_field(field.name, field.type)
+        self._check_combinations()
+
+    def _fill_in_widths(self) -> None:
+        """Make the widths that are not given, and refuse numbers that are none."""
         for name in ("n_layers", "d_model", "n_heads", "n_ctx", "d_in", "d_out"):
             self._check_whole_number(name)
         if self.d_head is None:
@@ -80,15 +87,20 @@ class HookedTransformerConfig:
             object.__setattr__(self, "d_mlp", 4 * self.d_model)
         for name in ("d_head", "d_mlp"):
             self._check_whole_number(name)
-        for field in fields(self):
-            value, choices = getattr(self, field.name), _choices(field.type)
-            if choices and value not in choices:
-                raise unknown(field.name, value, map(str, choices))
-            if field.type is bool and not isinstance(value, bool):
-                raise InputError(f"{field.name} must be true or false, but got {value!r}")
-            # YAML reads 1e-5 as text.
-            if field.type is float and not (isinstance(value, (int, float)) and 0 <= value < math.inf):
-                raise InputError(f"{field.name} must be a number from 0 up (1.0e-5 in YAML), but got {value!r}")
+
+    def _check_field(self, name: str, annotation: object) -> None:
+        """Refuse what is no value of the field's own type."""
+        value, choices = getattr(self, name), _choices(annotation)
+        if choices and value not in choices:
+            raise unknown(name, value, map(str, choices))
+        if annotation is bool and not isinstance(value, bool):
+            raise InputError(f"{name} must be true or false, but got {value!r}")
+        # YAML reads 1e-5 as text.
+        if annotation is float and not (isinstance(value, (int, float)) and 0 <= value < math.inf):
+            raise InputError(f"{name} must be a number from 0 up (1.0e-5 in YAML), but got {value!r}")
+
+    def _check_combinations(self) -> None:
+        """Refuse settings that exclude each other, and a bound that is no length."""
         if self.attn_only and self.mlp_only:
             raise InputError("attn_only and mlp_only exclude each other: a block would have nothing left")
         if self.mlp_only and self.score_fn not in ("softmax", "hardmax", "linear"):
@@ -96,6 +108,11 @@ class HookedTransformerConfig:
         if self.score_norm and self.score_fn != "linear":
             why = "weights add up to 1" if self.weights_add_up else "brings its own"
             raise InputError(f"score_norm={self.score_norm!r} is for score_fn='linear'; {self.score_fn} {why}")
+        self._check_bound()
+        if self.norm_position == "post" and self.normalization_type is None:
+            raise InputError("norm_position='post' needs a normalization_type; without a norm use 'pre'")
+
+    def _check_bound(self) -> None:
         bound = self.embed_bound
         if bound is not None and (
             not isinstance(bound, (int, float)) or isinstance(bound, bool) or not 0 < bound < math.inf
@@ -104,13 +121,23 @@ class HookedTransformerConfig:
                 f"embed_bound must be a positive number, or null for none, but got {bound!r}: give the longest vector "
                 "that a token may be read in as"
             )
-        if self.norm_position == "post" and self.normalization_type is None:
-            raise InputError("norm_position='post' needs a normalization_type; without a norm use 'pre'")
 
     def _check_whole_number(self, name: str) -> None:
         value = getattr(self, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise InputError(f"{name} must be a whole number from 1 up, but got {value!r}")
+
+    @property
+    def head_width(self) -> int:
+        """`d_head`, which is a number in every config: where it is not given, `d_model` gives it."""
+        assert self.d_head is not None
+        return self.d_head
+
+    @property
+    def mlp_width(self) -> int:
+        """`d_mlp`, which is a number in every config: where it is not given, `d_model` gives it."""
+        assert self.d_mlp is not None
+        return self.d_mlp
 
     @property
     def weights_add_up(self) -> bool:
@@ -143,8 +170,8 @@ class HookedTransformerConfig:
     @property
     def n_params(self) -> int:
         """Weights and biases of everything but the norms, embeddings and read-out."""
-        attention = 0 if self.mlp_only else 4 * self.d_model * self.d_head * self.n_heads
-        mlp = 0 if self.attn_only else 2 * self.d_model * self.d_mlp
+        attention = 0 if self.mlp_only else 4 * self.d_model * self.head_width * self.n_heads
+        mlp = 0 if self.attn_only else 2 * self.d_model * self.mlp_width
         return self.n_layers * (attention + mlp)
 
 

@@ -21,7 +21,10 @@ class Norm(nn.Module):
     TransformerLens 4), `hook_out` after them. The variance is the biased one.
     """
 
-    def __init__(self, cfg: HookedTransformerConfig):
+    w: Float[Tensor, " d_model"] | None
+    b: Float[Tensor, " d_model"] | None
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
         super().__init__()
         self.centred = cfg.normalization_type != "RMS"
         self.eps = cfg.eps
@@ -57,7 +60,11 @@ class TanhNorm(nn.Module):
     LeCun & Liu (2025), *Transformers without normalization* (their DyT), alpha starting at 0.5.
     """
 
-    def __init__(self, cfg: HookedTransformerConfig):
+    alpha: Float[Tensor, ""]
+    w: Float[Tensor, " d_model"]
+    b: Float[Tensor, " d_model"]
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
         super().__init__()
         self.alpha = nn.Parameter(torch.tensor(0.5))
         self.w = nn.Parameter(torch.ones(cfg.d_model))
@@ -70,7 +77,7 @@ class TanhNorm(nn.Module):
         return self.hook_out(self.hook_normalized((self.alpha * x).tanh()) * self.w + self.b)
 
 
-def make_norm(cfg: HookedTransformerConfig) -> nn.Module:
+def make_norm(cfg: HookedTransformerConfig) -> Norm | TanhNorm:
     """The norm that the config asks for."""
     return TanhNorm(cfg) if cfg.normalization_type == "Tanh" else Norm(cfg)
 
@@ -78,12 +85,17 @@ def make_norm(cfg: HookedTransformerConfig) -> nn.Module:
 class MLP(nn.Module):
     """One hidden layer: act(x W_in + b_in) W_out + b_out."""
 
-    def __init__(self, cfg: HookedTransformerConfig):
+    W_in: Float[Tensor, "d_model d_mlp"]
+    b_in: Float[Tensor, " d_mlp"]
+    W_out: Float[Tensor, "d_mlp d_model"]
+    b_out: Float[Tensor, " d_model"]
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
         super().__init__()
         self.act = ACTIVATIONS[cfg.act_fn]
-        self.W_in = nn.Parameter(torch.empty(cfg.d_model, cfg.d_mlp))
-        self.b_in = nn.Parameter(torch.zeros(cfg.d_mlp))
-        self.W_out = nn.Parameter(torch.empty(cfg.d_mlp, cfg.d_model))
+        self.W_in = nn.Parameter(torch.empty(cfg.d_model, cfg.mlp_width))
+        self.b_in = nn.Parameter(torch.zeros(cfg.mlp_width))
+        self.W_out = nn.Parameter(torch.empty(cfg.mlp_width, cfg.d_model))
         self.b_out = nn.Parameter(torch.zeros(cfg.d_model))
         self.hook_pre = HookPoint()
         self.hook_post = HookPoint()

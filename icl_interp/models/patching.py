@@ -32,6 +32,9 @@ AXES: dict[str, tuple[Where, ...]] = {
     **dict.fromkeys(("attn_scores", "pattern"), ("head", "token")),
 }
 
+# Its own annotations ask for a model that makes tokens of text, which it does not need here.
+_GENERIC: Callable[..., Tensor] = patching.generic_activation_patch
+
 
 def patch(
     model: HookedTransformer,
@@ -44,6 +47,7 @@ def patch(
     """The metric of a corrupted run with one activation at a time taken from the clean run.
 
     Args:
+        model: runs on both prompts.
         clean: tokens whose activations are put in.
         corrupted: tokens the model runs on, of the same shape.
         metric: a number made of the model's output.
@@ -86,7 +90,7 @@ def patch(
 
     with torch.no_grad(), _prepared(model):
         _, cache = model.run_with_cache(clean, names_filter=names)
-        patching.generic_activation_patch(
+        _GENERIC(
             model,
             corrupted,
             cache,
@@ -109,7 +113,7 @@ def _put(activation: str, by: tuple[Where, ...], corrupted: Tensor, index: list[
 @contextmanager
 def _prepared(model: HookedTransformer) -> Iterator[None]:
     """Evaluation mode, which TransformerLens insists on, and its progress bar on terminals only."""
-    training, used = model.training, vars(patching)
+    training, used = model.training, patching.__dict__
     bar = used["tqdm"]
     model.eval()
     used["tqdm"] = partial(bar, disable=None)

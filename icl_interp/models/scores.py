@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
 
 Scores = Float[Tensor, "*batch query key"]
 # Below the largest score by this much (halved scores), an entmax weight is 0 whatever the other scores are.
@@ -70,7 +70,7 @@ class _Entmax(torch.autograd.Function):
     """Entmax of order 1.5 by sorting, and its Jacobian diag(r) - r r^T / sum(r) with r = sqrt(p)."""
 
     @staticmethod
-    def forward(ctx, scores: Tensor) -> Tensor:
+    def forward(ctx: FunctionCtx, scores: Tensor) -> Tensor:
         half = scores / 2
         half = (half - half.amax(-1, keepdim=True)).clamp(min=_FAR_BELOW)
         ordered = half.sort(dim=-1, descending=True).values
@@ -86,7 +86,7 @@ class _Entmax(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor) -> Tensor:
+    def backward(ctx: BackwardCFunction, grad: Tensor) -> Tensor:
         (p,) = ctx.saved_tensors
         root = p.sqrt()
         mean = (grad * root).sum(-1, keepdim=True) / root.sum(-1, keepdim=True)
@@ -94,8 +94,9 @@ class _Entmax(torch.autograd.Function):
 
 
 def entmax(scores: Scores) -> Scores:
-    """max(s / 2 - tau, 0)^2 with the tau that makes weights add up to 1: entmax of order 1.5, between softmax and
-    sparsemax. Keys that score 2 or more below the best weigh exactly 0.
+    """Entmax of order 1.5, between softmax and sparsemax: max(s / 2 - tau, 0)^2, whose weights add up to 1 by this tau.
+
+    Keys that score 2 or more below the best weigh exactly 0.
 
     Source: Peters, Niculae & Martins (2019), *Sparse sequence-to-sequence models*, the exact algorithm for 1.5.
 
@@ -112,12 +113,12 @@ class _Hardmax(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, scores: Tensor) -> Tensor:
+    def forward(ctx: FunctionCtx, scores: Tensor) -> Tensor:
         ctx.save_for_backward(scores)
         return torch.zeros_like(scores).scatter_(-1, scores.argmax(-1, keepdim=True), 1.0)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> Tensor:
+    def backward(ctx: BackwardCFunction, grad: Tensor) -> Tensor:
         (scores,) = ctx.saved_tensors
         p = scores.softmax(-1)
         return p * (grad - (grad * p).sum(-1, keepdim=True))

@@ -1,9 +1,9 @@
 """`HookedTransformer`: the model class, for prompts of numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,7 @@ from icl_interp.models.hooks import (
     listened,
     refuse_patching_by_position,
 )
-from icl_interp.models.layers import MLP, Norm, make_norm
+from icl_interp.models.layers import MLP, Norm, TanhNorm, make_norm
 from icl_interp.models.properties import WeightProperties
 from icl_interp.provenance import build, generator, read_json
 
@@ -40,7 +40,10 @@ class Embed(nn.Module):
     below b it is the identity up to a factor 1 - |v|^2 / (2 b^2).
     """
 
-    def __init__(self, cfg: HookedTransformerConfig):
+    W_E: Float[Tensor, "d_in d_model"]
+    b_E: Float[Tensor, " d_model"]
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
         super().__init__()
         self.bound = cfg.embed_bound
         self.W_E = nn.Parameter(torch.empty(cfg.d_in, cfg.d_model))
@@ -58,7 +61,9 @@ class Embed(nn.Module):
 class PosEmbed(nn.Module):
     """A learned vector for each position."""
 
-    def __init__(self, cfg: HookedTransformerConfig):
+    W_pos: Float[Tensor, "n_ctx d_model"]
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
         super().__init__()
         self.W_pos = nn.Parameter(torch.empty(cfg.n_ctx, cfg.d_model))
 
@@ -66,7 +71,10 @@ class PosEmbed(nn.Module):
 class Unembed(nn.Module):
     """Read-out: stream W_U + b_U."""
 
-    def __init__(self, cfg: HookedTransformerConfig):
+    W_U: Float[Tensor, "d_model d_out"]
+    b_U: Float[Tensor, " d_out"]
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
         super().__init__()
         self.W_U = nn.Parameter(torch.empty(cfg.d_model, cfg.d_out))
         self.b_U = nn.Parameter(torch.zeros(cfg.d_out))
@@ -79,7 +87,15 @@ class Unembed(nn.Module):
 class Block(nn.Module):
     """Attention, then MLP, each added to the residual stream; normalised before ("pre") or after the sum ("post")."""
 
-    def __init__(self, cfg: HookedTransformerConfig):
+    # Which of these a block has, the config says.
+    attn: Attention
+    mlp: MLP
+    ln1: Norm | TanhNorm
+    ln2: Norm | TanhNorm
+    hook_attn_out: HookPoint
+    hook_mlp_out: HookPoint
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
         super().__init__()
         self.cfg = cfg
         if not cfg.mlp_only:
@@ -126,6 +142,22 @@ class Block(nn.Module):
         return getattr(self, norm)(stream + addition) if self.cfg.norm_position == "post" else stream + addition
 
 
+if TYPE_CHECKING:
+
+    class Blocks(nn.ModuleList):
+        """A `ModuleList` of blocks: to a type checker its members are no more than modules."""
+
+        @overload
+        def __getitem__(self, idx: slice) -> "Blocks": ...
+        @overload
+        def __getitem__(self, idx: int) -> Block: ...
+        def __getitem__(self, idx: int | slice) -> "Block | Blocks": ...
+        def __iter__(self) -> Iterator[Block]: ...
+
+else:
+    Blocks = nn.ModuleList
+
+
 class HookedTransformer(WeightProperties, HookedRootModule):
     """A transformer over numbers with TransformerLens' hook names, weight names and weight shapes.
 
@@ -141,7 +173,12 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     torch.Size([3, 2, 10, 10])
     """
 
-    def __init__(self, cfg: HookedTransformerConfig, seed: int = 0):
+    # Only with learned positions there is a `pos_embed`, and only pre-norm models have an `ln_final`.
+    pos_embed: PosEmbed
+    hook_pos_embed: HookPoint
+    ln_final: Norm | TanhNorm
+
+    def __init__(self, cfg: HookedTransformerConfig, seed: int = 0) -> None:
         super().__init__()
         self._cfg = cfg
         self.embed = Embed(cfg)
@@ -149,7 +186,7 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         if cfg.positional_embedding_type == "standard":
             self.pos_embed = PosEmbed(cfg)
             self.hook_pos_embed = HookPoint()
-        self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.n_layers))
+        self.blocks = Blocks(Block(cfg) for _ in range(cfg.n_layers))
         if cfg.normalization_type and cfg.norm_position == "pre":
             self.ln_final = make_norm(cfg)
         self.unembed = Unembed(cfg)

@@ -6,7 +6,7 @@ equations (3.3) to (3.6). Here columns are tokens, as `tokens.Stacked` makes the
 """
 
 import math
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -40,7 +40,16 @@ class LinearSelfAttention(HookedRootModule):
     tensor([ 2.,  4., 11.], grad_fn=<SelectBackward0>)
     """
 
-    def __init__(self, w_pv: Wide, w_kq: Wide):
+    W_PV: Wide
+    W_KQ: Wide
+    hook_resid_pre: HookPoint
+    hook_v: HookPoint
+    hook_attn_scores: HookPoint
+    hook_pattern: HookPoint
+    hook_attn_out: HookPoint
+    hook_resid_post: HookPoint
+
+    def __init__(self, w_pv: Wide, w_kq: Wide) -> None:
         super().__init__()
         if w_pv.ndim != 2 or w_pv.shape != w_kq.shape or w_pv.shape[0] != w_pv.shape[1] or w_pv.shape[0] < 2:
             raise InputError(
@@ -161,7 +170,7 @@ class LayerForm(NamedTuple):
         return max(float(part.abs().max()) for part in biases)
 
 
-def beyond_a_layer(cfg: Any) -> list[str]:
+def beyond_a_layer(cfg: HookedTransformerConfig) -> list[str]:
     """What a model of this config has that one layer of linear self-attention has not, in words; empty for a layer.
 
     >>> beyond_a_layer(HookedTransformerConfig(n_layers=2, d_model=8, n_ctx=9, score_fn="linear", attn_only=True))[0]

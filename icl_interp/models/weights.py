@@ -70,7 +70,7 @@ def header(path: Path) -> dict[str, Kind]:
         with safe_open(path, "pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
             return {
-                name: Kind(_NAMES.get(part.get_dtype(), part.get_dtype()), tuple(part.get_shape()))
+                name: Kind(_NAMES.get(dtype := str(part.get_dtype()), dtype), tuple(part.get_shape()))
                 for name, part in slices.items()
             }
     except OSError as error:

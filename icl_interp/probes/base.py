@@ -68,6 +68,7 @@ class Probe(ABC):
         """Start anew, with empty statistics.
 
         Args:
+            model: the one that is probed.
             positions: the token positions of each kind; every batch that follows has these.
 
         Returns:

@@ -80,10 +80,10 @@ def map_orthogonality(model: HookedTransformer, share: float = SHARE) -> dict[st
             cosines[f"{kind}_cosine"].append(frobenius_cosines(left, right))
             inputs, outputs = _map_subspaces(left, right, share)
             one, other = [name for name in names if name.startswith(kind)]
-            angles[one].append(_all_angles(inputs, attn.cfg.d_head))
-            angles[other].append(_all_angles(outputs, attn.cfg.d_head))
+            angles[one].append(_all_angles(inputs, attn.cfg.head_width))
+            angles[other].append(_all_angles(outputs, attn.cfg.head_width))
     axes, note = _axes(model), _note(share)
-    wide = {**axes, "angle": _numbers(model.cfg.d_head)}
+    wide = {**axes, "angle": _numbers(model.cfg.head_width)}
     return {
         **{name: make_array(torch.stack(v).cpu().numpy(), axes) for name, v in cosines.items()},
         **{name: make_array(torch.stack(v).cpu().numpy(), wide, "rad", note) for name, v in angles.items()},
@@ -110,7 +110,7 @@ class HeadOrthogonality(Probe):
 
     name: ClassVar[str] = "head_orthogonality"
 
-    def __init__(self, share: float = SHARE):
+    def __init__(self, share: float = SHARE) -> None:
         if not 0 < share <= 1:
             raise InputError(f"share must lie in (0, 1], but got {share}")
         self.share = share
@@ -140,7 +140,7 @@ class HeadOrthogonality(Probe):
                 covariance = gram.covariance.view(pairs.shape)
                 # E <o~_h, o~_g> = trace of E[z~_h z~_g^T] W_g W_h^T.
                 cosines.append(_cosines((covariance * pairs).sum((1, 3))))
-                angles.append(_all_angles(_output_subspaces(covariance, write, self.share), cfg.d_head))
+                angles.append(_all_angles(_output_subspaces(covariance, write, self.share), cfg.head_width))
         layers, *heads = _axes(self._model).items()
         axes = dict([layers, ("position", tuple(self._positions)), *heads])
         shape = tuple(map(len, axes.values()))
@@ -149,7 +149,7 @@ class HeadOrthogonality(Probe):
             "output_cosine": make_array(torch.stack(cosines).view(shape).cpu().numpy(), axes, note=note),
             "output_angles": make_array(
                 torch.stack(angles).view(*shape, -1).cpu().numpy(),
-                {**axes, "angle": _numbers(cfg.d_head)},
+                {**axes, "angle": _numbers(cfg.head_width)},
                 "rad",
                 _note(self.share),
             ),

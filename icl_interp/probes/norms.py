@@ -82,6 +82,7 @@ def layernorm_scale_by_magnitude(
     1e-4 in log |x|. Causal models compute each context once.
 
     Args:
+        model: a model, or anything that has one and its encoding, such as a checkpoint.
         prompts: prompts with their queries, or a stream of them; memory does not grow with their number.
         magnitudes: |x|, above 0.
         encoding: how prompts become tokens; by default the checkpoint's, else told from the model's `d_in`.

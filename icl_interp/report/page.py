@@ -82,6 +82,8 @@ def document(title: str, body: Markup, figures: Sequence[Markup], source: str) -
     """A whole page: it runs no script but plotly.js and those of its figures, and loads nothing.
 
     Args:
+        title: of the page, plain text.
+        body: what stands above the figures' scripts.
         figures: what stands in the body of `figures.files.to_div`.
         source: of the numbers, not rounded.
     """

@@ -15,6 +15,7 @@ def readable(table: DataFrame, intervals: bool = True) -> DataFrame:
     """The table in words: by sigma as papers print it where it is by sigma, row by row otherwise.
 
     Args:
+        table: a comparison of an experiment.
         intervals: show those of our numbers, where the table is by sigma.
 
     >>> from icl_interp.results import text

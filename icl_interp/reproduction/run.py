@@ -84,6 +84,7 @@ def reproduce(
         seed: of every sample.
         formats: static formats of the figures, beside HTML, where a browser is there.
         device: where to train and to predict.
+        progress: show progress bars on a terminal.
     """
     chosen = [get(name) for name in dict.fromkeys(ids)] or [get(name) for name in names()]
     size, out, seed = scales.named(scale), Path(out), whole(seed, "seed", 0)

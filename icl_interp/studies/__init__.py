@@ -1,9 +1,11 @@
 """Studies: a folder for each work, the only places that know it. Importing this registers the bundled ones.
 
-Register your own with `register(Study(...))`.
+Register your own with `register(Study(...))`. A package brings one by an entry point of the group `icl_interp.studies`
+with the study's name; it is loaded when claims, experiments or figures are first asked for.
 """
 
-from icl_interp.studies.base import STUDIES, Study, register
+from icl_interp import registers
+from icl_interp.studies.base import STUDIES, Study, load_plugins, register
 from icl_interp.studies.heads.study import STUDY as HEADS
 from icl_interp.studies.limits.study import STUDY as LIMITS
 from icl_interp.studies.linear_attention.study import STUDY as LINEAR_ATTENTION
@@ -12,5 +14,6 @@ BUNDLED = (LIMITS, LINEAR_ATTENTION, HEADS)  # in the order of reports
 
 for study in BUNDLED:
     register(study)
+registers.before_first_read(load_plugins)  # only now: such a package imports this one
 
 __all__ = ["BUNDLED", "STUDIES", "Study", "register"]

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from icl_interp import plugins, registers
 from icl_interp.analyses import registry
 from icl_interp.analyses.claim import Claim
 from icl_interp.errors import InputError, shown
@@ -12,6 +14,7 @@ from icl_interp.experiments.base import Experiment
 from icl_interp.experiments.calibration import Construction
 from icl_interp.figures import catalogue, reproductions
 from icl_interp.figures.catalogue import ReportFigure
+from icl_interp.registers import Register
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Study:
         drawings: figures of experiments, by the id of the experiment.
         constructions: models of known truth, with the verdict that each must get.
         folder: where its results lie, in "results".
+        exceptions: what `icl_interp.testing.check_study` need not ask of it, by (check, subject), and why.
     """
 
     name: str
@@ -37,9 +41,10 @@ class Study:
     drawings: Mapping[str, reproductions.Drawing] = field(default_factory=dict)
     constructions: tuple[Construction, ...] = ()
     folder: Path | None = None
+    exceptions: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
-STUDIES: dict[str, Study] = {}
+STUDIES: Register[Study] = Register("study")
 
 
 def register(study: Study) -> Study:
@@ -53,37 +58,45 @@ def register(study: Study) -> Study:
     """
     if STUDIES.get(study.name) is study:
         return study  # again: a notebook cell run twice
-    _check(study)
-    claims = dict(registry.REGISTRY)
-    try:
-        for claim in study.claims:
-            registry.register(claim)
-    except InputError:
-        registry.REGISTRY.clear()
-        registry.REGISTRY.update(claims)
-        raise
-    STUDIES[study.name] = study
-    for experiment in study.experiments:
-        base.register(experiment)
-    catalogue.FIGURES.update(study.figures)
-    reproductions.DRAWINGS.update(study.drawings)
-    calibration.CONSTRUCTIONS.extend(study.constructions)
-    if study.folder is not None:
-        kept.FOLDERS[study.name] = study.folder / "results"
-    return study
-
-
-def _check(study: Study) -> None:
-    """Refuse a study whose names are taken, or whose ids are not its own."""
-    built = {one.name for one in calibration.CONSTRUCTIONS}
-    taken = [
-        *((f"a study called {shown(study.name)}",) if study.name in STUDIES else ()),
-        *(f"an experiment {shown(one.id)}" for one in study.experiments if one.id in base.names()),
-        *(f"a figure called {shown(name)}" for name in study.figures if name in catalogue.FIGURES),
-        *(f"a construction called {shown(one.name)}" for one in study.constructions if one.name in built),
-    ]
-    if taken:
-        raise InputError(f"there is {taken[0]} already: choose another name")
     for one in (*study.claims, *study.experiments):
         if one.study != study.name:
             raise InputError(f"ids of the study {shown(study.name)} begin with its name and a dot, but got {one.id!r}")
+    for claim in study.claims:
+        registry.check_id(claim)
+    with registers.whole_or_not_at_all():
+        for register, things in _places(study):
+            for name, thing in things.items():
+                register.add(name, thing)
+        registry.check_measurements()
+    return study
+
+
+def forget(study: Study) -> None:
+    """Take a study that was registered out of all registers again."""
+    for register, things in _places(study):
+        for name in things:
+            del register[name]
+
+
+def _places(study: Study) -> list[tuple[Register[Any], Mapping[str, Any]]]:
+    """What a study brings, by the register that holds it."""
+    return [
+        (STUDIES, {study.name: study}),
+        (registry.REGISTRY, {claim.id: claim for claim in study.claims}),
+        (base.EXPERIMENTS, {experiment.id: experiment for experiment in study.experiments}),
+        (calibration.CONSTRUCTIONS, {one.name: one for one in study.constructions}),
+        (catalogue.FIGURES, study.figures),
+        (reproductions.DRAWINGS, study.drawings),
+        (kept.FOLDERS, {study.name: study.folder / "results"} if study.folder else {}),
+    ]
+
+
+def load_plugins() -> None:
+    """Register the studies that other packages bring; one that does not fit is left out with a warning."""
+    for point, study in plugins.found():
+        with plugins.left_out(point):
+            if not isinstance(study, Study):
+                raise InputError(f"its entry point names {shown(study)}, not an icl_interp.studies.Study")
+            if study.name != point.name:
+                raise InputError(f"its entry point is called {point.name!r}, but the study {shown(study.name)}")
+            register(study)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -99,6 +99,15 @@ class Task(ABC):
     def with_points(self, n_points: int) -> Self:
         """The same task with prompts of another length."""
         return replace(self, n_points=n_points)
+
+
+@runtime_checkable
+class Scalable(Protocol):
+    """A task whose functions and inputs can be scaled: what a shift asks for."""
+
+    def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Task:
+        """The task with functions and inputs scaled, each by its own factor."""
+        ...
 
 
 def checked(task: Task, prompts: Prompts) -> Prompts:

@@ -85,6 +85,7 @@ class Polynomial(Task):
         return replace(self, **laws)
 
 
+FunctionName = Literal["exp", "sin", "log1p", "abs"]
 CONTINUOUS = {"exp": torch.exp, "sin": torch.sin, "log1p": torch.log1p, "abs": torch.abs}
 
 
@@ -96,7 +97,7 @@ class Continuous(Task):
     function outside its family. `amplitude=None` keeps the function itself: then every prompt shares it.
     """
 
-    function: Literal["exp", "sin", "log1p", "abs"]
+    function: FunctionName
     amplitude: Distribution | None = None
 
     def __post_init__(self) -> None:

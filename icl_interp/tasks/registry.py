@@ -1,8 +1,8 @@
 """Which class a `kind` in a config means: the tasks and laws of this package, and those that a user registers."""
 
-import inspect
 from typing import TypeVar
 
+from icl_interp import plugins
 from icl_interp.errors import InputError
 from icl_interp.tasks import functions, regression
 from icl_interp.tasks.base import Task
@@ -50,8 +50,8 @@ def register(cls: type[T]) -> type[T]:
         )
     if not issubclass(cls, Task) and not callable(getattr(cls, "sample", None)):
         raise InputError(f"{name} is neither a task (a class below icl_interp.tasks.Task) nor a law with a sample")
-    if inspect.isabstract(cls):
-        raise InputError(f"{name} lacks what every task needs: {', '.join(sorted(cls.__abstractmethods__))}")
+    if missing := sorted(getattr(cls, "__abstractmethods__", ())):
+        raise InputError(f"{name} lacks what every task needs: {', '.join(missing)}")
     if name in BUNDLED:
         raise InputError(f"{name!r} is the name of a class of icl_interp: choose another one")
     known = KINDS.get(name, cls)
@@ -62,6 +62,12 @@ def register(cls: type[T]) -> type[T]:
         )
     KINDS[name] = cls
     return cls
+
+
+def find(kind: object) -> None:
+    """Where no config may name this class yet, import the packages that bring studies: one may register it."""
+    if isinstance(kind, str) and kind not in KINDS:
+        plugins.found()
 
 
 def tasks() -> list[str]:

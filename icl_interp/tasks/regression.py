@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, TypeGuard
 
 import torch
 from jaxtyping import Float, Int
@@ -157,8 +157,7 @@ class LinearRegression(Task):
             return
         if isinstance(value, (tuple, list)) and len(value) > MAX_ROWS and isinstance(value[0], (tuple, list)):
             raise InputError(too_many_rows(len(value)))
-        rows = isinstance(value, (tuple, list)) and all(_are_numbers(row) and len(row) == d for row in value)
-        if not (rows and len(value) == d and _is_covariance(torch.tensor(value, dtype=torch.float64))):
+        if not (_are_rows(value, d) and len(value) == d and _is_covariance(torch.tensor(value, dtype=torch.float64))):
             raise InputError(
                 f"covariance must be {d} positive numbers, {d} rows of a symmetric positive definite matrix, a "
                 f"positive law such as Exponential(1), or nothing for the identity, but got {_short(value)}"
@@ -293,11 +292,16 @@ class LinearRegression(Task):
         return replace(self, query=query)
 
 
-def _are_numbers(value: object) -> bool:
+def _are_numbers(value: object) -> TypeGuard[Vector]:
     """Whether it is a list of finite numbers."""
     if not isinstance(value, (tuple, list)) or not value:
         return False
     return all(isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in value)
+
+
+def _are_rows(value: object, width: int) -> TypeGuard[Rows]:
+    """Whether it is a list of lists of that many finite numbers."""
+    return isinstance(value, (tuple, list)) and all(_are_numbers(row) and len(row) == width for row in value)
 
 
 def _is_covariance(matrix: Tensor) -> bool:

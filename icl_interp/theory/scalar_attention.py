@@ -383,7 +383,7 @@ def _sums(
 
 def _with_skip(embed: Tensor, sums: AttentionSums) -> Line:
     slopes, intercepts = zip(*sums, strict=True)
-    return Line(as_float64(embed) + sum(slopes), sum(intercepts))
+    return Line(as_float64(embed) + sum(slopes), sum(intercepts, torch.zeros_like(intercepts[0])))
 
 
 def _check_context(context: Tensor, direction: int) -> Tensor:

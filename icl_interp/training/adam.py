@@ -18,7 +18,7 @@ class Adam:
             "exp_avg_sq", of the parameter's shape.
     """
 
-    def __init__(self, named: Iterable[tuple[str, nn.Parameter]]):
+    def __init__(self, named: Iterable[tuple[str, nn.Parameter]]) -> None:
         self.named = dict(named)
         self.state: dict[str, dict[str, Tensor]] = {
             name: {
@@ -36,7 +36,7 @@ class Adam:
         with torch.no_grad():
             adam(
                 list(self.named.values()),
-                [parameter.grad for parameter in self.named.values()],
+                [_gradient(parameter) for parameter in self.named.values()],
                 [moments["exp_avg"] for moments in state],
                 [moments["exp_avg_sq"] for moments in state],
                 [],
@@ -52,3 +52,8 @@ class Adam:
             )
         for parameter in self.named.values():
             parameter.grad = None
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None, "a step follows a backward pass"
+    return parameter.grad

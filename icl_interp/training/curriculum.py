@@ -4,6 +4,7 @@ import math
 
 from icl_interp.checkpoints.config import TrainingConfig
 from icl_interp.tasks.base import Task
+from icl_interp.tasks.functions import Polynomial
 
 
 def learning_rate(training: TrainingConfig, step: int) -> float:
@@ -31,4 +32,7 @@ def task_at(training: TrainingConfig, task: Task, step: int) -> Task:
         n_points = first + (n_points - first) * step // curriculum.until
     posed = task.with_points(n_points)
     reached = [degrees for start, degrees in curriculum.degrees if start <= step]
-    return posed.with_degrees(reached[-1]) if reached else posed
+    if not reached:
+        return posed
+    assert isinstance(posed, Polynomial)  # a config with degrees in its curriculum has no other task
+    return posed.with_degrees(reached[-1])

@@ -21,7 +21,7 @@ class Terminated(SystemExit):
     As a `SystemExit` of code 143 it ends a program that does not catch it, and `except Exception` does not hold it up.
     """
 
-    def __init__(self, message: str):
+    def __init__(self, message: str) -> None:
         super().__init__(143)
         self.message = message
 

@@ -26,9 +26,11 @@ def resolve(source: str | Path | dict | RunConfig, overrides: Iterable[str] = ()
     if isinstance(source, RunConfig):
         if not overrides:
             return source
-        source = encode(source)
-    where = "config" if isinstance(source, dict) else str(source)
-    data = source if isinstance(source, dict) else _read(source)
+        where, data = "config", encode(source)
+    elif isinstance(source, dict):
+        where, data = "config", source
+    else:
+        where, data = str(source), _read(source)
     for override in overrides:
         data = _override(data, override)
     return parse(data, where)
@@ -94,7 +96,8 @@ class _Loader(yaml.SafeLoader):
 # What is left are null, truth values, numbers, text, lists and mappings.
 for _kind in ("binary", "timestamp", "omap", "pairs", "set"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_other)
-_Loader.add_constructor(None, _Loader.construct_other)
+# To PyYAML None stands for every other tag, but its stubs know text only.
+_Loader.add_constructor(None, _Loader.construct_other)  # pyright: ignore[reportArgumentType]
 
 
 def _refused(allowed: str, mark: yaml.Mark) -> InputError:

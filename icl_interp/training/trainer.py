@@ -61,16 +61,15 @@ def train(
     check_size(config)
     out = Path(out)
     with process.alone_in(out):
-        _Run(config, out, where).go(progress)
+        _Run(config, config.training, out, where).go(progress)
         return store.load(out)
 
 
 class _Run:
     """A model, its optimiser and its step, and how they go to disk and back."""
 
-    def __init__(self, config: RunConfig, out: Path, device: torch.device):
-        self.config, self.out = config, out
-        self.training: TrainingConfig = config.training
+    def __init__(self, config: RunConfig, training: TrainingConfig, out: Path, device: torch.device) -> None:
+        self.config, self.training, self.out = config, training, out
         self.encoding = tokens.named(config.encoding)
         self._claim_folder()
         self.model = HookedTransformer(config.model, seed=self.training.seed).to(device)

@@ -232,9 +232,9 @@ def test_a_malformed_id_is_refused(bad, registry):
 def test_a_taken_id_is_refused(registry):
     register(first := claim())
     assert register(first) is first  # again: a notebook cell run twice
-    with pytest.raises(InputError, match=r"'test\.claim' is registered already"):
+    with pytest.raises(InputError, match=r"a claim called 'test\.claim' already"):
         register(claim(AGAINST))
-    with pytest.raises(InputError, match="registered already"):
+    with pytest.raises(InputError, match="already: choose another name"):
         register(replace(claim(), id="limits.softmax_hardmax"))
     assert REGISTRY["test.claim"] is first
     assert first.study == "test"

@@ -44,9 +44,9 @@ def test_it_is_a_mapping_like_any_other():
     assert str(missing.value) == "unknown result 'far/ends': (known: )"
 
 
-def test_two_measurements_of_one_name_are_refused(monkeypatch):
+@pytest.mark.usefixtures("registry")
+def test_two_measurements_of_one_name_are_refused():
     """The second would get the result of the first."""
-    monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
     words = {
         "kind": "architecture",
         "statement": "s",

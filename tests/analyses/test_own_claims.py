@@ -12,7 +12,7 @@ from known import facts
 from tiny_runs import checkpoint
 
 import icl_interp
-from icl_interp import pipeline
+from icl_interp import pipeline, registers
 from icl_interp.analyses import registry
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import Condition, Criterion, Estimate
@@ -37,16 +37,16 @@ def measured(name, function=lambda lab: make_table({"a": [1.0]})):
 
 
 @pytest.fixture
-def own(monkeypatch):
+def own():
     """Registers claims of one's own until the test ends."""
-    monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
 
     def register(name, evidence=fine, measurements=(), **changes):
         words = {"kind": "architecture", "statement": "mine", "source": "me", "criterion": CRITERION}
         claim = Claim(f"mine.{name}", measurements=measurements, evidence=evidence, **words, **changes)
         return registry.register(claim)
 
-    return register
+    with registers.as_before():
+        yield register
 
 
 def fail(*_):

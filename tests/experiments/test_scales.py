@@ -1,5 +1,7 @@
 """Scales: what changes and what stays, and where the models of an experiment are found."""
 
+from dataclasses import replace
+
 import pytest
 import tiny_runs
 from helpers import must_fail
@@ -74,8 +76,8 @@ def test_unknown_names_are_refused():
         scales.config("affine", "smal")
     with pytest.raises(InputError, match=r"unknown experiment 'limits\.tabel1': did you mean 'limits\.table1'"):
         base.get("limits.tabel1")
-    with pytest.raises(InputError, match=r"is an experiment 'limits\.table1' already"):
-        base.register(base.get("limits.table1"))
+    with pytest.raises(InputError, match=r"is an experiment called 'limits\.table1' already"):
+        base.register(replace(base.get("limits.table1")))
 
 
 def test_bundled_models_are_found_by_what_they_are():

@@ -11,7 +11,7 @@ from icl_interp.analyses import registry
 from icl_interp.analyses.measurement import Results
 from icl_interp.checkpoints import bundled
 from icl_interp.report import Report
-from icl_interp.studies.limits.constructions import CAUSE, ERASED, HARDMAX, LINEAR, ORTHOGONAL, SATURATES, UNIFORM
+from icl_interp.studies.limits.constructions.layers import CAUSE, ERASED, HARDMAX, LINEAR, SATURATES, UNIFORM
 
 FAILURE = "limits.layernorm_causes_failure"
 NO_NORM, NO_LINE = "the model has no normalisation", "the model normalises; the claim is about models without"
@@ -127,7 +127,7 @@ def test_what_is_found_in_the_bundled_models(name):
         assert expected in (finding.verdict, finding.reason), claim
         assert (finding.verdict == "not_applicable") == (expected == finding.reason)
     assert report.model["r2"] > 0.9
-    assert report[ORTHOGONAL].verdict != "supported"
+    assert report["heads.orthogonality"].verdict != "supported"
     for finding in report.findings:
         if finding.verdict != "not_applicable" and finding.kind == "architecture" and finding.id != FAILURE:
             assert np.isfinite(finding.twin.value), finding.id

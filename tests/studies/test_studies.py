@@ -1,6 +1,5 @@
 """Studies: what the bundled ones hold, and one of one's own, made known whole or not at all."""
 
-import copy
 from dataclasses import replace
 
 import plotly.graph_objects as go
@@ -8,14 +7,16 @@ import pytest
 from small_models import TASK, make
 
 import icl_interp
+from icl_interp import registers
 from icl_interp.analyses import registry
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.measurement import measurement
 from icl_interp.errors import InputError
-from icl_interp.experiments import base, calibration, kept
+from icl_interp.experiments import base, calibration
 from icl_interp.experiments.base import Experiment
-from icl_interp.figures import catalogue, reproductions
+from icl_interp.experiments.calibration import Construction
+from icl_interp.figures import catalogue
 from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.results import make_array
 from icl_interp.studies import BUNDLED, STUDIES, Study, register
@@ -50,14 +51,9 @@ SMALL = Claim(
 RUN = Experiment("mine.table", "a table", "me", (), lambda bench: {}, lambda results: ("Nothing.",))
 
 
-class Built:
-    """A model of known truth."""
-
-    name, why, expected = "a small one", "its weights are small", {"mine.small": "supported"}
-
-    def draw(self, seed):
-        return make("pre", n_ctx=40).double()
-
+BUILT = Construction(
+    "a small one", "its weights are small", lambda g: make("pre", n_ctx=40), {"mine.small": "supported"}
+)
 
 MINE = Study(
     "mine",
@@ -66,39 +62,20 @@ MINE = Study(
     {"mine": ReportFigure(draw, "Sizes.")},
     (RUN,),
     {"mine.table": lambda results, comparison: {}},
-    (Built(),),
+    (BUILT,),
 )
 
 
 @pytest.fixture
-def clean(monkeypatch):
+def clean():
     """All registers as they were, after the test."""
-    for holder, name in (
-        (registry, "REGISTRY"),
-        (base, "_REGISTRY"),
-        (catalogue, "FIGURES"),
-        (reproductions, "DRAWINGS"),
-        (calibration, "CONSTRUCTIONS"),
-        (kept, "FOLDERS"),
-    ):
-        monkeypatch.setattr(holder, name, copy.copy(getattr(holder, name)))
-    before = dict(STUDIES)
-    yield
-    STUDIES.clear()
-    STUDIES.update(before)
+    with registers.as_before():
+        yield
 
 
-def known() -> tuple:
-    """Everything that registering a study changes."""
-    held = (
-        registry.REGISTRY,
-        base.names(),
-        catalogue.FIGURES,
-        reproductions.DRAWINGS,
-        calibration.CONSTRUCTIONS,
-        STUDIES,
-    )
-    return tuple(list(names) for names in held)
+def known() -> list[list[str]]:
+    """The names in all registers."""
+    return [list(register) for register in registers._all]
 
 
 def test_every_bundled_claim_figure_and_experiment_belongs_to_a_study():
@@ -143,8 +120,8 @@ def test_a_study_of_ones_own_is_measured_judged_drawn_and_calibrated():
         ({"name": "limits"}, "a study called 'limits' already"),
         ({"claims": (SMALL, replace(SMALL, id="other.small"))}, "begin with its name and a dot, but got 'other.small'"),
         ({"figures": {"growth": ReportFigure(draw, "")}}, "a figure called 'growth' already"),
-        ({"experiments": (replace(RUN, id="limits.table1"),)}, "an experiment 'limits.table1' already"),
-        ({"constructions": tuple(calibration.CONSTRUCTIONS[:1])}, "a construction called .* already"),
+        ({"experiments": (replace(RUN, id="limits.table1"),)}, "an experiment called 'limits.table1' already"),
+        ({"constructions": tuple(calibration.CONSTRUCTIONS.values())[:1]}, "a construction called .* already"),
         (
             {"claims": (SMALL, replace(SMALL, id="mine.second", measurements=(replace(size, name="far/intact"),)))},
             "two measurements are called 'far/intact'",

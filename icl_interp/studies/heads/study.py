@@ -2,9 +2,11 @@
 
 from icl_interp.studies.base import Study
 from icl_interp.studies.heads.claims.orthogonality import ORTHOGONALITY_CLAIM
+from icl_interp.studies.heads.constructions import CONSTRUCTIONS
 
 STUDY = Study(
     "heads",
     "Sander, Giryes, Suzuki, Blondel & Peyré (2024), How do transformers perform in-context autoregressive learning?",
     claims=(ORTHOGONALITY_CLAIM,),
+    constructions=CONSTRUCTIONS,
 )

@@ -17,7 +17,7 @@ from icl_interp.studies.limits.claims import patterns as patterns_claims
 from icl_interp.studies.limits.claims import shift as shift_claims
 from icl_interp.studies.limits.claims import softmax as softmax_claims
 from icl_interp.studies.limits.claims import uniform as uniform_claims
-from icl_interp.studies.limits.constructions import CONSTRUCTIONS
+from icl_interp.studies.limits.constructions import CONSTRUCTIONS, EXCEPTIONS
 from icl_interp.studies.limits.experiments import appendix_g, curves, functions, remedies, softmax_examples, tables
 from icl_interp.studies.limits.figures import reproduced_errors as by_sigma
 from icl_interp.studies.limits.figures import reproduced_functions as drawn
@@ -165,4 +165,5 @@ STUDY = Study(
     drawings=DRAWINGS,
     constructions=CONSTRUCTIONS,
     folder=Path(__file__).parent,
+    exceptions=EXCEPTIONS,
 )

@@ -31,7 +31,10 @@ def descent(dim: int, steps: int, rate: float, n_ctx: int) -> HookedTransformer:
     Source: von Oswald et al. (2023), "Transformers learn in-context by gradient descent", proposition 1.
 
     Args:
-        dim: d. rate: eta, on |X w - y|^2 / (2 n).
+        dim: d.
+        steps: of descent, a layer each.
+        rate: eta, on |X w - y|^2 / (2 n).
+        n_ctx: longest prompt, in tokens.
     """
     if dim < 1 or steps < 1:
         raise InputError(f"descent needs at least one coordinate and one step, but got dim={dim} and steps={steps}")

@@ -5,7 +5,7 @@ from pathlib import Path
 from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.studies.base import Study
 from icl_interp.studies.linear_attention.claims import algorithm, risk, weights
-from icl_interp.studies.linear_attention.constructions import LAYERS
+from icl_interp.studies.linear_attention.constructions import CONSTRUCTIONS, EXCEPTIONS
 from icl_interp.studies.linear_attention.experiments import convergence, covariance, length, shifts, trap
 from icl_interp.studies.linear_attention.experiments import risk as risk_formula
 from icl_interp.studies.linear_attention.figures import reproduced, reproduced_length
@@ -54,6 +54,7 @@ STUDY = Study(
         "linear_attention.shifts": reproduced.shifts,
         "linear_attention.trap": reproduced.trap,
     },
-    constructions=LAYERS,
+    constructions=CONSTRUCTIONS,
     folder=Path(__file__).parent,
+    exceptions=EXCEPTIONS,
 )

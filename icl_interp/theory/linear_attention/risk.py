@@ -58,7 +58,8 @@ def risk(
 
     Args:
         covariance: Lambda, in training and at test.
-        n: N. m: M.
+        n: N.
+        m: M.
         a: the task's weights w, (d,); or E[w w^T], (d, d), for the mean over random tasks (I for w ~ N(0, I)).
         noise_variance: tau^2 of the test labels, the query's too.
         training_noise_variance: tau^2 of the training labels; it enters Gamma.
@@ -146,7 +147,8 @@ def label_law_risk(
 
     Args:
         covariance: Lambda.
-        n: N. m: M.
+        n: N.
+        m: M.
         xy_mean: E[x y].
         xy_covariance: Sigma, the covariance of x y.
         y_second_moment: E[y^2].
@@ -194,8 +196,10 @@ def label_covariance(covariance: Square, a: Task, noise_variance: Scalar = 0.0) 
 
 
 def printed_bias(covariance: Square, n: int, a: Vector) -> Float[Tensor, ""]:
-    """(1/n^2) [ |a|^2 in Gamma^-2 Lambda^3 + 2 tr Lambda |a|^2 in Gamma^-2 Lambda^2 + (tr Lambda)^2 |a|^2 in Gamma^-2
-    Lambda ], with |a|^2 in B = a^T B a: the bias of `risk` as it is printed. It is right.
+    """The bias of `risk` as it is printed, which is right.
+
+    With |a|^2 in B = a^T B a it is (1/n^2) [ |a|^2 in Gamma^-2 Lambda^3 + 2 tr Lambda |a|^2 in Gamma^-2 Lambda^2 +
+    (tr Lambda)^2 |a|^2 in Gamma^-2 Lambda ].
 
     Source: Zhang, Frei & Bartlett (2023), Theorem 4.2.
 
@@ -248,9 +252,10 @@ def prediction_slope(product: Square, covariance: Square) -> Float[Tensor, ""]:
 
 
 def random_limit(moments: Float[Tensor, "3 dim"]) -> Vector:
-    """E[yhat | x_q, w] / (x_q w), coordinate by coordinate, for m and n to infinity where every prompt has its own
-    random diagonal Lambda: E[lambda] E[lambda^2] / E[lambda^3]. The task is learned where this is 1: where nothing is
-    random.
+    """E[yhat | x_q, w] / (x_q w), coordinate by coordinate, for long prompts that each have their own diagonal Lambda.
+
+    For m and n to infinity it is E[lambda] E[lambda^2] / E[lambda^3]. The task is learned where this is 1: where
+    nothing is random.
 
     The mean is over Lambda_new at a fixed x_q. For one task the prediction tends to x_q^T P Lambda_new w.
 

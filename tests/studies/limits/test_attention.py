@@ -1,10 +1,7 @@
 """The claims about what attention does: made-up errors, the gate, and models of known truth."""
 
-import functools
-
 import numpy as np
 import pytest
-import torch
 from helpers import must_fail
 from known import facts
 from tiny_runs import checkpoint
@@ -15,7 +12,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims.attention import best_blind, ratio
-from icl_interp.studies.limits.constructions import gradient_step
+from icl_interp.studies.limits.constructions.mechanisms import step_in_layers
 from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, NOTHING, QUERY
 from icl_interp.tasks import Continuous, Uniform
 
@@ -176,27 +173,15 @@ def test_who_cannot_be_asked():
 # ---- known truth ----------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def stepping(a: float = 2.0):
-    """One step of gradient descent on least squares, by attention alone: a model that does learn in context."""
-    model = gradient_step(generator(0, "test/step"))
-    with torch.no_grad():
-        model.unembed.W_U[model.unembed.W_U != 0] = 1.0
-        model.blocks[0].attn.W_Q[model.blocks[0].attn.W_Q != 0] = a
-    return model
-
-
 def test_one_step_of_gradient_descent_is_all_attention(measured):
     """Without its head it always says the same: the error is the best blind guess's, and no more."""
-    bench = measured(stepping(), NECESSARY, SUFFICIENT, n_functions=32)
-    finding = bench.judge(NECESSARY, r2=0.95)
-    assert finding.verdict == "supported"
-    assert finding.estimate.value == pytest.approx(1.0, abs=0.1)
-    assert finding.causal["at the query only"] == pytest.approx(1.0, abs=0.1)
-    result = bench.results["layers/without attention"]
-    assert ratio(result, "intact", NOTHING).value < 0.9  # it does learn: its head has something to lose
+    case = step_in_layers(generator(0, "test/step"), 1.0)
+    bench = measured(case.model, NECESSARY, task=case.task, n_functions=32)
+    causal = bench.judge(NECESSARY).causal
+    for key in ("effect", "at the query only"):
+        assert causal[key] == pytest.approx(1.0, abs=0.1)
     # Order does not matter to a sum.
-    same = finding.causal["sham: the same points in another order"] - finding.causal["intact, last query"]
+    same = causal["sham: the same points in another order"] - causal["intact, last query"]
     assert same == pytest.approx(0, abs=1e-5)
 
 

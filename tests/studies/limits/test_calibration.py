@@ -4,14 +4,14 @@ Most constructions are the product's own (`studies.limits.constructions`). A few
 instruments that none of those would notice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from helpers import must_fail
 from pandas import DataFrame
 
-from icl_interp import tasks
+from icl_interp import registers, tasks
 from icl_interp.analyses import relevance
 from icl_interp.analyses.lab import Lab
 from icl_interp.errors import InputError
@@ -19,9 +19,10 @@ from icl_interp.experiments import calibration
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
-from icl_interp.studies.limits import constructions
 from icl_interp.studies.limits.claims import softmax as limits_softmax
-from icl_interp.studies.limits.constructions import (
+from icl_interp.studies.limits.constructions import layers as constructions
+from icl_interp.studies.limits.constructions import mechanisms
+from icl_interp.studies.limits.constructions.layers import (
     CAUSE,
     CONSTRUCTIONS,
     ERASED,
@@ -29,7 +30,6 @@ from icl_interp.studies.limits.constructions import (
     LINEAR,
     NO,
     OPEN,
-    ORTHOGONAL,
     SATURATES,
     UNIFORM,
     YES,
@@ -53,18 +53,9 @@ def test_every_cell_in_two_draws(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *(construction.name for construction in mechanisms.CONSTRUCTIONS)])
 def test_every_cell_in_every_draw(name):
     check_cells(calibration.calibrate(20, seed=100, only=[name]))
-
-
-def test_every_claim_but_the_paired_one_has_a_cell():
-    """`limits.layernorm_causes_failure` compares two models; its signs are tested with the judges."""
-    scored = {claim for construction in CONSTRUCTIONS for claim in construction.expected}
-    assert scored == {HARDMAX, UNIFORM, SATURATES, CAUSE, ERASED, LINEAR, ORTHOGONAL}
-    cells = [(c, v) for construction in CONSTRUCTIONS for c, v in construction.expected.items()]
-    for claim in (HARDMAX, UNIFORM, CAUSE, ERASED):  # both ways: a claim that always says yes is found out
-        assert {(claim, YES), (claim, NO)} <= set(cells)
 
 
 def by_name(name: str) -> Construction:
@@ -90,8 +81,8 @@ def test_the_smoother_does_not_see_its_own_query(monkeypatch):
 
 
 def test_draws_differ_and_repeat():
-    for construction in CONSTRUCTIONS:
-        a, b, again = (construction.draw(seed).state_dict() for seed in (0, 1, 0))
+    for construction in (*CONSTRUCTIONS, *mechanisms.CONSTRUCTIONS):
+        a, b, again = (construction.draw(seed).model.state_dict() for seed in (0, 1, 0))
         assert any(not torch.equal(a[name], b[name]) for name in a)
         assert all(torch.equal(a[name], again[name]) for name in a)
 
@@ -169,16 +160,17 @@ CONSTANTS = tasks.Polynomial(degrees=(0,), inputs=tasks.Uniform(-1, 1), coeffici
 
 
 @pytest.fixture
-def table(monkeypatch) -> Callable[..., DataFrame]:
+def table(monkeypatch) -> Iterator[Callable[..., DataFrame]]:
     """The calibration table of constructions by name, also of those built here."""
-    monkeypatch.setattr(calibration, "CONSTRUCTIONS", (*CONSTRUCTIONS, *MORE.values()))
 
     def tabulate(*names: str, draws: int = 1) -> DataFrame:
         if any("shown many times" in name for name in names):
             monkeypatch.setattr(calibration, "TASK", CONSTANTS)
         return calibration.calibrate(draws, only=names)
 
-    return tabulate
+    with registers.as_before():
+        calibration.CONSTRUCTIONS.update(MORE)
+        yield tabulate
 
 
 @pytest.mark.parametrize("name", MORE)
@@ -336,56 +328,3 @@ def test_saturation_waits_for_its_onset():
     assert "centring removes the read-in" in verdicts[0].reason
     assert "predicted onset" in verdicts[1].reason
     assert verdicts[1].test.value > 0.05  # f does change out there, which contradicts nothing
-
-
-# ---- orthogonality: no construction has learned its task, so the gate alone holds its cell above open ----------------
-
-
-def heads_of(kind: str, seed: int) -> HookedTransformer:
-    """Four heads of one layer with maps that are orthogonal, random, or in one pair the same."""
-    cfg = HookedTransformerConfig(
-        n_layers=1, d_model=16, n_heads=4, attn_only=True, normalization_type=None, positional_embedding_type="none"
-    )
-    model = HookedTransformer(cfg, seed=seed).double()
-    g = generator(seed, "test/heads")
-    attn = model.blocks[0].attn
-    with torch.no_grad():
-        model.embed.W_E.copy_(torch.randn(1, 16, generator=g))
-        for name in ("W_Q", "W_K", "W_V", "W_O"):
-            rotation = torch.linalg.qr(torch.randn(16, 16, generator=g, dtype=torch.float64)).Q
-            if kind != "orthogonal":
-                rotation = torch.randn(16, 16, generator=g, dtype=torch.float64) / 4
-            parts = rotation.view(16, 4, 4).transpose(0, 1)  # (head, d_model, d_head)
-            weights = getattr(attn, name)
-            weights.copy_(parts.transpose(1, 2) if name == "W_O" else parts)
-            if kind == "one twice":
-                weights[3] = weights[2]
-        model.unembed.W_U.copy_(torch.randn(16, 1, generator=g))
-    return model.eval()
-
-
-def orthogonality(measured, kind: str, seed: int) -> str:
-    """The verdict if the model had learned its task."""
-    bench = measured(heads_of(kind, seed), ORTHOGONAL, seed=seed)
-    return bench.judge(ORTHOGONAL, r2=0.99).verdict
-
-
-@pytest.mark.parametrize(("kind", "expected"), [("orthogonal", YES), ("one twice", NO)])
-def test_heads_that_are_orthogonal_or_the_same(kind, expected, measured):
-    for seed in range(2):
-        assert orthogonality(measured, kind, seed) == expected
-
-
-def test_the_gate_holds_what_did_not_learn_open(measured):
-    bench = measured(heads_of("orthogonal", 0), ORTHOGONAL)
-    assert bench.facts.r2 < 0.9
-    assert bench.judge(ORTHOGONAL).verdict == OPEN
-    assert bench.judge(ORTHOGONAL, r2=0.99).verdict == YES
-
-
-@pytest.mark.slow
-def test_random_heads_leave_it_open(measured):
-    """Three maps, each above its own 97.5 % quantile in one of forty models: at most 7.5 % are contradicted."""
-    found = [orthogonality(measured, "random", seed) for seed in range(30)]
-    assert found.count(YES) == 0
-    assert found.count(NO) <= 30 * (0.075 + 3 * (0.075 * 0.925 / 30) ** 0.5)

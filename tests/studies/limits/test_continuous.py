@@ -13,7 +13,8 @@ from xarray import DataArray
 from icl_interp import tasks
 from icl_interp.analyses import registry
 from icl_interp.analyses.lab import Lab
-from icl_interp.baselines import LeastSquares
+from icl_interp.baselines import Averaging, LeastSquares
+from icl_interp.experiments import calibration
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
@@ -176,27 +177,9 @@ def test_what_training_did_not_make_is_not_supported():
     assert "untrained twin" in finding.reason
 
 
-class Cubics(Lab):
-    """A model that is least squares with cubics."""
-
-    def predict(self, prompts):
-        return LeastSquares(CUBICS).predict(prompts)
-
-
-class Means(Lab):
-    """A model that says the mean of the labels so far."""
-
-    def predict(self, prompts):
-        ys = prompts.ys.cumsum(1).roll(1, 1)
-        ys[:, 0] = 0
-        return ys / ys.new_tensor([1, *range(1, prompts.n_points)])
-
-
-def check_known_truth(kind):
+def check_known_truth(predictor):
     task = tasks.Polynomial(degrees=(3,), inputs=U, coefficients=U, n_points=30)
-    lab = kind(make("pre", n_ctx=64), task, Interleaved(), n_functions=32, n_contexts=8)
-    found = {"classes/continuous": lab.measure(continuous), "twin/classes/continuous": lab.twin.measure(continuous)}
-    finding = judge(found, known(task))
+    (finding,) = calibration.judge(calibration.Case(make("pre", n_ctx=64), task, predictor), (CLAIM,))
     worst = {row["class"]: row["unexplained"] for row in finding.details}
     assert max(worst["exp"], worst["sin"], worst["ln(1+x)"]) < 1e-3
     # Fitted to few points of |x| cubics swing: what the best one leaves is not what least squares reaches.
@@ -205,5 +188,5 @@ def check_known_truth(kind):
 
 
 def test_least_squares_follows_and_the_mean_does_not():
-    check_known_truth(Cubics)
-    must_fail(check_known_truth, Means)
+    check_known_truth(LeastSquares(CUBICS).predict)
+    must_fail(check_known_truth, Averaging().predict)

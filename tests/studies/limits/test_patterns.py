@@ -9,17 +9,20 @@ import pytest
 import torch
 from helpers import must_fail
 from known import facts
-from tiny_runs import STACKED, checkpoint
+from tiny_runs import checkpoint
 from xarray import DataArray
 
 from icl_interp.analyses import registry
 from icl_interp.analyses.lab import Lab
+from icl_interp.models.tokens import Stacked
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import patterns as limits_patterns
 from icl_interp.studies.limits.claims.patterns import LARGEST, by_nearness, last_patterns, others, some, variation
+from icl_interp.studies.limits.constructions.mechanisms import smoother, smoother_that_tells_degrees
 from icl_interp.studies.limits.measurements.classes import polynomials
-from icl_interp.tasks import Continuous, Uniform
+from icl_interp.tasks import Continuous, Polynomial, Uniform
 
 ALIKE_ID = "limits.patterns_alike"
 STATISTICS = ("between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")
@@ -42,21 +45,11 @@ def bench() -> Lab:
     return lab_of(run())
 
 
-def inputs_only(**sizes) -> Lab:
-    """Stacked tokens whose labels no head can see: patterns depend on inputs alone."""
-    found = run(encoding="stacked", model={**STACKED["model"], "attention_dir": "causal", "n_layers": 1})
-    with torch.no_grad():
-        found.model.embed.W_E[1] = 0
-        found.model.embed.W_E[1, 0] = 1  # the label has a coordinate of its own, which only values read
-        attn = found.model.blocks[0].attn
-        found.model.embed.W_E[0, 0] = 0
-        attn.W_Q[:, 0] = attn.W_K[:, 0] = 0
-        attn.W_Q *= 4
-        attn.W_K *= 4
-    bare = HookedTransformer(replace(found.model.cfg, normalization_type=None)).eval()
-    bare.load_state_dict({k: v for k, v in found.model.state_dict().items() if k in bare.state_dict()})
-    found.model = bare  # a norm would let the label's size into all coordinates
-    return lab_of(found, **sizes)
+def inputs_only(n_functions=6) -> Lab:
+    """Stacked tokens, and a smoother of their labels: its patterns depend on inputs alone."""
+    task = Polynomial(degrees=(1, 3), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=6)
+    model = smoother(generator(0, "test/inputs"), task).model
+    return Lab(model, task, Stacked(), n_functions=n_functions, n_contexts=8)
 
 
 # ---- patterns -------------------------------------------------------------------------------------------------------
@@ -177,7 +170,7 @@ def test_patterns_that_read_inputs_alone_are_the_same_for_every_degree(measured)
     result = lab.measure(limits_patterns.distances)
     for statistic in ("between", "ratio", "high", "by position", "excess"):
         assert np.abs(result.sel(statistic=statistic).values).max() < 1e-5, statistic
-    assert result.sel(statistic="within").values.min() > 0.05
+    assert result.sel(statistic="within", layer=1).values.min() > 0.05
     patched = lab.measure(limits_patterns.swapped)
     for target in ("degree 1", "degree 3"):
         own = patched.sel(target=target, source="own").values
@@ -186,31 +179,22 @@ def test_patterns_that_read_inputs_alone_are_the_same_for_every_degree(measured)
         assert not np.allclose(patched.sel(target=target, source="uniform").values, own, rtol=1e-2)
 
 
-def differing(lab, prompts):
-    """Made-up patterns: degree 1 attends to the nearest pair, degree 3 to the furthest, with some noise."""
-    keys, n = by_nearness(lab, prompts), len(prompts)
-    degree = prompts.parameters.shape[1] - 1
-    weights = torch.full((n, 2, 2, keys.shape[1]), 0.01).double()
-    noise = torch.rand(n, 2, 2, keys.shape[1], generator=torch.Generator().manual_seed(degree)).double()
-    place = keys[:, 0] if degree == 1 else keys[:, -3]
-    weights.scatter_(-1, place[:, None, None, None].expand(n, 2, 2, 1), 1.0)
-    weights = weights + 0.05 * noise
-    return weights / weights.sum(-1, keepdim=True)
-
-
-def test_patterns_that_differ_by_degree_are_told(monkeypatch):
-    monkeypatch.setattr(limits_patterns, "last_patterns", differing)
-    lab = lab_of(run(), n_functions=16)
-    result = lab.measure(limits_patterns.distances)
-    at = {s: float(result.sel(pair="1 ~ 3", layer=0, statistic=s).values) for s in STATISTICS}
+def check_told_apart(case):
+    """In the second layer mean patterns of two degrees are further apart than prompts of one; shuffled they are not."""
+    result = limits_patterns.distances(Lab(case.model, case.task, Stacked(), n_functions=16, n_contexts=8))
+    at = {s: float(result.sel(pair="1 ~ 2", layer=1, statistic=s).values) for s in STATISTICS}
     assert at["low"] > limits_patterns.UNLIKE
-    assert at["between"] > 0.5 > at["within"]
+    assert at["between"] > at["within"]
     assert at["excess"] > 1
-    # The same patterns with degrees shuffled are no further apart than the sample makes them.
     assert at["shuffled"] < 0.5 * at["ratio"]
-    facts = known()
-    finding = judge({"patterns/degrees": result, "patterns/swapped": swaps(), "twin/patterns/degrees": result}, facts)
-    assert finding.verdict == "contradicted"
+
+
+def test_patterns_that_differ_by_degree_are_told():
+    case = smoother_that_tells_degrees(generator(0, "test/degrees"))
+    check_told_apart(case)
+    with torch.no_grad():
+        case.model.blocks[1].attn.b_Q[1] = 0  # the head that tells degrees attends to all alike
+    must_fail(check_told_apart, case)
 
 
 def check_swapped(measure):

@@ -14,7 +14,7 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import row_of
-from icl_interp.studies.limits.constructions import CONSTRUCTIONS
+from icl_interp.studies.limits.constructions.layers import CONSTRUCTIONS
 from icl_interp.studies.limits.measurements import scalar_layer
 from icl_interp.theory import limits as theory
 

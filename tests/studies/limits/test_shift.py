@@ -6,19 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from affine_runs import INTERVALS, N, known, run
 from helpers import must_fail
-from known import facts
-from tiny_runs import checkpoint
+from measuring import judged_on
 from xarray import DataArray
 
 import icl_interp
 from icl_interp import evaluation, pipeline, tasks
-from icl_interp.analyses import registry
 from icl_interp.analyses.lab import Lab
 from icl_interp.checkpoints.companions import Role
-from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_array, make_curve
-from icl_interp.studies.limits.claims.intervals import cells, exponents, ordered, overlap
 from icl_interp.studies.limits.claims.shift import BETTER, MARGIN, gain
 from icl_interp.studies.limits.measurements import shift
 from icl_interp.studies.limits.measurements.shift import COARSE, INSIDE, SIGMAS
@@ -27,15 +24,6 @@ from icl_interp.tasks.regression import LinearRegression
 BETTER_ID, NEAR_ID, SIZE_ID = (f"limits.{n}" for n in ("no_norm_better", "error_near_boundary", "size_does_not_help"))
 DENSITY_ID, LARGER_ID = "limits.training_density", "limits.larger_intervals"
 RNG = np.random.default_rng(0)
-N = 40
-
-
-def run(a=1.0, **model):
-    """An untrained model whose task is affine functions on U(-a, a)."""
-    law = {"kind": "Uniform", "low": -a, "high": a}
-    found = checkpoint(task={"degrees": [1], "inputs": law, "coefficients": law}, model={"init_std": 0.5, **model})
-    found.model = HookedTransformer(found.model.cfg, seed=10 + int(a)).eval()  # no two with the same weights
-    return found
 
 
 @functools.cache
@@ -179,17 +167,6 @@ def test_onsets_are_measured_on_each_model_s_own_contexts():
 # ---- claims ---------------------------------------------------------------------------------------------------------
 
 
-BOTH = tuple(Role("interval", half_width=a) for a in (5.0, 10.0))
-
-
-def known(*roles, norm="LN", a=1.0, **more):
-    return facts(*roles, task=more.pop("task", run(a).task), config={"normalization_type": norm}, n_functions=N, **more)
-
-
-def judge(claim, results, facts):
-    return registry.REGISTRY[claim].judge_results(results, facts)
-
-
 def functions_of(ratios: dict[str, float], noise=0.05, level=1e-3) -> DataArray:
     """Errors of "model" at a level, and of others at a ratio to it, each noisy by function; zero at 1."""
     names = ("model", *ratios, "least squares", "zero")
@@ -203,7 +180,7 @@ def functions_of(ratios: dict[str, float], noise=0.05, level=1e-3) -> DataArray:
 def no_norm(ratios, twin=1.0, facts=None, **settings):
     untrained = functions_of(dict.fromkeys(ratios, twin), noise=0.0)
     results = {"shift/functions": functions_of(ratios, **settings), "shift/functions, untrained": untrained}
-    return judge(BETTER_ID, results, facts or known("no norm"))
+    return judged_on(BETTER_ID, results, facts or known("no norm"))
 
 
 @pytest.mark.parametrize(
@@ -266,7 +243,7 @@ def test_a_twin_passes_where_all_of_its_pairs_do():
     def verdict(*twins: float) -> str:
         untrained = functions_of(dict(zip(seeds, twins, strict=True)), noise=0.0)
         results = {"shift/functions": functions_of(dict.fromkeys(seeds, 0.5)), "shift/functions, untrained": untrained}
-        return judge(BETTER_ID, results, known(*seeds)).verdict
+        return judged_on(BETTER_ID, results, known(*seeds)).verdict
 
     assert verdict(0.5, 0.6) == "inconclusive"
     assert verdict(0.5, 1.1) == verdict(1.1, 0.5) == "supported"
@@ -275,11 +252,11 @@ def test_a_twin_passes_where_all_of_its_pairs_do():
 def test_edge_and_size_are_asked_of_models_that_learned_only():
     curve = inside_of(lambda x: 1 + x, lambda x: 2 * np.exp(2 * x))
     results = {"shift/inside": curve, "shift/functions": functions_of({"no norm": 400.0})}
-    finding = judge(NEAR_ID, results, known("no norm"))
+    finding = judged_on(NEAR_ID, results, known("no norm"))
     assert finding.verdict == "inconclusive"
     assert NOT_LEARNED in finding.reason
     bad = functions_of({"wider": 1.0}, level=0.5)
-    finding = judge(SIZE_ID, {"shift/functions": bad}, known("wider"))
+    finding = judged_on(SIZE_ID, {"shift/functions": bad}, known("wider"))
     assert finding.verdict == "inconclusive"
     assert NOT_LEARNED in finding.reason
     assert "the error of wider is 0." in finding.reason
@@ -325,20 +302,22 @@ def test_gain_is_read_at_the_edge_and_inside():
 )
 def test_near_the_boundary_is_judged_on_both_counts(without, normed, verdict):
     results = {"shift/inside": inside_of(without, normed), "shift/functions": functions_of({"no norm": 1.0})}
-    finding = judge(NEAR_ID, results, known("no norm"))
+    finding = judged_on(NEAR_ID, results, known("no norm"))
     assert finding.verdict == verdict
     assert len(finding.details) == 2 * len(INSIDE)
     passes = inside_of(without, normed).values[0]
     gated = {**results, "shift/inside": inside_of(without, normed, arm=list(passes))}
-    assert judge(NEAR_ID, gated, known("no norm")).verdict == ("inconclusive" if verdict == "supported" else verdict)
+    assert judged_on(NEAR_ID, gated, known("no norm")).verdict == (
+        "inconclusive" if verdict == "supported" else verdict
+    )
 
 
 @pytest.mark.parametrize(
     ("ratio", "verdict"), [(1.0, "supported"), (0.85, "supported"), (0.7, "contradicted"), (1.5, "inconclusive")]
 )
 def test_size_is_an_equivalence_test(ratio, verdict):
-    wider = judge(SIZE_ID, {"shift/functions": functions_of({"wider": ratio})}, known("wider"))
-    narrower = judge(SIZE_ID, {"shift/functions": functions_of({"narrower": 1 / ratio})}, known("narrower"))
+    wider = judged_on(SIZE_ID, {"shift/functions": functions_of({"wider": ratio})}, known("wider"))
+    narrower = judged_on(SIZE_ID, {"shift/functions": functions_of({"narrower": 1 / ratio})}, known("narrower"))
     assert wider.verdict == narrower.verdict == verdict
     assert wider.estimate is not None
     assert wider.estimate.value == pytest.approx(np.log10(ratio), abs=0.02)
@@ -347,106 +326,9 @@ def test_size_is_an_equivalence_test(ratio, verdict):
 
 def test_a_wide_interval_proves_no_equivalence():
     noisy = {"shift/functions": functions_of({"wider": 1.0}, noise=2.0)}
-    assert judge(SIZE_ID, noisy, known("wider")).verdict == "inconclusive"
+    assert judged_on(SIZE_ID, noisy, known("wider")).verdict == "inconclusive"
     assert pytest.approx(np.log10(1.25)) == MARGIN
     assert pytest.approx(np.log10(0.9)) == BETTER
-
-
-# The paper's Table 3 at sigma = 1, 5, 10 for models trained on U(-a, a), a = 1, 5, 10.
-TABLE_3 = [[0.0, 4.0, 27.85], [0.01, 0.03, 1.61], [0.13, 0.26, 0.49]]
-
-
-def intervals_of(errors, untrained=None, noise=0.05) -> DataArray:
-    """Stored errors over (model, sigma), noisy by function."""
-    table = np.vstack([errors, [0.5, 11.0, 47.0]])
-    spread = np.exp(noise * RNG.standard_normal((*table.shape, N)))
-    trained = table[..., None] * spread
-    other = np.ones_like(trained) * spread if untrained is None else np.array(untrained)
-    axes = {
-        "arm": ("both", "functions", "untrained"),
-        "predictor": ("1.0", "5.0", "10.0", "zero"),
-        "sigma": (1.0, 5.0, 10.0),
-        "function": tuple(range(N)),
-    }
-    return make_array([trained, trained, other], axes)
-
-
-def check_cells(cells):
-    found = {(SIZES[i], SIZES[j], SIZES[k]) for i, j, k in cells(SIZES)}
-    assert found == {(1, 5, 1), (1, 10, 1), (5, 10, 1), (5, 1, 5), (5, 10, 5), (10, 1, 5), (10, 1, 10), (10, 5, 10),
-                     (5, 1, 10)}  # fmt: skip
-
-
-SIZES = [1.0, 5.0, 10.0]
-
-
-def test_cells_compare_models_that_saw_more_of_an_interval_with_those_that_saw_less():
-    check_cells(cells)
-    must_fail(check_cells, lambda sizes: [(j, i, k) for i, j, k in cells(sizes)])
-    assert cells([1.0, 4.0, 16.0]).count((0, 2, 1)) == 0  # an even overlap decides nothing
-    draws = np.sort(np.random.default_rng(1).uniform(-4, 4, 200_000))
-    inside = np.mean(np.abs(draws) < 1)
-    assert abs(inside - overlap(4, 1)) < 4 * np.sqrt(0.25 * 0.75 / len(draws))  # U(-1, 1) lies inside U(-4, 4)
-
-
-def test_the_paper_s_table_is_in_the_claimed_order():
-    found = ordered(intervals_of(TABLE_3), "both")
-    assert (found.value, found.low, found.high) == (1, 1, 1)
-    assert ordered(intervals_of(np.array(TABLE_3)[::-1]), "both").value < 0.3
-
-
-def density(errors, **settings):
-    return judge(DENSITY_ID, {"shift/intervals": intervals_of(errors, **settings)}, known(*BOTH))
-
-
-def test_training_density():
-    assert density(TABLE_3).verdict == "supported"
-    assert density(np.array(TABLE_3)[::-1]).verdict == "contradicted"
-    swapped = np.array(TABLE_3)
-    swapped[0, 0] = 0.02  # no longer the best on its own interval
-    finding = density(swapped)
-    assert finding.verdict == "inconclusive"
-    assert finding.estimate is not None
-    assert finding.estimate.value == pytest.approx(8 / 9)
-    as_good = intervals_of(TABLE_3).values[0]
-    assert density(TABLE_3, untrained=as_good).verdict == "inconclusive"  # an untrained family passes too
-
-
-def onsets_of(power, xs=COARSE) -> DataArray:
-    """Gaps 0.05 * 20 a^power / |x|: level from 20 a^power on, in both directions."""
-    gaps = [np.square(20 * a**power * 0.05 / np.abs(xs)) * np.ones((N, 1)) for a in SIZES]
-    return make_curve(gaps, {"interval": SIZES, "function": tuple(range(N)), "x": tuple(xs)})
-
-
-def errors_of(power) -> DataArray:
-    rows = [[1e-3 * a**power * (1 + k) for k in range(3)] for a in SIZES]
-    return intervals_of(rows)
-
-
-def check_exponents(exponents):
-    for p, q in ((0.5, 2.0), (1.0, 0.3), (0.0, 1.0)):
-        onset, cost, both = exponents(onsets_of(p), errors_of(q))
-        assert onset.value == pytest.approx(p, abs=1e-9)
-        assert cost.value == pytest.approx(q, abs=0.05)
-        assert both.value == pytest.approx(min(p, q), abs=0.05)
-
-
-def test_exponents_are_the_powers_of_a():
-    check_exponents(exponents)
-    must_fail(check_exponents, lambda curve, errors: exponents(curve.copy(data=curve.values[::-1]), errors))
-
-
-@pytest.mark.parametrize(
-    ("p", "q", "verdict"),
-    [(0.5, 2.0, "supported"), (0.5, -1.0, "contradicted"), (-0.5, 2.0, "contradicted"), (0.05, 2.0, "inconclusive")],
-)
-def test_larger_intervals(p, q, verdict):
-    results = {"shift/onsets": onsets_of(p), "shift/intervals": errors_of(q), "shift/onsets, untrained": onsets_of(0.0)}
-    finding = judge(LARGER_ID, results, known(*BOTH))
-    assert finding.verdict == verdict
-    assert [row["onset"] for row in finding.details] == pytest.approx([20 * a**p for a in SIZES])
-    assert finding.twin is not None
-    assert finding.twin.value == pytest.approx(0, abs=0.05)
 
 
 # ---- what cannot be asked -------------------------------------------------------------------------------------------
@@ -455,15 +337,15 @@ def test_larger_intervals(p, q, verdict):
 def test_without_companions_nothing_is_asked():
     for claim in (BETTER_ID, NEAR_ID, SIZE_ID, DENSITY_ID, LARGER_ID):
         for alone in (known(), known(norm=None)):
-            finding = judge(claim, {}, alone)
+            finding = judged_on(claim, {}, alone)
             assert finding.verdict == "not_applicable"
-    assert "trained without normalisation" in judge(BETTER_ID, {}, known()).reason
-    assert "trained with normalisation" in judge(BETTER_ID, {}, known(norm=None)).reason
-    assert "no normalisation" in judge(LARGER_ID, {}, known(BOTH[0], norm=None)).reason
+    assert "trained without normalisation" in judged_on(BETTER_ID, {}, known()).reason
+    assert "trained with normalisation" in judged_on(BETTER_ID, {}, known(norm=None)).reason
+    assert "no normalisation" in judged_on(LARGER_ID, {}, known(INTERVALS[0], norm=None)).reason
     normal = tasks.Polynomial(degrees=(1,), inputs=tasks.Normal(1), coefficients=tasks.Normal(1), n_points=5)
-    assert "U(-a, a)" in judge(DENSITY_ID, {}, known(BOTH[0], task=normal)).reason
+    assert "U(-a, a)" in judged_on(DENSITY_ID, {}, known(INTERVALS[0], task=normal)).reason
     sine = tasks.Continuous(function="sin", inputs=tasks.Uniform(-1, 1), n_points=5)
-    assert "Continuous" in judge(BETTER_ID, {}, known("no norm", task=sine)).reason
+    assert "Continuous" in judged_on(BETTER_ID, {}, known("no norm", task=sine)).reason
 
 
 def test_all_are_answered_where_companions_are_at_hand():

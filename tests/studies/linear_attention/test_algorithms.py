@@ -12,6 +12,7 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
+from icl_interp.studies.linear_attention.constructions import by_place
 from icl_interp.studies.linear_attention.hand_built import descent
 from icl_interp.studies.linear_attention.measurements import algorithms as lsa_algorithms
 from icl_interp.studies.linear_attention.measurements import setting as lsa_bench
@@ -186,8 +187,9 @@ def test_order():
 
 def test_order_is_the_spread_that_it_is_called():
     """A model that answers with its first example's label: its spread over orders is that of labels within a prompt."""
-    lab, _ = bench(layer(BEST), n_functions=64)
-    lab.model = lambda tokens: tokens[:, :1, -1:].expand(-1, tokens.shape[1], 1)
+    first = torch.zeros(N)
+    first[0] = N
+    lab, _ = bench(by_place(first, 2), n_functions=64)
     result = lab.measure(lsa_algorithms.order)
     made = lsa_bench.bench(lab, N, 2, "order").prompts
     within = made.ys[:, :-1].var(1, correction=0).view(64, 2).mean(1).numpy()

@@ -1,14 +1,13 @@
-"""Every claim of `linear_attention` on layers of known truth, draws of each, and instruments that must break cells."""
+"""Every claim of `linear_attention` on models of known truth, draws of each, and instruments that must break cells."""
 
 import pytest
 from helpers import must_fail
 
 from icl_interp.experiments import calibration
 from icl_interp.models.units import LayerForm
-from icl_interp.studies.linear_attention.constructions import LAYERS, N
+from icl_interp.studies.linear_attention.constructions import CONSTRUCTIONS
 from icl_interp.studies.linear_attention.measurements import weights as lsa_weights
-
-NAMES = [layer.name for layer in LAYERS]
+from icl_interp.testing import check_study
 
 
 def check_cells(name: str, n_draws: int = 1, seed: int = 0):
@@ -16,27 +15,14 @@ def check_cells(name: str, n_draws: int = 1, seed: int = 0):
         assert row["as expected"] == row["draws"], row
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_layers_of_known_truth(name):
-    check_cells(name)
+def test_the_study_keeps_the_rules():
+    check_study("linear_attention")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_many_draws_of_them(name):
+@pytest.mark.parametrize("name", [construction.name for construction in CONSTRUCTIONS])
+def test_many_draws(name):
     check_cells(name, n_draws=10, seed=100)
-
-
-def test_every_scored_claim_is_one_of_the_study():
-    for layer in LAYERS:
-        assert layer.why
-        model, task = layer.draw(0)
-        assert task.n_points == N + 1
-        assert model.cfg.n_ctx >= 4 * N
-        assert all(claim.startswith("linear_attention.") for claim in layer.expected)
-    scored = {claim: {layer.expected.get(claim) for layer in LAYERS} for layer in LAYERS for claim in layer.expected}
-    for claim in ("converged", "algorithm"):  # each has models on either side
-        assert {"supported", "contradicted"} <= scored[f"linear_attention.{claim}"]
 
 
 def test_a_product_that_is_read_wrong_breaks_its_cell(monkeypatch):
@@ -56,3 +42,13 @@ def test_a_balance_that_is_not_measured_breaks_its_cell(monkeypatch):
 
     monkeypatch.setattr(lsa_weights, "unit_of", balanced)
     must_fail(check_cells, "LSA layer at the optimum, scaled by -3")
+
+
+@pytest.mark.parametrize(
+    ("factor", "name"), [(1e5, "LSA layers along gradient flow"), (1e-20, "LSA layers into the trap")]
+)
+def test_a_wrong_bound_breaks_its_cell(factor, name, monkeypatch):
+    """Where it is too large, the flow does not meet it. Where it is too small, the way into the trap does."""
+    rate = lsa_weights.pl_rate
+    monkeypatch.setattr(lsa_weights, "pl_rate", lambda *args: factor * rate(*args))
+    must_fail(check_cells, name)

@@ -1,28 +1,23 @@
-"""Experiments of `linear_attention`: their exact lines against sampling, their edits, and what they say."""
-
-from dataclasses import replace
+"""Experiments of `linear_attention`: the study, exact lines against sampling, descent, and what they say."""
 
 import numpy as np
 import pytest
 import torch
 from helpers import must_fail
+from lsa_experiments import FIXED, bench, tiny
 from xarray import DataArray
 
-from icl_interp.checkpoints.config import RunConfig
-from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.experiments import base, scales
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import AGREES, DIFFERS, MISPRINT, OPEN
 from icl_interp.figures import reproductions
-from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Interleaved
-from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.units import LinearSelfAttention
 from icl_interp.provenance import generator
-from icl_interp.results import make_array, make_table
+from icl_interp.results import make_array, make_table, table_of_rows
 from icl_interp.studies import STUDIES
-from icl_interp.studies.linear_attention.experiments import convergence, covariance, length, models, risk, shifts, trap
+from icl_interp.studies.linear_attention.experiments import convergence, covariance, length, models, risk, trap
 from icl_interp.tasks.regression import Exponential, LinearRegression
 from icl_interp.theory import linear_attention as theory
 from icl_interp.training import recipes
@@ -30,27 +25,10 @@ from icl_interp.training import recipes
 STUDY = [name for name in base.names() if base.get(name).study == "linear_attention"]
 NEEDED = sorted({(m.recipe, s) for name in STUDY for m in base.get(name).models for s in m.scales})
 NOTHING = Bench({}, scales.SCALES["smoke"])
-FIXED = LinearRegression(n_dims=2, n_points=8)
 RANDOM = LinearRegression(n_dims=2, n_points=8, covariance=Exponential())
 
 
-def tiny(positions="standard", seed=0):
-    """An untrained softmax model for prompts of 7 examples, with positions for 14."""
-    cfg = HookedTransformerConfig(
-        n_layers=1, d_model=8, d_in=2, n_ctx=30, positional_embedding_type=positions, init_std=0.5
-    )
-    return Checkpoint(HookedTransformer(cfg, seed=seed).eval(), FIXED, Interleaved(), RunConfig(cfg, FIXED), 0)
-
-
-def bench(**checkpoints):
-    return Bench(checkpoints, replace(scales.SCALES["smoke"], n_functions=40, n_contexts=50))
-
-
-def rows(*entries):
-    return make_table({key: [entry[key] for entry in entries] for key in entries[0]})
-
-
-# The study
+# ---- the study ------------------------------------------------------------------------------------------------------
 
 
 def test_the_study_is_registered_and_drawn():
@@ -100,7 +78,7 @@ def test_without_any_model_nothing_about_models_is_said():
         assert reproductions.draw(name, results) == {}
 
 
-# Error by length
+# ---- error by length ------------------------------------------------------------------------------------------------
 
 
 def test_least_squares_is_exact_from_d_examples_on():
@@ -140,105 +118,45 @@ def test_limits_are_those_of_the_theorems():
     assert float(long[0, 0]) == pytest.approx(1 / 3, abs=1e-5)
 
 
-# Positions
+# ---- covariance -----------------------------------------------------------------------------------------------------
 
 
-def test_untrained_positions_alone_are_replaced():
-    vectors = torch.arange(30.0)[:, None] ** 2
-
-    def check(how, expected):
-        out = length.replaced(vectors, 15, how)
-        assert torch.equal(out[:15], vectors[:15])
-        assert out[15:, 0].tolist() == pytest.approx(expected)
-
-    even, odd = vectors[0:15:2, 0], vectors[1:15:2, 0]
-    means = [float((odd if p % 2 else even).mean()) for p in range(15, 30)]
-    check("mean trained", means)
-    check("last trained", [13.0**2 if p % 2 else 14.0**2 for p in range(15, 30)])
-    check("used again", [float(p % 14) ** 2 for p in range(15, 30)])
-    check("as they are", [float(p) ** 2 for p in range(15, 30)])
-    must_fail(check, "mean trained", [float(vectors[:15].mean())] * 15)  # kinds mixed
-    drawn = length.replaced(vectors, 15, "drawn anew")[15:]
-    assert torch.equal(drawn, length.replaced(vectors, 15, "drawn anew")[15:])
-    assert not torch.equal(drawn, vectors[15:])
-    with pytest.raises(InputError, match="did you mean 'mean trained'"):
-        length.replaced(vectors, 15, "mean traind")
-
-
-def test_replacing_positions_changes_nothing_up_to_the_trained_length():
-    model = tiny()
-    here = bench(tiny=model)
-    task = models.tests(2, (1.0,))["fixed"]
-    intact = models.errors_by_length(here, "tiny", task, 14).values
-    for how in ("mean trained", "drawn anew"):
-        edited = models.errors_by_length(
-            here, "tiny", task, 14, how, lambda how=how: length.with_positions(model, how)
-        ).values
-        np.testing.assert_array_equal(edited[:, :7], intact[:, :7])
-        assert (edited[:, 7:] != intact[:, 7:]).all()
-
-
-def test_training_positions_alone_lowers_the_error_beyond_and_changes_nothing_before():
-    model = tiny()
-    after = length.trained_alone(model, 30)
-    changed = [k for k, v in after.model.state_dict().items() if not torch.equal(v, model.model.state_dict()[k])]
-    assert changed == ["pos_embed.W_pos"]
-    here, task = bench(tiny=model), models.tests(2, (1.0,))["fixed"]
-    intact = models.errors_by_length(here, "tiny", task, 14).values
-    edited = models.errors_by_length(here, "tiny", task, 14, "alone", lambda: after).values
-
-    def check(errors):
-        np.testing.assert_array_equal(errors[:, :7], intact[:, :7])
-        assert errors[:, 7:].mean() < intact[:, 7:].mean()
-
-    check(edited)
-    must_fail(check, intact)
-
-
-def spikes(ratios):
-    """{(model, positions, test): (ratio, low, high)} as the table of spikes."""
-    entries = [
-        {
-            "model": m,
-            "positions": p,
-            "test": t,
-            "N": 7,
-            "ratio": r,
-            "low": low,
-            "high": high,
-            "mean beyond": r,
-            "error at N": 1.0,
-        }
-        for (m, p, t), (r, low, high) in ratios.items()
-    ]
-    return {"spikes": rows(*entries)}
-
-
-def test_spikes_say_whether_positions_are_the_cause():
-    high, flat, mid = (3.0, 2.5, 3.5), (0.8, 0.7, 0.9), (1.9, 1.8, 2.0)
-
-    def check(ratios, *starts):
-        said = length.says(spikes(ratios))
-        for line, start in zip(said, starts, strict=True):
-            assert line.startswith(start), line
-
-    own = {(length.FIXED, how, "fixed"): high for how in length.EDITS}
-    shifts = {
-        (length.FIXED, length.AS_THEY_ARE, "random, c = 1"): high,
-        (length.FIXED, length.AS_THEY_ARE, "random, c = 9"): mid,
+def at_n(ratio, low, high, kind="random", test="random, c = 1"):
+    return {
+        "trained on": kind,
+        "N": 7,
+        "test": test,
+        "softmax": 0.1 * ratio,
+        "least squares": 0.0,
+        "LSA limit": 0.1,
+        "softmax / LSA": ratio,
+        "low": low,
+        "high": high,
     }
-    stays = own | shifts
-    replaced = {(length.FIXED, how, "fixed"): flat for how in ("mean trained", "last trained", "used again")}
-    without = {(length.WITHOUT, "trained without", "fixed"): flat}
-    sham = "With other random vectors"
-    check(own | shifts | replaced | without, AGREES, AGREES, AGREES, AGREES, sham, AGREES, AGREES, AGREES)
-    check(stays | without, AGREES, OPEN, OPEN, OPEN, sham, AGREES, AGREES, AGREES)
-    must_fail(check, stays | without, AGREES, AGREES, AGREES, AGREES, sham, AGREES, AGREES, AGREES)
-    no_spike = {(length.FIXED, how, "fixed"): flat for how in length.EDITS}
-    check(no_spike | {(length.WITHOUT, "trained without", "fixed"): high}, DIFFERS, DIFFERS, DIFFERS)
 
 
-# Convergence
+def test_covariance_says_whether_the_softmax_model_does_well_where_lsa_fails():
+    for entry, word in (((0.2, 0.1, 0.3), AGREES), ((0.9, 0.8, 1.0), DIFFERS), ((0.5, 0.4, 0.6), OPEN)):
+        assert covariance.says({"at N": table_of_rows([at_n(*entry)])})[0].startswith(word)
+
+
+def test_covariance_and_length_measure_and_draw_what_is_there():
+    """An untrained model of N = 7 under both names of a length."""
+    both = {name: tiny(seed=i) for i, name in enumerate(("softmax_fixed_14", "softmax_random_14"))}
+    here = Bench(both, scales.SCALES["smoke"])
+    results = covariance.run(here)
+    curve = results["errors"]
+    assert isinstance(curve, DataArray)
+    assert tuple(curve.indexes["N"]) == (7,)
+    assert len(covariance.compare(results)) == 8
+    assert reproductions.draw("linear_attention.covariance", results)["covariance"].data
+    spiked = length.run(here)
+    assert len(length.compare(spiked)) == 2 * 6 * 4
+    assert set(reproductions.draw("linear_attention.length_spike", spiked)) == {"positions", "tests"}
+    assert length.says(spiked)
+
+
+# ---- convergence ----------------------------------------------------------------------------------------------------
 
 
 def test_gradients_of_sgd_are_autograds():
@@ -281,7 +199,7 @@ def test_the_flow_converges_below_its_bound_and_says_so(monkeypatch):
     assert convergence.says({**results, "rates": make_table(worse)})[0].startswith(DIFFERS)
 
 
-# Risk
+# ---- risk -----------------------------------------------------------------------------------------------------------
 
 
 def test_risk_follows_the_formula_with_its_one_over_m(monkeypatch):
@@ -300,7 +218,7 @@ def test_risk_follows_the_formula_with_its_one_over_m(monkeypatch):
     assert reproductions.draw("linear_attention.risk_formula", results)["risk"].data
 
 
-# The trap
+# ---- the trap -------------------------------------------------------------------------------------------------------
 
 
 def test_descent_ends_where_it_is_said_to():
@@ -316,55 +234,6 @@ def test_descent_ends_where_it_is_said_to():
     start = torch.zeros(2, 3, 3, dtype=torch.float64)
     start[0, -1, -1], start[1, :2, :2] = 0.3, 0.3 * torch.eye(2)  # as in Assumption 3.3
     assert trap.end_of(*trap.descend(start, lam, 4), where) == "minimum"
-
-
-def test_trap_says_how_often():
-    ends = make_array([[[0.5, 0.5, 0.0], [0.75, 0.25, 0.0]]], {"N": (4,), "spread": (1.0, 0.1), "end": trap.ENDS})
-    trained = {"model": trap.TRAPPED, "N": 4, "to the minimum": 0.85, "to rank one": 0.01}
-    said = trap.says({"ends": ends, "trained": rows(trained)})
-    assert "25 to 50 % at N = 4" in said[0]
-    assert "ends at the rank-one point" in said[-1]
-    other = trap.says({"ends": ends, "trained": rows({**trained, "to rank one": 0.8, "to the minimum": 0.01})})
-    assert "ends at the global minimum" in other[-1]
-    assert reproductions.draw("linear_attention.trap", {"ends": ends})["trap"].data
-
-
-# Covariance
-
-
-def at_n(ratio, low, high, kind="random", test="random, c = 1"):
-    return {
-        "trained on": kind,
-        "N": 7,
-        "test": test,
-        "softmax": 0.1 * ratio,
-        "least squares": 0.0,
-        "LSA limit": 0.1,
-        "softmax / LSA": ratio,
-        "low": low,
-        "high": high,
-    }
-
-
-def test_covariance_says_whether_the_softmax_model_does_well_where_lsa_fails():
-    for entry, word in (((0.2, 0.1, 0.3), AGREES), ((0.9, 0.8, 1.0), DIFFERS), ((0.5, 0.4, 0.6), OPEN)):
-        assert covariance.says({"at N": rows(at_n(*entry))})[0].startswith(word)
-
-
-def test_covariance_and_length_measure_and_draw_what_is_there():
-    """An untrained model of N = 7 under both names of a length."""
-    both = {name: tiny(seed=i) for i, name in enumerate(("softmax_fixed_14", "softmax_random_14"))}
-    here = Bench(both, scales.SCALES["smoke"])
-    results = covariance.run(here)
-    curve = results["errors"]
-    assert isinstance(curve, DataArray)
-    assert tuple(curve.indexes["N"]) == (7,)
-    assert len(covariance.compare(results)) == 8
-    assert reproductions.draw("linear_attention.covariance", results)["covariance"].data
-    spiked = length.run(here)
-    assert len(length.compare(spiked)) == 2 * 6 * 4
-    assert set(reproductions.draw("linear_attention.length_spike", spiked)) == {"positions", "tests"}
-    assert length.says(spiked)
 
 
 def test_the_rank_one_point_is_a_minimum_for_short_prompts_and_a_saddle_for_long_ones():
@@ -386,94 +255,13 @@ def test_the_rank_one_point_is_a_minimum_for_short_prompts_and_a_saddle_for_long
     must_fail(check, 20, True)
 
 
-# Shifts
-
-
-def test_every_shift_is_what_it_says():
-    laws, d = shifts.shifts(3, 5), 3
-    drawn = {name: law.sample(4000, generator(0, "test"), dtype=torch.float64) for name, law in laws.items()}
-    for name in (shifts.SKEWED, shifts.SKEWED_MORE):
-        assert sum(laws[name].covariance) == pytest.approx(d)
-    assert laws[shifts.SKEWED].covariance[0] / laws[shifts.SKEWED].covariance[2] == pytest.approx(9)  # 1 / i^2
-    assert laws[shifts.SKEWED_MORE].covariance[0] / laws[shifts.SKEWED_MORE].covariance[2] == pytest.approx(400)
-    noisy = drawn[shifts.NOISY]
-    noise = noisy.ys - laws[shifts.NOISY].value(noisy.parameters, noisy.xs)
-    assert float(noise.var() / d) == pytest.approx(1 / 20, rel=0.05)
-
-    def one_orthant(prompts):
-        signs = prompts.xs[:, :-1].sign()
-        assert torch.equal(signs, signs[:, :1].expand_as(signs))
-        assert (prompts.xs[:, -1].sign() != signs[:, 0]).any()  # the query is anywhere
-
-    one_orthant(drawn[shifts.ORTHANT])
-    must_fail(one_orthant, drawn[shifts.IN_DISTRIBUTION])
-    assert float(drawn[shifts.LARGER].parameters.std()) == pytest.approx(3, rel=0.05)
-    assert float(drawn[shifts.QUERY].xs[:, -1].std() / drawn[shifts.QUERY].xs[:, 0].std()) == pytest.approx(3, rel=0.05)
-
-
-def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
-    here = bench(softmax_fixed_14=tiny())
-    results = shifts.run(here)
-    found = results["errors"]
-    assert tuple(found.indexes["N"]) == (7,)
-    assert len(shifts.compare(results)) == len(shifts.shifts(2, 7))
-    assert reproductions.draw("linear_attention.shifts", results)["shifts"].data
-    assert len(shifts.says(results)) == len(shifts.shifts(2, 7)) - 1
-    intact = results["at N"].to_dict("records")[0][shifts.MODEL]
-    for row in results["at N"].to_dict("records"):
-        gap = row["softmax - least squares"]
-        assert gap == pytest.approx(row[shifts.MODEL] - row[shifts.LEAST_SQUARES])
-        assert row["low"] < gap < row["high"]
-        assert row["softmax / unshifted"] == pytest.approx(row[shifts.MODEL] / intact)
-        shown = found.sel(N=7, shift=row["shift"], statistic="mean").values
-        assert shown.tolist() == pytest.approx([row[name] for name in found.indexes["predictor"]])
-    exact = found.sel(N=7, predictor=shifts.LEAST_SQUARES, statistic="mean").values
-    noisy = found.indexes["shift"].get_loc(shifts.NOISY)
-    assert np.delete(exact, noisy).max() < 1e-9 < exact[noisy]
-
-    def check(shift, factor=1.0):  # Theorem 4.2, exactly, against what was sampled
-        _, low, high = found.sel(N=7, shift=shift, predictor=shifts.LSA).values
-        limit = factor * covariance.lsa_errors(FIXED, laws[shift], 7)[-1] / covariance.label_moment(laws[shift])
-        assert low - (high - low) < limit < high + (high - low)  # twice as wide as a 95 % interval
-
-    laws = shifts.shifts(2, 7)
-    for shift in (shifts.IN_DISTRIBUTION, shifts.SKEWED, shifts.SKEWED_MORE):
-        check(shift)
-    must_fail(check, shifts.SKEWED_MORE, 1.5)
-
-    def noise_left(
-        factor=1.0,
-    ):  # least squares keeps tau^2 d / (n - d - 1) of the noise in the examples, none of its own
-        _, low, high = found.sel(N=7, shift=shifts.NOISY, predictor=shifts.LEAST_SQUARES).values
-        assert low - (high - low) < factor * shifts.NOISE * 2 / (7 - 2 - 1) < high + (high - low)
-
-    noise_left()
-    must_fail(noise_left, 3)  # as if the query's own noise were scored too
-
-
-def test_shifts_say_whether_the_model_stays_close():
-    def row_for(shift, gap, low, high):
-        return {
-            "N": 7,
-            "shift": shift,
-            "softmax": gap,
-            "least squares": 0.0,
-            "LSA limit": 0.3,
-            "softmax - least squares": gap,
-            "low": low,
-            "high": high,
-            "softmax / unshifted": 2.0,
-        }
-
-    close, far, open_ = (0.01, 0.0, 0.02), (0.4, 0.3, 0.5), (0.05, 0.04, 0.06)
-    for shift, gap, word in (
-        (shifts.NOISY, close, AGREES),
-        (shifts.NOISY, far, DIFFERS),
-        (shifts.ORTHANT, open_, OPEN),
-        (shifts.SKEWED, far, AGREES),
-        (shifts.SKEWED, close, DIFFERS),
-        (shifts.LARGER, far, f"{shifts.LARGER}: far"),
-    ):
-        said = shifts.says({"at N": rows(row_for(shifts.IN_DISTRIBUTION, *close), row_for(shift, *gap))})
-        assert len(said) == 1
-        assert said[0].startswith(word), said
+def test_trap_says_how_often():
+    ends = make_array([[[0.5, 0.5, 0.0], [0.75, 0.25, 0.0]]], {"N": (4,), "spread": (1.0, 0.1), "end": trap.ENDS})
+    trained = {"model": trap.TRAPPED, "N": 4, "to the minimum": 0.85, "to rank one": 0.01}
+    said = trap.says({"ends": ends, "trained": table_of_rows([trained])})
+    assert "25 to 50 % at N = 4" in said[0]
+    assert "ends at the rank-one point" in said[-1]
+    trained |= {"to rank one": 0.8, "to the minimum": 0.01}
+    other = trap.says({"ends": ends, "trained": table_of_rows([trained])})
+    assert "ends at the global minimum" in other[-1]
+    assert reproductions.draw("linear_attention.trap", {"ends": ends})["trap"].data

@@ -30,7 +30,7 @@ def overlap(lab: Lab) -> DataArray:
     """
     cfg = lab.model.cfg
     pairs = [(i, a, b) for i in range(cfg.n_layers) for a in range(cfg.n_heads) for b in range(a + 1, cfg.n_heads)]
-    blocks = _haar_blocks(N_ROTATIONS, cfg.d_model, min(cfg.d_head, cfg.d_model), lab.seed)
+    blocks = _haar_blocks(N_ROTATIONS, cfg.d_model, min(cfg.head_width, cfg.d_model), lab.seed)
     maps = _maps(lab)
     values = np.zeros((len(MAPS), len(pairs)))
     null = np.zeros((len(MAPS), N_ROTATIONS))
@@ -52,7 +52,7 @@ def overlap(lab: Lab) -> DataArray:
 class _Thin:
     """A = first @ second of low rank, with its left singular vectors and singular values; never formed as a whole."""
 
-    def __init__(self, first: torch.Tensor, second: torch.Tensor):
+    def __init__(self, first: torch.Tensor, second: torch.Tensor) -> None:
         self.first, self.second = first, second
         if not (first.isfinite().all() and second.isfinite().all()):  # LAPACK would raise an error
             rank = min(*first.shape, *second.shape)

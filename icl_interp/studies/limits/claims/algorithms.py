@@ -205,6 +205,7 @@ def ratios(result: DataArray, mean: np.ndarray) -> np.ndarray:
     square in the arm.
 
     Args:
+        result: squared distances as they are stored; its coordinates name arms and algorithms.
         mean: of the stored values over functions, `(draw, arm, to)`.
     """
     others = list(result.indexes["to"])

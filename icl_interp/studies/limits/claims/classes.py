@@ -5,6 +5,7 @@ the degree makes no error on these clean data, so this is r = eps / |eps* - eps0
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from xarray import DataArray
@@ -77,7 +78,7 @@ def _highest(cells: tuple[np.ndarray, np.ndarray]) -> Interval:
     return bootstrap(lambda e, z: _rates(e, z).max(-1), *cells)
 
 
-def _rate_rows(result: DataArray, cells: list[Cell]) -> list[dict[str, object]]:
+def _rate_rows(result: DataArray, cells: list[Cell]) -> list[dict[str, Any]]:
     """Error rate of each cell with its interval, and on late points."""
     rows = []
     for cell in cells:
@@ -238,7 +239,7 @@ def _list(degrees: list[int]) -> str:
     return ("degrees " if len(degrees) > 1 else "degree ") + " and ".join(map(str, degrees))
 
 
-def _outside(result: DataArray, degrees: list[int]) -> tuple[list[dict[str, object]], str]:
+def _outside(result: DataArray, degrees: list[int]) -> tuple[list[dict[str, Any]], str]:
     """Error rates on classes that no function of the trained family comes from, beside least squares in that family."""
     rows, said = [], []
     for name in [*(f"degree {d}" for d in degrees), OUTSIDE]:

@@ -25,11 +25,16 @@ from icl_interp.studies.limits.measurements.classes import (
     squared_errors,
 )
 from icl_interp.tasks.distributions import Uniform
-from icl_interp.tasks.functions import CONTINUOUS, Continuous
+from icl_interp.tasks.functions import CONTINUOUS, Continuous, FunctionName
 
 LOW = 0.1  # share of a function's variance left unexplained up to which it is followed: R2 > 0.9
 HIGH = 0.2  # and from which it is not
-DOMAINS = {"exp": (0.0, 1.0), "sin": (0.0, 1.0), "log1p": (0.0, 1.0), "abs": (-1.0, 1.0)}  # Figures 1 and 6
+DOMAINS: dict[FunctionName, tuple[float, float]] = {
+    "exp": (0.0, 1.0),
+    "sin": (0.0, 1.0),
+    "log1p": (0.0, 1.0),
+    "abs": (-1.0, 1.0),
+}  # Figures 1 and 6
 PRINTED = {"exp": "exp", "sin": "sin", "log1p": "ln(1+x)", "abs": "|x|"}
 
 
@@ -56,13 +61,13 @@ def continuous(lab: Lab) -> DataArray:
     return make_array(values, axes, note=f"{n_contexts} contexts a group; the same function in every prompt; float32")
 
 
-def within(interval: tuple[float, float]) -> tuple[str, ...]:
+def within(interval: tuple[float, float]) -> tuple[FunctionName, ...]:
     """The continuous functions whose domain lies in an interval."""
     return tuple(name for name, (low, high) in DOMAINS.items() if interval[0] <= low and high <= interval[1])
 
 
 @functools.cache
-def variance_and_floor(name: str, degree: int) -> tuple[float, float]:
+def variance_and_floor(name: FunctionName, degree: int) -> tuple[float, float]:
     """Variance of a continuous function over its domain, and the share of it that the best polynomial leaves.
 
     The best polynomial of a degree in mean square over the domain; Gauss-Legendre quadrature, each half of the domain

@@ -134,6 +134,7 @@ def exponents(square: np.ndarray, xs: np.ndarray) -> np.ndarray:
 
     Args:
         square: mean square of f, `(..., x)`.
+        xs: x, `(x,)`, in both directions.
     """
     each = []
     for sign in (1, -1):
@@ -210,7 +211,7 @@ def causes_saturation(results: Results, facts: Facts) -> Evidence:
 
 def _far_error(curve: DataArray, x_unit: float, **arm: str) -> np.ndarray:
     """Squared error of each function at |x| = FAR_X units, both directions."""
-    values = curve.sel(statistic="squared error", **arm).values
+    values = curve.sel({"statistic": "squared error", **arm}).values
     return values[:, np.isclose(np.abs(curve["x"].values), FAR_X * x_unit)].mean(-1)
 
 
@@ -219,7 +220,7 @@ def _log_ratio(a: np.ndarray, b: np.ndarray) -> Interval:
 
 
 def causes_failure(results: Results, facts: Facts) -> Evidence:
-    """Is the error far out smaller without the norm? (The paper's central inference.)"""
+    """Is the error far out smaller without the norm? This is the paper's central inference."""
     arms, other = results[far.norm_arms], results[far.counterpart]
     x_unit = facts.x_unit
     at = f"|x| = {power(FAR_X * x_unit)}"

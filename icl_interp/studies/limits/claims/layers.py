@@ -42,6 +42,8 @@ def cross_validated(
     """Held-out predictions of the best affine read-out: ridge regression, its penalty the best of a few.
 
     Args:
+        features: what is read.
+        target: what is predicted from them.
         fold: which part each row is in; a row is predicted from the other parts.
     """
     held = torch.zeros(len(PENALTIES), len(target), dtype=target.dtype)

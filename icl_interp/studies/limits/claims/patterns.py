@@ -27,7 +27,13 @@ from icl_interp.provenance import generator
 from icl_interp.resampling import bootstrap, draw_weights
 from icl_interp.results import make_array
 from icl_interp.studies.limits.measurements.ablation import chunks
-from icl_interp.studies.limits.measurements.classes import n_contexts, needs_polynomials, polynomial_in, polynomials
+from icl_interp.studies.limits.measurements.classes import (
+    n_contexts,
+    needs_polynomials,
+    polynomial_in,
+    polynomial_task,
+    polynomials,
+)
 
 ALIKE = 0.2  # a small effect: the mean patterns of two degrees, in units of the distance between two prompts
 UNLIKE = 0.5  # a medium one
@@ -44,8 +50,7 @@ SCOPE = "these weights, this task, the last query in distribution, polynomials o
 
 def degrees(lab: Lab) -> list[int]:
     """1 up to the largest degree trained on."""
-    task = lab.task
-    return list(range(1, max(task.degrees) + 1))
+    return list(range(1, polynomial_task(lab).max_degree + 1))
 
 
 def others(lab: Lab, degree: int) -> Prompts:
@@ -173,7 +178,7 @@ def _excess(own: Tensor, other: Tensor, pairs: list[tuple[int, int]]) -> list[fl
 class PutPatterns(Intervention):
     """Attend as in other prompts: every layer's pattern replaced by one that was kept. Values stay the prompt's own."""
 
-    def __init__(self, patterns: dict[str, Float[Tensor, "batch head query key"]]):
+    def __init__(self, patterns: dict[str, Float[Tensor, "batch head query key"]]) -> None:
         self.patterns = patterns
 
     def hooks(self, model: HookedTransformer) -> list[Hook]:

@@ -1,5 +1,7 @@
 """The claim of `limits` that softmax acts as a hardmax far out; what it shares with the claim on uniform averages."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from xarray import DataArray
@@ -153,7 +155,7 @@ def _far_changes(swap: DataArray) -> dict[str, float]:
     return out
 
 
-def _head_row(name: str, result: DataArray, curve: DataArray, counted: bool) -> dict[str, object]:
+def _head_row(name: str, result: DataArray, curve: DataArray, counted: bool) -> dict[str, Any]:
     shares = result.sel(head=name).values.mean(-1)
     targets = {t: curve.sel(statistic=t, head=name).values[[0, -1]].mean() for t in TARGETS}
     return {

@@ -1,5 +1,7 @@
 """The claim of `limits` that attention averages uniformly over many tokens."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from xarray import DataArray
@@ -194,7 +196,7 @@ def _uniform_share(name: str, result: DataArray, counted: list[str]) -> Estimate
 
 def _dispersion_rows(
     curve: DataArray, result: DataArray, counted: list[str], rises: np.ndarray
-) -> tuple[dict[str, object], ...]:
+) -> tuple[dict[str, Any], ...]:
     rows = []
     for i, name in enumerate(curve.indexes["head"]):
         at, widest = result.sel(head=name).values.mean(-1), curve.sel(head=name).values

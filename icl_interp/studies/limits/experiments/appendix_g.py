@@ -23,6 +23,7 @@ from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import AGREES, MISPRINT, OPEN, decided
 from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.layers import Norm
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import Result, make_curve, table_of_rows
@@ -192,6 +193,9 @@ def _boundary(layer: HookedTransformer, context: Float[Tensor, " token"]) -> Dat
     alphas, zetas = scalar_layer.heads_of(layer)
     read_out = layer.unembed.W_U[:, 0]
     norm = layer.blocks[0].ln1
+    assert isinstance(norm, Norm)  # `bare_layer` has a LayerNorm, with gain and bias
+    assert norm.w is not None
+    assert norm.b is not None
     rows = []
     for direction in (1, -1):
         tokens = torch.cat([context, torch.tensor([direction * BOUNDARY_AT], dtype=torch.float64)])[None, :, None]

@@ -220,7 +220,7 @@ def certificate(checkpoint: Checkpoint) -> tuple[float, float, float, float]:
     if cfg.normalization_type != "LN" or cfg.norm_position != "pre" or cfg.d_out != 1:
         return nan, nan, nan, nan
     read_out = (model.unembed.W_U[:, 0], model.ln_final.w, model.ln_final.b, model.unembed.b_U[0])
-    read_out = tuple(part.detach() for part in read_out)
+    read_out = tuple(part.detach() for part in read_out if part is not None)  # "LN" has gain and bias
     c, r = theory.output_certificate(*read_out)
     if cfg.embed_bound is not None:
         return float(c), float(r), nan, nan

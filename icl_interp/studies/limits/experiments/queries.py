@@ -55,9 +55,10 @@ def polynomial_fit(prompts: Prompts, xs: Xs, degree: int) -> Float[Tensor, "cont
 
 
 def lens(checkpoint: Checkpoint, prompts: Prompts, xs: Xs | None = None) -> Float[Tensor, "layer context query"]:
-    """The prediction read off the residual stream after each block through the final norm and the read-out: the logit
-    lens. Row 0 is the read-in before any block, the last row the model's own prediction. Without `xs`, each prompt's
-    own query.
+    """The logit lens: the prediction read off the residual stream after each block, by the final norm and the read-out.
+
+    Row 0 is the read-in before any block, the last row the model's own prediction. Without `xs`, each prompt's own
+    query.
 
     Source: nostalgebraist (2020), *interpreting GPT: the logit lens*; Naim & Asher (2025), appendix F.
 
@@ -116,6 +117,10 @@ def summary(
     """Mean, standard deviation, and the 5 and 95 % quantiles over contexts, along x; and the truth beside them.
 
     Args:
+        values: of f.
+        truth: the function's own values.
+        xs: queries.
+        note: how the values were measured.
         axes: coordinates of the leading axes, by name.
     """
     low, high = torch.quantile(values, torch.tensor([0.05, 0.95], dtype=values.dtype), dim=-2)

@@ -97,6 +97,7 @@ def run(bench: Bench) -> dict[str, Result]:
         for arm, matrix in shifted.items():
             parts[name] |= {f"error, {arm} x {s:g}": matrix.sel(predictor=name, sigma=s).values for s in SHIFTS}
         curve = bench.keep("remedies: dispersion", [name], lambda name=name: dispersion(bench, name))
+        assert isinstance(curve, DataArray)
         parts[name] |= _shares(curve)
         curves.append(curve.values.mean(-1))
     axes = {"model": tuple(names), "statistic": curve.indexes["statistic"], "n": curve.indexes["n"]}

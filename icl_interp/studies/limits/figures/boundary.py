@@ -136,31 +136,51 @@ def _f(figure: Figure, results: Results, rows: Rows, known: Mapping[str, float])
                 )
             )
     if certified:
-        low, high = known["c"] - known["r"], known["c"] + known["r"]
+        _certificate(figure, known["c"] - known["r"], known["c"] + known["r"])
+    _marks(figure, rows)
+    if isinstance(axis, Symlog):
+        every = int(np.ceil(np.log10(top / axis.threshold) / 6))
+        figure.update_layout(
+            yaxis={
+                "title": {"text": f"f (symmetric-log: linear within ±{number(axis.threshold)})"},
+                "range": ranged([-float(axis(top)), float(axis(top))], 0.02),
+                **axis.axis(top, every),
+            }
+        )
+    else:
+        figure.update_layout(yaxis={"title": {"text": "f(x)"}, "range": ranged(held)})
+
+
+def _certificate(figure: Figure, low: float, high: float) -> None:
+    """The band in which the weights alone say that f lies."""
+    figure.add_shape(
+        type="rect",
+        xref="x domain",
+        yref="y",
+        x0=0,
+        x1=1,
+        y0=low,
+        y1=high,
+        fillcolor="#F3F7F2",
+        line={"width": 0},
+        layer="below",
+    )
+    for edge in (low, high):
         figure.add_shape(
-            type="rect",
+            type="line",
             xref="x domain",
             yref="y",
             x0=0,
             x1=1,
-            y0=low,
-            y1=high,
-            fillcolor="#F3F7F2",
-            line={"width": 0},
+            y0=edge,
+            y1=edge,
             layer="below",
+            line={"color": GREEN, "width": 1, "dash": "dash"},
         )
-        for edge in (low, high):
-            figure.add_shape(
-                type="line",
-                xref="x domain",
-                yref="y",
-                x0=0,
-                x1=1,
-                y0=edge,
-                y1=edge,
-                layer="below",
-                line={"color": GREEN, "width": 1, "dash": "dash"},
-            )
+
+
+def _marks(figure: Figure, rows: Rows) -> None:
+    """Where f leaves the function, and where it is level, in each direction."""
     for name, (_, colour, _, dash) in LOOKS.items():
         for quantity in ("zone", "onset"):
             x = rows[name, quantity]["value"]
@@ -188,17 +208,6 @@ def _f(figure: Figure, results: Results, rows: Rows, known: Mapping[str, float])
                     showarrow=False,
                     font={"size": 10, "color": colour},
                 )
-    if isinstance(axis, Symlog):
-        every = int(np.ceil(np.log10(top / axis.threshold) / 6))
-        figure.update_layout(
-            yaxis={
-                "title": {"text": f"f (symmetric-log: linear within ±{number(axis.threshold)})"},
-                "range": ranged([-float(axis(top)), float(axis(top))], 0.02),
-                **axis.axis(top, every),
-            }
-        )
-    else:
-        figure.update_layout(yaxis={"title": {"text": "f(x)"}, "range": ranged(held)})
 
 
 def _gap(figure: Figure, curve: DataArray, rows: Rows, known: Mapping[str, float]) -> None:

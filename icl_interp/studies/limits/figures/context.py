@@ -230,5 +230,5 @@ def _information(figure: Figure, info: DataArray) -> None:
     labels = {"coefficients": "coefficients", "permuted": "permuted\n(null)"}
     figure.update_layout(
         xaxis2={"range": [low - 0.08, 1.08], "title": {"text": "cross-validated R²"}, "nticks": 6},
-        yaxis2=rows_axis([labels.get(name, name) for name in inputs], spare=0.1),
+        yaxis2=rows_axis([labels.get(name, name) for name in map(str, inputs)], spare=0.1),
     )

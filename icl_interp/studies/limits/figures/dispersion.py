@@ -10,7 +10,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.relevance import relevance, relevant
-from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, finish, joined, log_axis, panel_title, place
+from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, finish, joined, log_axis, panel_title, place, traces_of
 from icl_interp.figures.text import plain, tested_by
 from icl_interp.studies.limits.claims import uniform as limits_uniform
 from icl_interp.studies.limits.claims.uniform import BEYOND, UNIFORM
@@ -112,7 +112,7 @@ def _curves(
                 continue
             colour = _shade(i, len(layers)) if keep else PALE
             label = f"layer {layer}" if keep else "not shown to matter"
-            first = axis == "" and (keep or label not in {t.name for t in figure.data})
+            first = axis == "" and (keep or label not in {t.name for t in traces_of(figure)})
             for dash, part in (("solid", slice(0, trained)), ("dash", slice(max(trained - 1, 0), None))):
                 y = joined(values[chosen, part])
                 who = np.repeat([plain(names[n]) for n in chosen], values[chosen, part].shape[1] + 1)[: len(y)]

@@ -1,6 +1,6 @@
 """How f grows far out, intact and with norms frozen: plateau or line; and what that does to the error."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -96,7 +96,7 @@ def _look(name: str) -> tuple[str, str, str, str]:
     return ARMS.get(name, ALONE)
 
 
-def _sizes(figure: Figure, squares: Mapping[str, np.ndarray], xs: np.ndarray) -> None:
+def _sizes(figure: Figure, squares: dict[str, np.ndarray], xs: np.ndarray) -> None:
     """Root mean square of f over functions, contexts and both directions, against |x|."""
     sizes = np.unique(np.abs(xs))
     every = []

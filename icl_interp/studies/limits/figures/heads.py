@@ -49,7 +49,7 @@ def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
     n_rows = len(delta.indexes["head"]) if delta is not None else 4
     plot = max(280 if scored else 240, (22 if n_rows <= 24 else 15) * n_rows + 20)
     below = tested_by("heads", findings)
-    if scored:
+    if delta is not None:
         _dumbbells(figure, delta, results, facts)
         panel_title(figure, "Distance of the pattern to its hardmax", left)
         below += (

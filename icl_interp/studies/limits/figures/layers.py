@@ -20,11 +20,13 @@ from icl_interp.figures.style import (
     ORANGE,
     VERDICTS,
     finish,
+    layout_of,
     log_axis,
     panel_title,
     place,
     ranged,
     rows_axis,
+    traces_of,
 )
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.studies.limits.claims import layers as limits_layers
@@ -94,8 +96,8 @@ def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
         draw(figure, "" if i == 0 else str(i + 1))
         panel_title(figure, title, domain)
     finish(figure, "What the layers do", tested_by("layers", findings), max(280, ROW * n_rows), l=76, r=30)
-    if sum(trace.showlegend is not False for trace in figure.data) > A_ROW:
-        figure.update_layout(height=figure.layout.height + LINE, margin={"t": figure.layout.margin.t + LINE})
+    if sum(trace.showlegend is not False for trace in traces_of(figure)) > A_ROW:
+        figure.update_layout(height=layout_of(figure).height + LINE, margin={"t": layout_of(figure).margin.t + LINE})
     return figure.update_layout(hovermode="closest")
 
 

@@ -1,6 +1,6 @@
 """Figures of experiments on single functions: predictions along x, layer by layer, and softmax of a few vectors."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -20,10 +20,12 @@ from icl_interp.figures.style import (
     panel_title,
     place,
     ranged,
+    traces_of,
 )
 from icl_interp.figures.text import number, plain
 from icl_interp.results import Result
 
+Values = Sequence[float] | np.ndarray
 RAMP = ("#C6DBEF", "#9ECAE1", "#6BAED6", "#4292C6", "#2171B5", "#08519C", "#08306B")
 ROUNDING = 1e-12
 
@@ -187,7 +189,7 @@ def appendix_g(results: Mapping[str, Result], comparison: DataFrame | None) -> d
             values = np.maximum(gaps.sel(sum=name, formula=formula).values, ROUNDING)
             _line(figure, f"distance from {names[formula]}", gaps["x"].values, values, axes, colour, i == 0, dash, 2.2)
             if formula != "paper" and name.startswith("S1"):
-                figure.data[-1].line.width = 5  # the paper's line lies on it
+                traces_of(figure)[-1].line.width = 5  # the paper's line lies on it
         panel_title(figure, plain(name), domains[i])
         figure.update_layout(
             {
@@ -258,7 +260,16 @@ def _band(figure: Figure, curve: DataArray, xs: np.ndarray, axes: str, legend: b
 
 
 def _line(
-    figure: Figure, name: str, xs, ys, axes: str, colour: str, legend: bool, dash: str, width: float, true_xs=None
+    figure: Figure,
+    name: str,
+    xs: Values,
+    ys: Values,
+    axes: str,
+    colour: str,
+    legend: bool,
+    dash: str,
+    width: float,
+    true_xs: Values | None = None,
 ) -> None:
     """A line whose hover shows x itself, not its place on a symmetric-log axis."""
     figure.add_trace(

@@ -1,6 +1,7 @@
 """The figures of `limits.remedies`: every quantity of every model on an axis of its own, and dispersion along n."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -40,6 +41,7 @@ def _side_by_side(table: DataFrame) -> Figure:
         horizontal_spacing=0.03,
     )
     for k, quantity in enumerate(names):
+        panel: dict[str, Any] = {"row": k // COLUMNS + 1, "col": k % COLUMNS + 1}
         rows = [row for row in table.to_dict("records") if row["quantity"] == quantity]
         value, low, high = (np.array([row[key] for row in rows]) for key in ("value", "low", "high"))
         labels = [row["model"].removeprefix("remedy_") for row in rows]
@@ -54,20 +56,14 @@ def _side_by_side(table: DataFrame) -> Figure:
                 text=[f"{number(v)} [{number(a)}, {number(b)}]" for v, a, b in zip(value, low, high, strict=True)],
                 hovertemplate="%{y}: %{text}<extra></extra>",
             ),
-            row=k // COLUMNS + 1,
-            col=k % COLUMNS + 1,
+            **panel,
         )
         if "baseline" in labels:
             figure.add_vline(
-                x=value[labels.index("baseline")],
-                line={"color": GREY, "width": 1, "dash": "dot"},
-                row=k // COLUMNS + 1,
-                col=k % COLUMNS + 1,
+                x=value[labels.index("baseline")], line={"color": GREY, "width": 1, "dash": "dot"}, **panel
             )
         if (low > 0).all() and value.max() / value.min() > 3:
-            figure.update_xaxes(
-                **log_axis("", low.min() / 1.2, high.max() * 1.2), row=k // COLUMNS + 1, col=k % COLUMNS + 1
-            )
+            figure.update_xaxes(**log_axis("", low.min() / 1.2, high.max() * 1.2), **panel)
     figure.update_yaxes(autorange="reversed")
     figure.update_annotations(font={"size": 13})
     below = f"{plain(table.attrs['note'])}. Dotted: the baseline (pre-LN, softmax)."

@@ -186,6 +186,7 @@ def settles(xs: np.ndarray, size: np.ndarray, bound: float) -> np.ndarray:
     Args:
         xs: ascending, `(x,)`; the last one is the end that f is compared with.
         size: `(..., x)`.
+        bound: what size has to stay within from there on.
     """
     outside = size > bound
     worst = len(xs) - 1 - np.argmax(outside[..., ::-1], -1)
@@ -244,6 +245,8 @@ def peaks(f: torch.Tensor, xs: np.ndarray, margin: float) -> dict[str, torch.Ten
 
     Args:
         f: `(batch, x)` in one direction, |x| ascending.
+        xs: |x|, `(x,)`.
+        margin: by what factor a peak that stands out exceeds the end.
     """
     highest, at = f.abs().max(1)
     return {

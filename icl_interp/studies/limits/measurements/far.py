@@ -11,6 +11,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions import InsertNorm, Intervention
 from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.layers import Norm
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.results import make_array, make_curve, make_table
@@ -219,7 +220,7 @@ def ends(lab: Lab) -> DataArray:
     return make_array(values, axes, note="query arm; x is the magnitude; float64")
 
 
-def _last_norm(model: HookedTransformer) -> torch.nn.Module | None:
+def _last_norm(model: HookedTransformer) -> Norm | None:
     return list(model.norms.values())[-1] if model.norms else None
 
 

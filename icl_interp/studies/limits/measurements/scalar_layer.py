@@ -6,7 +6,7 @@ own forward pass, and `paper_sums` does so for the paper's three sums as printed
 """
 
 import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from pandas import DataFrame
 from torch import Tensor
 
 from icl_interp.errors import InputError
+from icl_interp.models.layers import Norm
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_table
 from icl_interp.theory import limits as theory
@@ -149,7 +150,7 @@ def paper_sums(model: HookedTransformer, context: Context, x: float = 100.0) -> 
             for sums in (theory.attention_sums, theory.paper_attention_sums)
         )
         counts = [int(chosen.sum()) for chosen in of_sign.values()]
-        values = [*zip(of_sign, counts, measured, ours, printed, strict=True)]
+        values: list[tuple[Any, ...]] = [*zip(of_sign, counts, measured, ours, printed, strict=True)]
         whole = [sum(parts) + at * embed for parts in (measured, ours, printed)]
         values.append(("Attn + x W", len(alphas), *whole))
         exponent = _variance_exponent(model, context, direction)
@@ -204,10 +205,17 @@ def _forward(model: HookedTransformer, context: Context, xs: Tensor, name: str) 
     return out[:, -1], cache[name][:, -1]
 
 
+def _norm(model: HookedTransformer) -> Norm:
+    """The norm behind the layer, which `_check` lets be no other."""
+    norm = model.blocks[0].ln1
+    assert isinstance(norm, Norm)
+    return norm
+
+
 def _finish(model: HookedTransformer, stream: Tensor) -> Tensor:
     """f from the stream behind the layer: the norm there, if there is one, and the read-out."""
     if model.cfg.normalization_type:
-        norm = model.blocks[0].ln1
+        norm = _norm(model)
         stream = F.layer_norm(stream, stream.shape[-1:], norm.w, norm.b, norm.eps)
     return stream @ model.unembed.W_U + model.unembed.b_U
 
@@ -218,7 +226,7 @@ def _read_out(model: HookedTransformer, line: theory.Line, direction: int) -> Fa
     if not model.cfg.normalization_type:
         slope, constant = line.slope @ read_out, line.intercept @ read_out + bias
         return FarOutput(slope, constant, torch.zeros_like(bias))
-    norm = model.blocks[0].ln1
+    norm = _norm(model)
     one, zero = torch.ones_like(line.slope), torch.zeros_like(line.slope)
     gain, shift = (blank if w is None else w.detach().double().cpu() for w, blank in ((norm.w, one), (norm.b, zero)))
     limit, correction = theory.layernorm_far(line.slope, line.intercept, gain, shift, norm.eps, direction)

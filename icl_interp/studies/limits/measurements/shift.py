@@ -19,6 +19,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.measurements import far
 from icl_interp.studies.limits.measurements.boundary import gap_to_end, one_each
+from icl_interp.tasks.base import Scalable
 from icl_interp.tasks.distributions import Uniform
 
 RELATED = ("no norm", "with norm", "wider", "narrower", "another seed")
@@ -140,6 +141,8 @@ def intervals(lab: Lab) -> DataArray:
     untrained, the first with fresh weights.
     """
     models, own = by_interval(lab), half_width(lab.task)
+    assert own is not None  # there are models with an interval
+    assert isinstance(lab.task, Scalable)
     sizes = list(models)
     smallest = lab.task.scaled(functions=sizes[0] / own, inputs=sizes[0] / own)
     predictors = {str(a): other or lab for a, other in models.items()}

@@ -177,8 +177,8 @@ def _drift(where: theory.Landscape, theta: torch.Tensor, lam: torch.Tensor, n: i
 def _weights(bench: Bench, name: str) -> dict[str, Any]:
     """How far a trained model is from the minimum: its product, its exact loss as an LSA layer, its balance."""
     checkpoint = bench.models[name]
-    layer, n, lam = read_layer(checkpoint.model), models.trained_length(checkpoint), checkpoint.task.covariance_matrix
-    where = theory.landscape(lam, n, checkpoint.task.noise_std**2)
+    layer, n, task = read_layer(checkpoint.model), models.trained_length(checkpoint), models.task_of(checkpoint)
+    where = theory.landscape(task.covariance_matrix, n, task.noise_std**2)
     product, best = layer.product, where.product
     trap, _ = where.rank_one
     excess = float(where.excess(product, 1.0) / (where.minimum + where.label_moment / 2))
@@ -200,7 +200,8 @@ def says(results: Results) -> tuple[str, ...]:
     if not lines:
         return ("Nothing is measured.",)
     drift = errors.rows_of(results, "drift")
-    slope = np.polyfit(*(np.log10([row[key] for row in drift]) for key in ("step", "largest imbalance")), 1)[0]
+    steps, imbalances = (np.log10([row[key] for row in drift]) for key in ("step", "largest imbalance"))
+    slope = np.polyfit(steps, imbalances, 1)[0]
     worst = max(row["largest imbalance"] for row in errors.rows_of(results, "rates"))
     lines.append(
         f"{decided(CONSERVED, worst)}u² - |U|² is conserved by the flow (largest {worst:.1g}); gradient "

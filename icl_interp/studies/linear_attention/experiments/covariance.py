@@ -5,7 +5,7 @@ c Lambda with Exponential(1) entries, c = 1, 4, 9. Beside them stand least squar
 the same prompts converges to, whose error is exact (Theorems 4.1, 4.2 and 4.5), not sampled.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ def _errors(bench: Bench, cases: list[tuple[str, int, str]]) -> dict[str, Result
         for test, task in models.tests(checkpoint.task.dim, SCALES).items():
             mine = models.errors_by_length(bench, name, task, 2 * n)
             best = models.errors_by_length(bench, LEAST_SQUARES, task, 2 * n)
-            limit = lsa_errors(checkpoint.task, task, 2 * n)
+            limit = lsa_errors(models.task_of(checkpoint), task, 2 * n)
             zero = label_moment(task)
             shown = [models.with_interval(mine), models.with_interval(best), np.stack([limit] * 3)]
             found[kind, n, test] = np.stack(shown) / zero
@@ -114,7 +114,7 @@ def _shrinkage(bench: Bench) -> DataFrame:
     """What a trained LSA layer multiplies by: its mean diagonal, Theorem 4.5's, and the limit of long prompts."""
     checkpoint = bench.models[LAYER]
     product, n = read_layer(checkpoint.model).product, models.trained_length(checkpoint)
-    moments = checkpoint.task.spectrum_moments()
+    moments = models.task_of(checkpoint).spectrum_moments()
     exact = theory.random_landscape(moments, n).product
     row = {
         "model": LAYER,
@@ -144,7 +144,7 @@ def says(results: Results) -> tuple[str, ...]:
     return tuple(lines) or ("No model is here, so nothing is measured.",)
 
 
-def _says_random(rows: list[Mapping[str, Any]]) -> list[str]:
+def _says_random(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Trained and tested on random matrices at c = 1 the softmax model performs well and the LSA layer does not."""
     lines = []
     for row in rows:
@@ -159,7 +159,7 @@ def _says_random(rows: list[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _says_fixed(rows: list[Mapping[str, Any]]) -> list[str]:
+def _says_fixed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     own = [row for row in rows if row["trained on"] == "fixed" and row["test"] == "fixed"]
     if not own:
         return []
@@ -167,7 +167,7 @@ def _says_fixed(rows: list[Mapping[str, Any]]) -> list[str]:
     return [f"Trained and tested on Lambda = I, error over E[y²] at M = N: {', '.join(parts)}; least squares 0."]
 
 
-def _says_shift(rows: list[Mapping[str, Any]]) -> list[str]:
+def _says_shift(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """How the errors of both kinds grow with c, at the longest N."""
     lines = []
     for kind in KINDS:

@@ -7,7 +7,7 @@ now with all other weights as they are. A model trained without positions is the
 
 import copy
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -58,8 +58,11 @@ def replaced(
     Tokens are x and y in turn, and so are their vectors: each is replaced by vectors of its own kind.
 
     Args:
+        vectors: one for each position.
+        n_trained: positions that were trained, from the front.
         how: "as they are"; "drawn anew" (normal, with their own mean square); "mean trained" and "last trained" of the
             kind; "used again": trained vectors from the front, in order.
+        seed: of what is drawn anew.
 
     >>> replaced(torch.tensor([[0.], [1.], [2.], [3.], [9.], [9.]]), 4, "mean trained").flatten().tolist()
     [0.0, 1.0, 2.0, 3.0, 1.0, 2.0]
@@ -209,7 +212,7 @@ def says(results: Results) -> tuple[str, ...]:
     return (*lines, *_says_without(without, with_them)) or ("No model is here, so nothing is measured.",)
 
 
-def _says_without(without: list[Mapping[str, Any]], with_them: list[Mapping[str, Any]]) -> list[str]:
+def _says_without(without: Sequence[Mapping[str, Any]], with_them: Sequence[Mapping[str, Any]]) -> list[str]:
     """A model trained without positions: no spike, better beyond N, and what it costs up to N."""
     lines = []
     for row in without:
@@ -253,7 +256,7 @@ def _says_spike(name: str, own: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _says_variance(name: str, rows: list[Mapping[str, Any]]) -> list[str]:
+def _says_variance(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The slides: the spike decreases with higher variance: the ratio at c = 9 against c = 1."""
     at = {row["test"]: row for row in rows}
     low, high = at.get("random, c = 1"), at.get("random, c = 9")

@@ -13,7 +13,7 @@ from xarray import DataArray
 
 from icl_interp.baselines.base import Predictor
 from icl_interp.baselines.regression import LeastSquares
-from icl_interp.checkpoints.config import RunConfig
+from icl_interp.checkpoints.config import RunConfig, TrainingConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.experiments.base import Model
@@ -56,11 +56,12 @@ def at_scale(config: RunConfig, scale: str) -> RunConfig:
         raise InputError("a recipe of linear_attention has a LinearRegression task and a training section")
     if scale == "small":
         return config
-    return _linear(config, scale) if config.model.score_fn == "linear" else _softmax(config, scale)
+    scaled = _linear if config.model.score_fn == "linear" else _softmax
+    return scaled(config, config.task, config.training, scale)
 
 
-def _softmax(config: RunConfig, scale: str) -> RunConfig:
-    d, n = config.task.n_dims, config.task.n_points - 1
+def _softmax(config: RunConfig, task: LinearRegression, training: TrainingConfig, scale: str) -> RunConfig:
+    d, n = task.n_dims, task.n_points - 1
     if scale == "smoke":
         shape = {"n_layers": 2, "d_model": 32, "d_head": 8, "n_heads": 4, "d_mlp": 128}
         changes = {"steps": 100, "warmup_steps": 10, "checkpoint_every": 100, "learning_rate": 3e-3}
@@ -71,12 +72,12 @@ def _softmax(config: RunConfig, scale: str) -> RunConfig:
         changes |= {"checkpoint_every": 10_000, "log_every": 1000}
         d, n = FACTOR * d, FACTOR * n
     model = replace(config.model, **shape, d_in=d, n_ctx=4 * n + 2)
-    task = replace(config.task, n_dims=d, n_points=n + 1)
-    return replace(config, model=model, task=task, training=rescaled(config.training, changes))
+    task = replace(task, n_dims=d, n_points=n + 1)
+    return replace(config, model=model, task=task, training=rescaled(training, changes))
 
 
-def _linear(config: RunConfig, scale: str) -> RunConfig:
-    task, model = config.task, config.model
+def _linear(config: RunConfig, task: LinearRegression, training: TrainingConfig, scale: str) -> RunConfig:
+    model = config.model
     if scale == "smoke":
         changes = {"steps": 200, "warmup_steps": 20, "checkpoint_every": 200, "batch_size": 128}
     else:
@@ -87,7 +88,7 @@ def _linear(config: RunConfig, scale: str) -> RunConfig:
             task = replace(task, n_dims=4 * task.n_dims, covariance=diagonal, n_points=n_points)
             n_ctx = 4 * model.n_ctx
             model = replace(model, d_in=task.n_dims + 1, n_ctx=n_ctx, d_model=64, d_head=64, d_mlp=256)
-    training = rescaled(config.training, changes)
+    training = rescaled(training, changes)
     curriculum = replace(training.curriculum, first_points=task.n_points)
     return replace(config, model=model, task=task, training=replace(training, curriculum=curriculum))
 
@@ -100,6 +101,12 @@ def softmax(kind: str, n: int | str) -> Model:
 def linear(name: str, seed: int = 0, scales: tuple[str, ...] = ("smoke", "small", "paper")) -> Model:
     """An LSA layer."""
     return Model(name, seed, scales, at_scale)
+
+
+def task_of(checkpoint: Checkpoint) -> LinearRegression:
+    """The task of a model of this study: `at_scale` lets it be no other."""
+    assert isinstance(checkpoint.task, LinearRegression)
+    return checkpoint.task
 
 
 def trained_length(checkpoint: Checkpoint) -> int:
@@ -127,8 +134,12 @@ def errors_by_length(
     """Squared error after 1, .., m labelled examples, (block, M): the same prompts for every predictor.
 
     Args:
+        bench: has the model, the sizes of the sample, and what is kept.
         name: a model of the bench, or LEAST_SQUARES.
-        edit: says what was done to the model. edited: makes the model that this gives; None for the model itself.
+        task: gives the prompts.
+        m: the largest number of labelled examples.
+        edit: says what was done to the model.
+        edited: makes the model that this gives; None for the model itself.
     """
 
     def compute() -> DataArray:

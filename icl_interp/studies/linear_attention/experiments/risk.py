@@ -39,7 +39,7 @@ def run(bench: Bench) -> dict[str, Result]:
     """Formulas over M, and both layers measured."""
     d, lam, n = len(COVARIANCE), torch.diag(torch.tensor(COVARIANCE)), N
     if bench.has(TRAINED):
-        task = bench.models[TRAINED].task
+        task = models.task_of(bench.models[TRAINED])
         lam, n, d = task.covariance_matrix, models.trained_length(bench.models[TRAINED]), task.dim
     product, identity = theory.landscape(lam, n).product, torch.eye(d)
     read = read_layer(bench.models[TRAINED].model).product if bench.has(TRAINED) else None

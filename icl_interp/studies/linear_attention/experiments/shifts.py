@@ -5,7 +5,7 @@ orthant; "in all cases the error degrades gracefully and remains close to least 
 them: larger functions, a larger query. Errors are at the query after M = N examples, against the function's own value.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -78,7 +78,7 @@ def run(bench: Bench) -> dict[str, Result]:
     for name in names:
         checkpoint = bench.models[name]
         n = models.trained_length(checkpoint)
-        product = theory.random_landscape(checkpoint.task.spectrum_moments(), n).product
+        product = theory.random_landscape(models.task_of(checkpoint).spectrum_moments(), n).product
         mine, lengths = [], [*lengths, n]
         for shift, task in shifts(checkpoint.task.dim, n).items():
             who: dict[str, Predictor] = {
@@ -150,7 +150,7 @@ def says(results: Results) -> tuple[str, ...]:
     return tuple(lines) or ("No model is here, so nothing is measured.",)
 
 
-def _says_shift(shift: str, rows: list[Mapping[str, Any]]) -> str:
+def _says_shift(shift: str, rows: Sequence[Mapping[str, Any]]) -> str:
     close, far = all(row["high"] < CLOSE for row in rows), all(row["low"] > CLOSE for row in rows)
     word, gaps = "", [errors.interval_of(row, "softmax - least squares") for row in rows]
     if shift in STAYS:

@@ -148,7 +148,7 @@ def _points(lengths: tuple[int, ...]) -> DataFrame:
 def _trained(bench: Bench) -> DataFrame:
     checkpoint = bench.models[TRAPPED]
     layer, n = read_layer(checkpoint.model), models.trained_length(checkpoint)
-    where = theory.landscape(checkpoint.task.covariance_matrix, n)
+    where = theory.landscape(models.task_of(checkpoint).covariance_matrix, n)
     size = where.product.norm()
     row = {
         "model": TRAPPED,

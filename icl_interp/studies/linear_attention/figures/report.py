@@ -18,10 +18,12 @@ from icl_interp.figures.style import (
     ORANGE,
     PURPLE,
     finish,
+    layout_of,
     log_axis,
     panel_title,
     place,
     rows_axis,
+    traces_of,
 )
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import bootstrap
@@ -76,9 +78,9 @@ def linear_attention(results: Results, findings: Sequence[Finding], facts: Facts
         HEIGHT,
         l=76,
     )
-    more = LINE * (-(-sum(trace.showlegend is not False for trace in figure.data) // A_ROW) - 1)
+    more = LINE * (-(-sum(trace.showlegend is not False for trace in traces_of(figure)) // A_ROW) - 1)
     return figure.update_layout(
-        hovermode="closest", height=figure.layout.height + more, margin={"t": figure.layout.margin.t + more}
+        hovermode="closest", height=layout_of(figure).height + more, margin={"t": layout_of(figure).margin.t + more}
     )
 
 

@@ -1,6 +1,6 @@
 """The figures of `linear_attention.length_spike`: what untrained positions do beyond the trained length."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import plotly.graph_objects as go
@@ -25,14 +25,14 @@ from icl_interp.studies.linear_attention.figures.panels import (
 
 def length_spike(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
     """One figure of what replacing the untrained positions does, one of how the rise depends on the test law."""
-    names = [name for name in results if isinstance(results[name], DataArray)]
-    if not names:
+    curves = {name: result for name, result in results.items() if isinstance(result, DataArray)}
+    if not curves:
         return {}
-    return {"positions": _positions(results, names), "tests": _by_test(results, names)}
+    return {"positions": _positions(curves), "tests": _by_test(curves)}
 
 
-def _positions(results: Mapping[str, Result], names: Sequence[str]) -> Figure:
-    figure, domains = go.Figure(), spans(len(names), 0.07)
+def _positions(curves: Mapping[str, DataArray]) -> Figure:
+    figure, domains = go.Figure(), spans(len(curves), 0.07)
     looks = {
         "as they are": INK,
         "drawn anew": PURPLE,
@@ -45,8 +45,8 @@ def _positions(results: Mapping[str, Result], names: Sequence[str]) -> Figure:
     }
     seen: set[str] = set()
     shown: list[list[np.ndarray]] = []
-    for i, name in enumerate(names):
-        curve, test = results[name], "random, c = 1" if "random" in name else "fixed"
+    for i, name in enumerate(curves):
+        curve, test = curves[name], "random, c = 1" if "random" in name else "fixed"
         for how in curve.indexes["positions"]:
             mean, low, high = (curve.sel(positions=how, test=test, statistic=s).values for s in ("mean", "low", "high"))
             dash = "dot" if how == "least squares" else "solid"
@@ -65,8 +65,8 @@ def _positions(results: Mapping[str, Result], names: Sequence[str]) -> Figure:
         panel_title(figure, f"{plain(name)}, on {law(test)}", domains[i])
     held = np.concatenate([np.concatenate(part) for part in shown])
     low, high = float(np.nanmin(held)) / 1.5, float(np.nanmax(held)) * 1.5
-    for i, name in enumerate(names):
-        n = len(results[name]["M"]) // 2
+    for i, name in enumerate(curves):
+        n = len(curves[name]["M"]) // 2
         add_line(figure, "N", [n, n], [low, high], axes_of(i), GREY, False, "dash", 1)
         figure.update_layout(
             {
@@ -82,10 +82,10 @@ def _positions(results: Mapping[str, Result], names: Sequence[str]) -> Figure:
     return finish(figure, "Beyond the trained length: what untrained positions do", below, 380)
 
 
-def _by_test(results: Mapping[str, Result], names: Sequence[str]) -> Figure:
-    figure, domains = go.Figure(), spans(len(names), 0.07)
-    for i, name in enumerate(names):
-        curve = results[name]
+def _by_test(curves: Mapping[str, DataArray]) -> Figure:
+    figure, domains = go.Figure(), spans(len(curves), 0.07)
+    for i, name in enumerate(curves):
+        curve = curves[name]
         n, how = len(curve["M"].values) // 2, curve.indexes["positions"][0]
         for t, test in enumerate(curve.indexes["test"]):
             mean, low, high = (curve.sel(positions=how, test=test, statistic=s).values for s in ("mean", "low", "high"))

@@ -138,6 +138,7 @@ def pl_rate(where: theory.Landscape, covariance: Float[Tensor, "dim dim"] | None
     u^2 >= gained / |b|.
 
     Args:
+        where: the loss over the training prompts.
         covariance: Lambda; None where it is random.
         gained: label_moment / 2 - L; nothing follows where it is not positive.
     """
@@ -234,8 +235,8 @@ def maps(lab: Lab) -> DataArray:
                 qk = attn.W_Q[h] @ attn.W_K[h].T
                 if i == 0:
                     qk = model.embed.W_E @ qk @ model.embed.W_E.T
-                values[1, i, h] = _attained(attn.W_V[h] @ attn.W_O[h], cfg.d_head)
-            values[0, i, h] = _attained(qk, cfg.d_head)
+                values[1, i, h] = _attained(attn.W_V[h] @ attn.W_O[h], cfg.head_width)
+            values[0, i, h] = _attained(qk, cfg.head_width)
     axes = {"map": ("W_K^T W_Q", "W_P W_V"), "layer": tuple(range(cfg.n_layers)), "head": tuple(range(cfg.n_heads))}
     return make_array(values, axes, note="tr(A)^2 / (r |A|^2), r the rank that A can have")
 

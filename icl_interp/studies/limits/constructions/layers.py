@@ -9,12 +9,12 @@ both exact: W_Q and W_K read x off the stream, W_V reads it and W_O writes zeta.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from icl_interp.experiments.calibration import NO, OPEN, YES
+from icl_interp.experiments.calibration import NO, OPEN, YES, Construction
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
@@ -27,29 +27,7 @@ TOKEN, LABEL, WRITTEN, MARK = range(4)
 HIDDEN = 1e15  # taken off a score to hide a key: more than x^2 at 1e6, so the pattern has an exact 0 there
 HARDMAX, UNIFORM = "limits.softmax_hardmax", "limits.softmax_uniform"
 SATURATES, CAUSE = "limits.layernorm_saturation", "limits.layernorm_causes_saturation"
-ERASED, LINEAR, ORTHOGONAL = "limits.context_erased", "limits.linear_asymptote", "heads.orthogonality"
-
-
-@dataclass(frozen=True)
-class Construction:
-    """A family of models with a known truth.
-
-    Attributes:
-        name: short, for tables.
-        why: the reason for the expected verdicts, in a sentence.
-        build: a draw of the family, from a generator.
-        expected: verdict by claim.
-    """
-
-    name: str
-    why: str
-    build: Callable[[torch.Generator], HookedTransformer]
-    expected: dict[str, str]
-
-    def draw(self, seed: int) -> HookedTransformer:
-        """One member, in float64."""
-        model = self.build(generator(seed, f"construction/{self.name}"))
-        return model.double().eval()
+ERASED, LINEAR = "limits.context_erased", "limits.linear_asymptote"
 
 
 def _uniform(g: torch.Generator, low: float, high: float, *shape: int) -> Tensor:
@@ -69,7 +47,12 @@ def _direction(g: torch.Generator) -> Tensor:
 
 
 def scalar_layer(
-    g: torch.Generator, alpha: float, *, n_layers: int = 1, norm: str | None = None, position: str = "pre"
+    g: torch.Generator,
+    alpha: float,
+    *,
+    n_layers: int = 1,
+    norm: Literal["LN"] | None = None,
+    position: Literal["pre", "post"] = "pre",
 ) -> HookedTransformer:
     """Attention over scalar tokens: scores alpha x x_j, the mixture of tokens written along a random zeta.
 
@@ -151,12 +134,12 @@ def blind_read_out(g: torch.Generator) -> HookedTransformer:
     return model
 
 
-def hand_set(g: torch.Generator, **change: object) -> HookedTransformer:
+def hand_set(g: torch.Generator, **change: Any) -> HookedTransformer:
     """All weights 0, but that each number of a token has its coordinate and the head writes to one that is read out.
 
     What makes scores, and what the head reads, is left to fill in.
     """
-    settings = {
+    settings: dict[str, Any] = {
         "n_layers": 1,
         "d_model": 4,
         "n_heads": 1,
@@ -293,7 +276,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
         "pre-norm, random weights",
         "the stream grows like x W and the final norm divides by its size",
         random_pre_norm,
-        {HARDMAX: NO, SATURATES: YES, CAUSE: YES, ERASED: YES, ORTHOGONAL: OPEN},
+        {HARDMAX: NO, SATURATES: YES, CAUSE: YES, ERASED: YES},
     ),
     Construction(
         "pre-norm, read-in constant over the width",

@@ -1,0 +1,230 @@
+"""Predictors of known truth, for claims about which functions a model learns and which algorithm it is like.
+
+Each stands in the place of a model, whose own weights are fresh and play no part. All are exact or nearly so, up to a
+change that is made by hand, on polynomials of the degrees of their task: who has not learned its task decides nothing.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.baselines.base import Predictor as Algorithm
+from icl_interp.baselines.named import classical
+from icl_interp.baselines.regression import LeastSquares, MaximumDegree
+from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, Predictor
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
+from icl_interp.tasks.distributions import Uniform
+from icl_interp.tasks.functions import Polynomial
+
+ALIKE, UNSEEN, CONTINUOUS, UNKNOWN, ALGORITHM = (
+    f"limits.{name}"
+    for name in (
+        "degrees_alike",
+        "unseen_classes",
+        "continuous_functions",
+        "better_than_unknown_degree",
+        "no_classical_algorithm",
+    )
+)
+GAPS = ((1, 3), (2, 4), (1, 2, 4))  # degrees trained on: two at least, and one that is left out below the largest
+LEARNERS = (
+    "least squares",
+    "ridge, penalty 0.01",
+    "ridge, penalty 0.1",
+    "gradient descent, 100 steps",
+    "Bayes over degrees",
+)
+
+
+# ---- predictors -----------------------------------------------------------------------------------------------------
+
+
+def informed(task: Polynomial, shrink: Mapping[int, float]) -> Predictor:
+    """Least squares that is told the degree of the functions, up to the largest one trained on, and shrunk.
+
+    It says 1 - shrink times the truth, so its squared error is shrink^2 times that of predicting 0, by degree.
+
+    Args:
+        task: tells the degrees trained on; for functions that are no polynomials least squares has the largest.
+        shrink: by degree; 0 for those that are not named.
+    """
+
+    def predict(prompts: Prompts) -> Float[Tensor, "batch point"]:
+        degree = min(prompts.parameters.shape[1] - 1 or task.max_degree, task.max_degree)
+        return (1 - shrink.get(degree, 0.0)) * MaximumDegree(degree).predict(prompts)
+
+    return predict
+
+
+def saturating(algorithm: Algorithm, most: float) -> Predictor:
+    """An algorithm whose predictions end at +-most."""
+    return lambda prompts: algorithm.predict(prompts).clamp(-most, most)
+
+
+def shifted(algorithm: Algorithm, offset: float) -> Predictor:
+    """An algorithm with a number added to its predictions."""
+    return lambda prompts: algorithm.predict(prompts) + offset
+
+
+def unsteady(algorithm: Algorithm, share: float) -> Predictor:
+    """An algorithm with noise that depends on the order of the examples, a share of the largest label before."""
+
+    def predict(prompts: Prompts) -> Float[Tensor, "batch point"]:
+        # The first input is what reshuffling changes; its sine after 1e4 periods is as good as random.
+        noise = (1e4 * prompts.xs[:, 0].double()).sin()
+        return algorithm.predict(prompts) + share * prompts.ys[:, :-1].double().abs().amax(1, keepdim=True) * noise
+
+    return predict
+
+
+# ---- families -------------------------------------------------------------------------------------------------------
+
+
+def _number(g: torch.Generator, low: float, high: float) -> float:
+    return low + (high - low) * float(torch.rand((), generator=g))
+
+
+def _one_of(g: torch.Generator, n: int) -> int:
+    return int(torch.randint(n, (), generator=g))
+
+
+def _task(g: torch.Generator, degrees: tuple[int, ...], inputs: tuple[float, float] = (-1, 1)) -> Polynomial:
+    """Polynomials of these degrees, with coefficients of random size and prompts of random length."""
+    half_width = _number(g, 0.5, 2)
+    return Polynomial(
+        degrees=degrees,
+        inputs=Uniform(*inputs),
+        coefficients=Uniform(-half_width, half_width),
+        n_points=max(degrees) + 6 + _one_of(g, 5),
+    )
+
+
+def _case(g: torch.Generator, task: Polynomial, predictor: Predictor) -> Case:
+    """A predictor in the place of a model that reads prompts of this task."""
+    cfg = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=1, n_ctx=2 * task.n_points)
+    return Case(HookedTransformer(cfg, seed=_one_of(g, 2**31)), task, predictor)
+
+
+def _informed(g: torch.Generator, shares: Callable[[Polynomial], Mapping[int, float]]) -> Case:
+    task = _task(g, GAPS[_one_of(g, len(GAPS))])
+    return _case(g, task, informed(task, shares(task)))
+
+
+def _exact(g: torch.Generator) -> Case:
+    return _informed(g, lambda task: {})
+
+
+def _shrunk_alike(g: torch.Generator) -> Case:
+    share = _number(g, 0.05, 0.25)
+    return _informed(g, lambda task: dict.fromkeys(range(task.max_degree + 1), share))
+
+
+def _worse_on_one(g: torch.Generator) -> Case:
+    """One of the degrees trained on, drawn at random, is shrunk more."""
+    little, more, which = _number(g, 0.03, 0.08), _number(g, 0.2, 0.3), _one_of(g, 6)
+
+    def shares(task: Polynomial) -> Mapping[int, float]:
+        return {d: more if d == task.degrees[which % len(task.degrees)] else little for d in range(task.max_degree + 1)}
+
+    return _informed(g, shares)
+
+
+def _worse_on_unseen(g: torch.Generator) -> Case:
+    little, more = _number(g, 0.03, 0.08), _number(g, 0.2, 0.3)
+    return _informed(g, lambda task: {d: little if d in task.degrees else more for d in range(1, task.max_degree + 1)})
+
+
+def _largest_degree(g: torch.Generator) -> Case:
+    task = _task(g, GAPS[_one_of(g, len(GAPS))])
+    return _case(g, task, MaximumDegree(task.max_degree).predict)
+
+
+def _largest_degree_and_more(g: torch.Generator) -> Case:
+    """Coefficients are as likely as their negatives, so the errors of least squares are 0 on average."""
+    task = _task(g, GAPS[_one_of(g, len(GAPS))])
+    offset = _number(g, 0.25, 0.35) * task.coefficients.std
+    return _case(g, task, shifted(MaximumDegree(task.max_degree), offset))
+
+
+def _interpolating(g: torch.Generator) -> Case:
+    """Degrees from 3 up on [0, 1], where the claim asks for exp, sin and ln(1 + x) only."""
+    task = _task(g, (1, 3 + _one_of(g, 3)), (0, 1))
+    return _case(g, task, LeastSquares(task).predict)
+
+
+def _low_ceiling(g: torch.Generator) -> Case:
+    """Lines that stay within 2 c <= 1, where predictions end. Scaled by 3, a third of the functions leave it."""
+    half_width = _number(g, 0.3, 0.5)
+    law = Uniform(-half_width, half_width)
+    task = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=law, n_points=7 + _one_of(g, 5))
+    return _case(g, task, saturating(LeastSquares(task), 2 * half_width))
+
+
+def _classical(g: torch.Generator) -> Case:
+    task = _task(g, (1,))
+    algorithm = classical(task)[LEARNERS[_one_of(g, len(LEARNERS))]]
+    return _case(g, task, unsteady(algorithm, _number(g, 0, 0.02)))
+
+
+CONSTRUCTIONS: tuple[Construction, ...] = (
+    Construction(
+        "least squares, told the degree",
+        "exact from n + 2 points on, where least squares of the largest degree has too few for the smaller ones",
+        _exact,
+        {ALIKE: YES, UNSEEN: YES, UNKNOWN: YES, ALGORITHM: NO},
+    ),
+    Construction(
+        "told the degree, shrunk alike",
+        "1 - s times the truth for every degree: error rates of s^2 each",
+        _shrunk_alike,
+        {ALIKE: YES, UNSEEN: YES},
+    ),
+    Construction(
+        "told the degree, one shrunk more",
+        "error rates of s^2, with s at least 2.5 times as large for one degree that was trained on",
+        _worse_on_one,
+        {ALIKE: NO},
+    ),
+    Construction(
+        "told the degree, unseen ones shrunk more",
+        "error rates of s^2, with s at least 2.5 times as large for degrees that were not trained on",
+        _worse_on_unseen,
+        {ALIKE: YES, UNSEEN: NO},
+    ),
+    Construction(
+        "least squares of the largest degree",
+        "it is what the claim compares with, and a classical algorithm",
+        _largest_degree,
+        {UNKNOWN: OPEN, ALGORITHM: NO},
+    ),
+    Construction(
+        "least squares of the largest degree, with an offset",
+        "its error is that of least squares and the square of the offset: errors of least squares have mean 0",
+        _largest_degree_and_more,
+        {UNKNOWN: NO},
+    ),
+    Construction(
+        "least squares on a smooth function",
+        "a fit of degree n misses by f^(n+1) / (n+1)! times n + 1 distances below 1: a few percent of the variance",
+        _interpolating,
+        {CONTINUOUS: YES},
+    ),
+    Construction(
+        "least squares up to the largest value trained on",
+        "it says at most 1 where exp(x) >= 1, and with functions scaled by 3 less than least squares",
+        _low_ceiling,
+        {CONTINUOUS: NO, ALGORITHM: YES},
+    ),
+    Construction(
+        "a classical algorithm, with a little noise",
+        "noise in the order of the examples sets it apart from itself twice as far as from the algorithm",
+        _classical,
+        {ALGORITHM: NO},
+    ),
+)
+# What `icl_interp.testing.check_study` does not find in these, by (rule, subject), and why.
+EXCEPTIONS: dict[tuple[str, str], str] = {}

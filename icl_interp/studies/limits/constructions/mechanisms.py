@@ -1,0 +1,349 @@
+"""Models of known truth for claims about attention, layers and the boundary of the plateau.
+
+Several claims ask for a model that learned its task. The ones here do: they take a step of gradient descent on least
+squares (linear attention), or smooth the labels of the context over the inputs (softmax attention).
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.checkpoints.companions import Role
+from icl_interp.checkpoints.config import RunConfig
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.experiments.calibration import NO, YES, Case, Construction
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.tokens import Stacked
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.studies.limits.constructions.layers import (
+    CAUSE,
+    ERASED,
+    HIDDEN,
+    LABEL,
+    MARK,
+    N_CTX,
+    SATURATES,
+    TOKEN,
+    WRITTEN,
+    hand_set,
+)
+from icl_interp.tasks.distributions import Normal, Uniform
+from icl_interp.tasks.functions import Polynomial
+from icl_interp.tasks.regression import LinearRegression
+
+FAILURE, IMMEDIATE, HIGH_NORM = (
+    f"limits.{name}" for name in ("layernorm_causes_failure", "boundary_immediate", "no_icl_at_high_norm")
+)
+NECESSARY, SUFFICIENT, LAST, ALIKE = (
+    f"limits.{name}" for name in ("attention_necessary", "attention_sufficient", "last_layer", "patterns_alike")
+)
+SQUARE = 4  # the coordinate that holds x^2, or a second mark
+ALIGNED_WIDTH = 8
+Path = Callable[[Float[Tensor, "batch token d_in"]], Float[Tensor, "batch token"]]
+
+
+def _between(g: torch.Generator, low: float, high: float) -> float:
+    return low + (high - low) * float(torch.rand((), generator=g, dtype=torch.float64))
+
+
+# ---- a step of gradient descent -------------------------------------------------------------------------------------
+
+
+def linear_task(g: torch.Generator, lean: float = 0.0) -> LinearRegression:
+    """y = w x with 39 examples: one step of the right size misses 2 % of the variance of y.
+
+    Args:
+        g: draws the laws.
+        lean: the mean of w, in units of its standard deviation.
+    """
+    half_width, spread = _between(g, 0.5, 2), _between(g, 0.5, 2)
+    inputs, weights = Uniform(-half_width, half_width), Normal(spread, lean * spread)
+    return LinearRegression(n_dims=1, inputs=inputs, weights=weights, n_points=N_CTX)
+
+
+def _rate(g: torch.Generator, task: LinearRegression) -> float:
+    """The step, within 5 % of 1 / E x^2, that takes w from 0 to sum_j y_j x_j / (n E x^2)."""
+    return _between(g, 0.95, 1.05) / task.inputs.std**2
+
+
+def step_in_layers(g: torch.Generator, *shares: float, lean: float = 0.0, **change: Any) -> Case:
+    """f = (rate / n) sum_j y_j x_j x, of which each layer writes a share: one step of gradient descent, from 0.
+
+    Source: von Oswald et al. (2023), *Transformers learn in-context by gradient descent*, Proposition 1.
+    """
+    task = linear_task(g, lean)
+    rate = _rate(g, task)
+    settings = {"n_layers": len(shares), "d_in": 2, "score_fn": "linear", "score_norm": "labelled"}
+    model = hand_set(g, **(settings | change))
+    with torch.no_grad():
+        for block, share in zip(model.blocks, shares, strict=True):
+            attn = block.attn
+            attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0], attn.W_V[0, LABEL, 0] = rate, 1, 1
+            attn.W_O[0, 0, WRITTEN] = share / model.unembed.W_U[WRITTEN, 0]
+    return Case(model, task)
+
+
+def step_elsewhere(g: torch.Generator) -> Case:
+    """The first layer takes the step and writes it where no read-out looks; the second carries it to where one does."""
+    case = step_in_layers(g, 1.0, 0.0, d_model=5, positional_embedding_type="standard")
+    first, second = (block.attn for block in case.model.blocks)
+    with torch.no_grad():
+        size = float(first.W_O[0, 0, WRITTEN])
+        first.W_O[0, 0, WRITTEN], first.W_O[0, 0, MARK] = 0, 1
+        case.model.pos_embed.W_pos[-1, SQUARE] = 1
+        for weights in (second.W_Q, second.W_K, second.W_V):
+            weights.zero_()
+        # The query attends to itself, with a weight of 1.
+        second.b_Q[0, 0], second.W_K[0, SQUARE, 0] = N_CTX - 1, 1
+        second.W_V[0, MARK, 0], second.W_O[0, 0, WRITTEN] = 1, size
+    return case
+
+
+def step_and_norm(g: torch.Generator, cubic: bool) -> Case:
+    """A step, then LayerNorm of a stream in which a constant is the largest part: in distribution it divides by that.
+
+    Each quantity has two coordinates of opposite sign, so that centring does nothing. With `cubic` values also read a
+    little of x: frozen, the query's own weight, which grows like x^2, makes f grow like x^3.
+    """
+    case = step_in_layers(g, 1.0, d_model=8, normalization_type="LN", norm_position="post")
+    model, task = case.model, case.task
+    assert isinstance(task, LinearRegression)
+    assert isinstance(task.weights, Normal)
+    constant = _between(g, 10, 30) * task.inputs.interval[1] * (1 + task.weights.std)
+    with torch.no_grad():
+        block = model.blocks[0]
+        assert block.ln1.w is not None
+        block.ln1.w.fill_(1)
+        model.embed.b_E[MARK] = constant
+        if cubic:
+            block.attn.W_V[0, TOKEN, 0] = _between(g, 0.05, 0.1) * task.weights.std
+        for mirrored in (model.embed.W_E, model.embed.b_E, block.attn.W_O):
+            mirrored[..., 4:] = -mirrored[..., :4]
+        model.unembed.W_U *= constant / 2  # the root of the mean square of two coordinates of eight
+    return case
+
+
+class Beside(HookedTransformer):
+    """A transformer with a path beside its blocks: its prediction at each token is that of the blocks plus the path's.
+
+    Only `forward` knows the path, so attention must look both ways (`remember` and `after` are for causal models).
+    """
+
+    path: Path
+
+    @classmethod
+    def of(cls, model: HookedTransformer, path: Path) -> "Beside":
+        """The model with a path beside it."""
+        found = cls(model.cfg).double()
+        found.load_state_dict(model.state_dict())
+        found.path = path
+        return found
+
+    def forward(
+        self, tokens: Float[Tensor, "batch token d_in"], positions: range | Sequence[int] | None = None
+    ) -> Float[Tensor, "batch query d_out"]:
+        """Predictions at every token, or at `positions` only."""
+        added = self.path(tokens)[..., None]
+        return super().forward(tokens, positions) + (added if positions is None else added[:, list(positions)])
+
+
+def step_beside_attention(g: torch.Generator) -> Case:
+    """Most of the step is a sum over the prompt that no head takes, the rest is the head's."""
+    share = _between(g, 0.7, 0.95)
+    case = step_in_layers(g, 1 - share, attention_dir="bidirectional")
+    rate = case.model.blocks[0].attn.W_Q[0, TOKEN, 0].item()
+
+    def path(tokens: Tensor) -> Tensor:
+        x, y = tokens[..., TOKEN], tokens[..., LABEL]
+        return share * rate * (x * y)[:, :-1].mean(1, keepdim=True) * x
+
+    return replace(case, model=Beside.of(case.model, path))
+
+
+# ---- a stream that the read-out is aligned with ----------------------------------------------------------------------
+
+
+def aligned(g: torch.Generator, low: float, high: float, **change: Any) -> HookedTransformer:
+    """f = r x / sqrt(x^2 + x0^2), with an x0 from low to 1.2 high in every context: a pre-norm model.
+
+    The final norm sees x v + b + m c with orthogonal v, b and c, and the read-out is along v. The head writes m, a mean
+    of normalised tokens, so |m| is at most the root of the width, and c is small enough for that.
+    """
+    settings = {
+        "n_layers": 1,
+        "d_model": ALIGNED_WIDTH,
+        "n_heads": 1,
+        "d_head": 1,
+        "n_ctx": N_CTX,
+        "attn_only": True,
+        "positional_embedding_type": "none",
+    }
+    model = HookedTransformer(HookedTransformerConfig(**(settings | change))).double()
+    noise = torch.randn(ALIGNED_WIDTH, 4, generator=g, dtype=torch.float64)
+    noise[:, 0] = 1  # the others are orthogonal to the constant vector, so that centring does nothing
+    _, v, b, c = torch.linalg.qr(noise).Q.T
+    x0, size = _between(g, low, high), _between(g, 0.5, 2)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.fill_(1 if name.endswith(("ln1.w", "ln_final.w")) else 0)
+        model.embed.W_E[0], model.embed.b_E[:] = size * v, size * x0 * b
+        attn = model.blocks[0].attn
+        attn.W_V[0, :, 0], attn.W_O[0, 0] = v, 0.6 * size * x0 / math.sqrt(ALIGNED_WIDTH) * c
+        model.unembed.W_U[:, 0] = _between(g, 0.5, 2) * v
+    return model
+
+
+def logarithm_beside(g: torch.Generator) -> Case:
+    """An early plateau, plus log(1 + |x|) times once or twice the certificate's half-width, after the last norm."""
+    model = aligned(g, 0.3, 2, attention_dir="bidirectional")
+    half_width = math.sqrt(ALIGNED_WIDTH) * model.unembed.W_U.norm().item()
+    slope = _between(g, 1, 2) * half_width
+    return Case(Beside.of(model, lambda tokens: slope * tokens[..., TOKEN].abs().log1p()))
+
+
+# ---- smoothing ------------------------------------------------------------------------------------------------------
+
+
+def smoother(g: torch.Generator, task: Polynomial, n_heads: int = 1) -> Case:
+    """The labels of the context averaged with weights exp(-(x - x_j)^2 / (2 h^2)).
+
+    Scores are (x x_j - x_j^2 / 2) / h^2. The MLP of the first layer makes the squares: gelu(z) + gelu(-z) is
+    z erf(z / sqrt 2), which is sqrt(2 / pi) z^2 for small z. Without it the head prefers the extremes.
+    Source: Nadaraya (1964), *On estimating regression*.
+    """
+    low, high = task.inputs.interval
+    precision = (_between(g, 14, 18) / (high - low)) ** 2
+    model = hand_set(
+        g,
+        n_layers=2,
+        n_heads=n_heads,
+        d_in=2,
+        d_model=5,
+        d_mlp=2,
+        attn_only=False,
+        positional_embedding_type="standard",
+    )
+    attn, mlp = model.blocks[1].attn, model.blocks[0].mlp
+    small = 0.05 / max(abs(low), abs(high))
+    with torch.no_grad():
+        mlp.W_in[TOKEN] = torch.tensor([small, -small])
+        mlp.W_out[:, SQUARE] = math.sqrt(math.pi / 2) / small**2
+        model.pos_embed.W_pos[-1, MARK] = 1
+        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0] = precision, 1
+        attn.b_Q[0, 1], attn.W_K[0, SQUARE, 1], attn.W_K[0, MARK, 1] = 1, -precision / 2, -HIDDEN
+        attn.W_V[0, LABEL, 0], attn.W_O[0, 0, WRITTEN] = 1, 1 / model.unembed.W_U[WRITTEN, 0]
+    return Case(model, task)
+
+
+def smoother_beside_attention_only(g: torch.Generator) -> Case:
+    """A smoother of centred polynomials, and beside it the same without its MLPs."""
+    half_width, size = _between(g, 0.5, 2), _between(g, 0.5, 2)
+    inputs, coefficients = Uniform(-half_width, half_width), Uniform(-size, size)
+    task = Polynomial(degrees=(1, 2), inputs=inputs, coefficients=coefficients, n_points=N_CTX)
+    case = smoother(g, task)
+    other = HookedTransformer(replace(case.model.cfg, attn_only=True)).double()
+    weights = case.model.state_dict()
+    other.load_state_dict({name: weights[name] for name in other.state_dict()})
+    beside = Checkpoint(other, task, Stacked(), RunConfig(other.cfg, task, "stacked"))
+    return replace(case, companions={Role("attention only"): beside})
+
+
+def smoother_that_tells_degrees(g: torch.Generator) -> Case:
+    """A smoother with a second head, which attends to the largest labels if they exceed those of any line.
+
+    With coefficients from 1 to 1.2 and inputs from 0.5 to 1.5 lines stay below 3, and degree 2 reaches 4 at x = 1.4.
+    The head adds a twentieth of what it attends to, so that little depends on it.
+    """
+    task = Polynomial(degrees=(1, 2), inputs=Uniform(0.5, 1.5), coefficients=Uniform(1, 1.2), n_points=N_CTX)
+    case = smoother(g, task, n_heads=2)
+    attn = case.model.blocks[1].attn
+    with torch.no_grad():
+        attn.b_Q[1, 0], attn.W_K[1, LABEL, 0] = _between(g, 15, 25), 1
+        attn.W_K[1, MARK, 0] = _between(g, 3.3, 3.7)  # the query's own key, whose label is 0
+        attn.W_V[1, LABEL, 0], attn.W_O[1, 0, WRITTEN] = 1, 0.05 / case.model.unembed.W_U[WRITTEN, 0]
+    return case
+
+
+CONSTRUCTIONS: tuple[Construction, ...] = (
+    Construction(
+        "a step of gradient descent, learned",
+        "the slope that the context asks for at a query of any size, from one head alone: without it 0, while a guess "
+        "from the query alone would know the mean of slopes, which is 1.5 times their standard deviation",
+        lambda g: step_in_layers(g, 1.0, lean=1.5),
+        {HIGH_NORM: NO, NECESSARY: YES, SUFFICIENT: YES},
+    ),
+    Construction(
+        "a step in the last of two layers",
+        "the first layer writes nothing",
+        lambda g: step_in_layers(g, 0.0, 1.0),
+        {LAST: YES},
+    ),
+    Construction(
+        "a step in the first of two layers",
+        "the second layer writes a part of what the first has written already",
+        lambda g: step_in_layers(g, 1 - (rest := _between(g, 0, 0.3)), rest),
+        {LAST: NO},
+    ),
+    Construction(
+        "a step in the first layer, in another basis",
+        "the second layer carries what the first has written to where it is read",
+        step_elsewhere,
+        {LAST: NO},
+    ),
+    Construction(
+        "a step and a norm",
+        "in distribution the norm divides by a constant, far out by |x|; with the scale frozen f is right at any x",
+        functools.partial(step_and_norm, cubic=False),
+        {SATURATES: YES, CAUSE: YES, FAILURE: YES, ERASED: NO, HIGH_NORM: YES},
+    ),
+    Construction(
+        "a step with a self term, and a norm",
+        "with the scale frozen f grows like a cubic: the norm keeps the error small",
+        functools.partial(step_and_norm, cubic=True),
+        {SATURATES: YES, CAUSE: YES, FAILURE: NO, HIGH_NORM: YES},
+    ),
+    Construction(
+        "a step beside attention",
+        "with all heads at their mean at least 70 % of the step is left",
+        step_beside_attention,
+        {NECESSARY: NO},
+    ),
+    Construction(
+        "an aligned stream, early plateau",
+        "f is within 0.05 r of its end from 3.04 x0 on, and x0 is at most 2.4",
+        lambda g: aligned(g, 0.3, 2),
+        {SATURATES: YES, CAUSE: YES, ERASED: YES, IMMEDIATE: YES, HIGH_NORM: YES},
+    ),
+    Construction(
+        "an aligned stream, late plateau",
+        "f is within 0.05 r of its end from 3.04 x0 on, and x0 is at least 60",
+        lambda g: aligned(g, 60, 300),
+        {SATURATES: YES, CAUSE: YES, IMMEDIATE: NO, HIGH_NORM: YES},
+    ),
+    Construction(
+        "a logarithm after the last norm",
+        "f grows by more than r each decade, for good",
+        logarithm_beside,
+        {SATURATES: NO, IMMEDIATE: NO},
+    ),
+    Construction(
+        "a smoother, with and without MLPs",
+        "patterns depend on inputs alone; without the squares that its MLP makes the head attends to the extreme point",
+        smoother_beside_attention_only,
+        {SUFFICIENT: NO, LAST: YES, ALIKE: YES},
+    ),
+    Construction(
+        "a smoother that tells degrees",
+        "for lines one of two heads attends to itself, for degree 2 to the largest labels",
+        smoother_that_tells_degrees,
+        {NECESSARY: YES, ALIKE: NO},
+    ),
+)
+# What `icl_interp.testing.check_study` does not find in these, by (rule, subject), and why.
+EXCEPTIONS: dict[tuple[str, str], str] = {}

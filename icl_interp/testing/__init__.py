@@ -1,0 +1,6 @@
+"""Checks that a study keeps the rules of the house: for its tests, in this package or in one of your own."""
+
+import icl_interp.studies  # noqa: F401  (the bundled ones are then registered)
+from icl_interp.testing.study import StudyError, check_study
+
+__all__ = ["StudyError", "check_study"]

@@ -1,0 +1,290 @@
+"""`check_study`: what every study has to keep, a function a rule."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from pandas import DataFrame
+
+from icl_interp import registers, results
+from icl_interp.analyses.claim import QUESTIONS, Claim
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.measurement import Results
+from icl_interp.errors import InputError, shown, unknown
+from icl_interp.experiments import calibration, kept
+from icl_interp.experiments.calibration import NO, YES
+from icl_interp.figures import catalogue, reproductions
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import encode
+from icl_interp.results import make_table
+from icl_interp.studies.base import STUDIES, Study, forget, register
+from icl_interp.testing import effects
+
+VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
+LEVELS = ("fast",)
+LONGEST = 12  # words of a claim's short sentence
+Outcome = tuple[str, str | None]  # what was checked, and what falls short, if anything does
+
+
+class StudyError(AssertionError):
+    """A study does not keep the rules; the message lists what falls short, a line each."""
+
+
+@dataclass
+class Judged:
+    """A member of a construction, its results and what the claims that it is scored on say."""
+
+    name: str
+    case: calibration.Case
+    facts: Facts
+    results: Results
+    findings: dict[str, Finding]
+    claims: dict[str, Claim]
+
+
+class Examined:
+    """A study with one member of each of its constructions, measured when a rule first asks for that."""
+
+    def __init__(self, study: Study, seed: int) -> None:
+        self.study, self.seed = study, seed
+        self.claims = {claim.id: claim for claim in study.claims}
+        self.moved: dict[str, bool] = {}
+
+    @cached_property
+    def judged(self) -> list[Judged]:
+        """One member of each construction."""
+        found = []
+        with effects.observed() as self.moved:
+            for construction in self.study.constructions:
+                claims = {name: self.claims[name] for name in construction.expected if name in self.claims}
+                found.append(self._judged(construction.name, construction.draw(self.seed), claims))
+        return found
+
+    @cached_property
+    def untrained(self) -> list[Judged]:
+        """For each learning claim, the first of its cases with fresh weights instead."""
+        found = []
+        for claim in self.study.claims:
+            one = next((one for one in self.judged if claim.id in one.claims), None)
+            if claim.kind == "learning" and one is not None:
+                fresh = HookedTransformer(one.case.model.cfg, seed=self.seed + 1).double().eval()
+                found.append(self._judged(one.name, calibration.Case(fresh, one.case.task), {claim.id: claim}))
+        return found
+
+    def _judged(self, name: str, case: calibration.Case, claims: dict[str, Claim]) -> Judged:
+        lab, facts = calibration.lab_for(case, seed=self.seed)
+        measured = calibration.measure(lab, facts, list(claims.values()))
+        findings = {key: claim.judge_results(measured, facts) for key, claim in claims.items()}
+        return Judged(name, case, facts, measured, findings, claims)
+
+
+def words(it: Examined) -> Iterator[Outcome]:
+    """Each claim says what it is about: a question, a short sentence, the sentence of the work with its place."""
+    for claim in it.study.claims:
+        short = claim.short.split()
+        wrong = (
+            claim.question not in QUESTIONS and f"its question is none of {', '.join(QUESTIONS)}",
+            not 0 < len(short) <= LONGEST and f"its short sentence has {len(short)} words, not 1 to {LONGEST}",
+            not claim.short.endswith(".") and "its short sentence does not end in a full stop",
+            not claim.statement and "it has no statement",
+            not (claim.quote and claim.quote.text and claim.quote.place) and "no sentence is quoted with its place",
+        )
+        yield claim.id, "; ".join(text for text in wrong if text) or None
+
+
+def figures(it: Examined) -> Iterator[Outcome]:
+    """Each figure has a caption and shows a claim; each figure that a claim names is there."""
+    named = {name for claim in it.study.claims for name in claim.figures}
+    for name in sorted({*named, *it.study.figures}):
+        if name not in catalogue.FIGURES:
+            yield name, "a claim names it, but there is no such figure"
+        elif name in it.study.figures and name not in named:
+            yield name, "no claim names it in `figures`"
+        else:
+            yield name, None if catalogue.FIGURES[name].caption.strip() else "it has no caption"
+
+
+def both_ways(it: Examined) -> Iterator[Outcome]:
+    """Each claim has a model of which it is true and one of which it is false."""
+    for claim in it.study.claims:
+        expected = {one.expected.get(claim.id) for one in it.study.constructions}
+        missing = [verdict for verdict in (YES, NO) if verdict not in expected]
+        yield claim.id, f"no construction must be {' or '.join(missing)}" if missing else None
+
+
+def verdicts(it: Examined) -> Iterator[Outcome]:
+    """Each construction gets the verdicts that it must get."""
+    for construction in it.study.constructions:
+        for name, verdict in construction.expected.items():
+            if name not in it.claims:
+                yield f"{name} on {construction.name}", "this study has no such claim"
+            elif verdict not in VERDICTS:
+                yield f"{name} on {construction.name}", f"{shown(verdict)} is none of {', '.join(VERDICTS)}"
+    expected = {one.name: one.expected for one in it.study.constructions}
+    for one in it.judged:
+        for name, finding in one.findings.items():
+            wrong = f"expected {expected[one.name][name]}, but got {finding.verdict}: {finding.reason}"
+            yield f"{name} on {one.name}", None if finding.verdict == expected[one.name][name] else wrong
+
+
+def twins(it: Examined) -> Iterator[Outcome]:
+    """Each claim shows beside its number that of an untrained twin."""
+    for claim in it.study.claims:
+        found = [one.findings[claim.id] for one in it.judged if claim.id in one.findings]
+        if not claim.twin:
+            yield claim.id, "it measures nothing on an untrained twin"
+        elif found:
+            yield claim.id, None if any(f.twin for f in found) else "no finding shows a number of an untrained twin"
+
+
+def untrained(it: Examined) -> Iterator[Outcome]:
+    """No claim about what training made is supported by an untrained model."""
+    for one in it.untrained:
+        for name, finding in one.findings.items():
+            yield name, f"an untrained model supports it: {finding.reason}" if finding.verdict == YES else None
+
+
+def interventions(it: Examined) -> Iterator[Outcome]:
+    """Each kind of intervention that measurements use moves what some model returns."""
+    if not it.judged:
+        return
+    for name, moved in it.moved.items():
+        yield name, None if moved else "it was attached, but no run returned anything else than without it"
+
+
+def pure(it: Examined) -> Iterator[Outcome]:
+    """A finding is a function of what a report stores: read back from JSON, that gives the finding again."""
+    for one in it.judged:
+        before = _stored(one.results)
+        read = Results({name: results.from_dict(value) for name, value in before.items()})
+        facts = Facts.from_dict(encode(one.facts.to_dict()))
+        for name, claim in one.claims.items():
+            again = claim.judge_results(read, facts)
+            wrong = (
+                _told(again) != _told(one.findings[name]) and f"judged from JSON it is another finding: {again.reason}",
+                _stored(one.results) != before and "judging changed the results",
+            )
+            yield f"{name} on {one.name}", "; ".join(text for text in wrong if text) or None
+
+
+def drawn(it: Examined) -> Iterator[Outcome]:
+    """Each figure is drawn from the results of some construction, and changes no number."""
+    ever = dict.fromkeys(it.study.figures, False)
+    wrong: dict[str, str] = {}
+    for one in it.judged:
+        before, found = _stored(one.results), list(one.findings.values())
+        for name, figure in it.study.figures.items():
+            try:
+                ever[name] |= figure.draw(one.results, found, one.facts) is not None
+            except Exception as error:
+                wrong[name] = f"drawing it for {one.name} failed with {type(error).__name__}: {error}"
+            if _stored(one.results) != before:
+                wrong[name] = f"drawing it for {one.name} changed the results"
+    for name, done in ever.items():
+        yield name, wrong.get(name) or (None if done else "no construction has what it draws")
+
+
+def experiments(it: Examined) -> Iterator[Outcome]:
+    """What an experiment says and draws is a function of its results, where the study keeps some."""
+    for experiment in it.study.experiments:
+        if kept.path(experiment.id) is None:
+            yield experiment.id, "the study keeps no results of it"
+            continue
+        found = kept.results(experiment.id)
+        before = _stored(found)
+        comparison, says = experiment.compare(found), experiment.says(found)
+        reproductions.draw(experiment.id, found, comparison)
+        wrong = (
+            not says and "it says nothing",
+            list(says) != kept.record(experiment.id)["says"] and "it says something else than the kept record",
+            _stored(found) != before and "saying or drawing changed the results",
+        )
+        yield experiment.id, "; ".join(text for text in wrong if text) or None
+
+
+Rule = Callable[[Examined], Iterator[Outcome]]
+RULES: tuple[Rule, ...] = (
+    words,
+    figures,
+    both_ways,
+    verdicts,
+    twins,
+    untrained,
+    interventions,
+    pure,
+    drawn,
+    experiments,
+)
+
+
+def check_study(study: Study | str, level: str = "fast", *, seed: int = 0) -> DataFrame:
+    """Check that a study keeps the rules of the house.
+
+    One member of each of its constructions is drawn, measured, judged and drawn. The study need not be registered.
+    What it cannot keep it declares in `Study.exceptions`, with the reason; an exception that is not needed is an error.
+
+    Args:
+        study: the study, or the name of a registered one.
+        level: "fast" draws each construction once.
+        seed: of the draws.
+
+    Returns:
+        A row a rule and subject: "kept", or "excepted" with the declared reason.
+
+    Raises:
+        StudyError: something falls short; the message has a line for each.
+        InputError: no such study or level.
+    """
+    if level not in LEVELS:
+        raise unknown("level", level, LEVELS)
+    if isinstance(study, str):
+        study = STUDIES.named(study)
+    if not isinstance(study, Study):
+        raise InputError(f"check_study takes a Study or the name of one, but got {shown(study)}")
+    with registers.as_before():
+        if study.name in STUDIES:
+            forget(STUDIES[study.name])  # a changed copy of it may be what is checked
+        register(study)
+        it = Examined(study, seed)
+        outcomes = {(rule.__name__, subject): short for rule in RULES for subject, short in rule(it)}
+    excepted = {key for key in outcomes if key in study.exceptions}
+    short = [
+        f"{rule}: {subject}: {why}"
+        for (rule, subject), why in outcomes.items()
+        if why and (rule, subject) not in study.exceptions
+    ]
+    short += [
+        f"{rule}: {subject}: the exception is not needed: take it off the list"
+        for rule, subject in study.exceptions
+        if outcomes.get((rule, subject)) is None
+    ]
+    if short:
+        raise StudyError(f"the study {study.name!r} falls short:\n" + "\n".join(f"  {line}" for line in short))
+    return make_table(
+        {
+            "rule": [rule for rule, _ in outcomes],
+            "subject": [subject for _, subject in outcomes],
+            "outcome": ["excepted" if key in excepted else "kept" for key in outcomes],
+            "reason": [study.exceptions.get(key, "") for key in outcomes],
+        }
+    )
+
+
+def _stored(measured: Any) -> dict[str, Any]:
+    """Results as a report stores them; NaN is told from NaN nowhere, so that equal results compare equal."""
+    return {name: _comparable(results.to_dict(result)) for name, result in measured.items()}
+
+
+def _told(finding: Finding) -> Any:
+    return _comparable(finding.to_dict())
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _comparable(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_comparable(one) for one in value]
+    return "NaN" if isinstance(value, (float, np.floating)) and np.isnan(value) else value

@@ -1,0 +1,71 @@
+"""The claim of this study, all in one file: what is measured, what decides, and how it is drawn."""
+
+from dataclasses import replace
+
+import plotly.graph_objects as go
+
+from icl_interp.analyses import Claim, Condition, Criterion, Estimate, Evidence, Quote, measurement
+from icl_interp.analyses.criterion import INF
+from icl_interp.figures import ReportFigure
+from icl_interp.figures.style import finish
+from icl_interp.resampling import bootstrap
+from icl_interp.results import make_array
+
+STEP = 1.0  # how far the last label is moved
+
+
+@measurement("copying/last label")
+def response(lab):
+    """How far the prediction for the query moves with the last label, over how far that label moves: (function,)."""
+    ys = lab.prompts.ys.clone()
+    ys[:, -2] += STEP  # the last point is the query, whose own label is never shown
+    moved = replace(lab.prompts, ys=ys)
+    change = lab.predict(moved)[:, -1] - lab.predict(lab.prompts)[:, -1]
+    return make_array(lab.by_function(change.double() / STEP), {"function": tuple(range(lab.n_functions))})
+
+
+def departure(values):
+    """How far the response is from 1, that of a copy: the mean over functions, with its interval."""
+    found = bootstrap(lambda mean: mean, abs(values - 1))
+    return Estimate.of("departure of the response to the last label from 1", found)
+
+
+def evidence(results, facts):
+    """The departure of the model, and of its untrained twin."""
+    own = departure(results[response].values)
+    return Evidence(
+        {"departure": own},
+        f"When the last label moves by {STEP:g}, the prediction moves by {STEP:g} up to {own.value:.2g}.",
+        scope=f"prompts of {facts.n_points} points in distribution",
+        twin={"departure": departure(results.twin[response].values)},
+    )
+
+
+LAST_LABEL_CLAIM = Claim(
+    id="copying.last_label",
+    kind="architecture",
+    statement="The prediction is the last label that was shown.",
+    short="It answers with the last label shown.",
+    question="algorithm",
+    source="CONTRIBUTING.md",
+    quote=Quote("The prediction is the last label that was shown.", "CONTRIBUTING.md"),
+    criterion=Criterion(
+        "departure at most 0.1 / at least 0.5", (Condition("departure", supports=(0, 0.1), contradicts=(0.5, INF)),)
+    ),
+    measurements=(response,),
+    twin=(response,),
+    evidence=evidence,
+    figures=("last_label",),
+)
+
+
+def draw(results, findings, facts):
+    """The response of each function, as a histogram."""
+    if response not in results:
+        return None
+    figure = go.Figure(go.Histogram(x=results[response].values, nbinsx=30))
+    figure.update_layout(xaxis_title="response to the last label", yaxis_title="functions")
+    return finish(figure, "Does the prediction follow the last label?", "1 is a copy, 0 takes no notice.", 300)
+
+
+FIGURE = ReportFigure(draw, "How far the prediction moves when the last label moves by 1, for each function.")

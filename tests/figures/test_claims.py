@@ -1,0 +1,111 @@
+"""The figure of claims: a row for every claim, with its words, its estimate, its twin and its sham."""
+
+from dataclasses import replace
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from helpers import must_fail
+from small_reports import WITH_NORM, drawn, text_of
+
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate
+from icl_interp.analyses.measurement import Results
+from icl_interp.figures import catalogue, claims
+from icl_interp.figures.style import VERDICTS
+from icl_interp.figures.text import interval
+from icl_interp.results import make_curve
+
+
+def forest_shows(findings, figure):
+    """A row a claim with its words, and the estimate, twin and sham of each at their values on the row's own axis."""
+    words = text_of(figure)
+    rows = [f for f in findings if claims.drawable(f)]
+    assert len([axis for axis in figure.layout if axis.startswith("xaxis")]) == len(rows)
+    for f in findings:
+        assert f.id in words
+    for verdict, look in VERDICTS.items():
+        said = [a for a in figure.layout.annotations if a.text.startswith(f"<b>{look.sign} {look.word}</b>")]
+        number = [f.verdict for f in findings].count(verdict)
+        assert len(said) == (min(number, 1) if verdict == "not_applicable" else number)
+    for i, f in enumerate(rows):
+        axis = "x" if i == 0 else f"x{i + 1}"
+        marks = {t.marker.symbol: t for t in figure.data if t.xaxis == axis}
+        assert set(marks) == {"circle"} | ({"diamond-open"} if f.twin else set()) | (
+            {"square-open"} if claims.sham(f) is not None else set()
+        )
+        for symbol, e in (("circle", f.test), ("diamond-open", f.twin)):
+            if symbol in marks:
+                mark = marks[symbol]
+                assert mark.x[0] == e.value
+                assert mark.error_x.array[0] == e.high - e.value
+                assert mark.error_x.arrayminus[0] == e.value - e.low
+        assert interval(f.test, unit=False) in words
+        zones = {VERDICTS["supported"].pale: f.decided_by.supports}
+        zones |= {VERDICTS["contradicted"].pale: f.decided_by.contradicts} if f.decided_by.contradicts else {}
+        layout = figure.layout[f"xaxis{axis[1:]}"]
+        ends = 10.0 ** np.array(layout.range) if layout.type == "log" else np.array(layout.range)
+        shaded = {s.fillcolor: (s.x0, s.x1) for s in figure.layout.shapes if s.type == "rect" and s.xref == axis}
+        assert set(shaded) == set(zones)
+        for colour, (low, high) in zones.items():
+            np.testing.assert_allclose(shaded[colour], (max(low, ends[0]), min(high, ends[1])), rtol=1e-12)
+        held = [f.test.low, f.test.high, *([f.twin.low, f.twin.high] if f.twin else [])]
+        assert ends[0] <= min(held)
+        assert max(held) <= ends[1]
+
+
+def test_the_forest_has_a_row_for_every_claim(any_report):
+    figure = drawn(any_report, "claims")
+    forest_shows(any_report.findings, figure)
+    must_fail(forest_shows, any_report.findings[:-1], figure)
+    moved = go.Figure(figure)
+    moved.data[-1].x = [moved.data[-1].x[0] * 1.001 + 1e-9]
+    must_fail(forest_shows, any_report.findings, moved)
+
+
+def test_what_does_not_apply_says_why(small):
+    finding = small["limits.linear_asymptote"]
+    assert finding.verdict == "not_applicable"
+    plain = text_of(drawn(small, "claims")).replace("<br>", " ")
+    assert f"not applicable</b> {finding.id}: <i>{finding.reason}</i>" in plain
+
+
+def test_shams_stand_on_the_scale_of_the_estimate(small):
+    saturation, failure = small["limits.layernorm_causes_saturation"], small["limits.layernorm_causes_failure"]
+    assert claims.sham(saturation) == saturation.causal["sham"] - saturation.causal["intact"]
+    expected = np.log10(failure.causal["sham"] / failure.causal["far error / zero predictor"]["intact"])
+    assert claims.sham(failure) == expected
+    # A number on another scale is not drawn; one that says it is on the estimate's, is.
+    assert claims.sham(replace(saturation, causal={"sham": 0.25})) is None
+    assert claims.sham(replace(saturation, causal={"sham effect": 0.25})) == 0.25
+
+
+MINE = Claim(
+    id="my.claim",
+    kind="architecture",
+    statement="f is <b>small</b> & x < y",
+    source="Me (2026), here",
+    criterion=Criterion("<= 1 / > 2", (Condition("size", (-np.inf, 1.0), (2.0, np.inf), "log"),)),
+    measurements=(),
+    evidence=lambda results, facts: Evidence({"size": Estimate("size", 0.5, 0.4, 0.6, "m")}, "because"),
+)
+
+
+def test_claims_and_results_of_ones_own_are_shown_and_left_alone(small):
+    finding = MINE.judge_results({}, small.facts)
+    results = {**small.results, "my/result": make_curve([1.0, 2.0], {"x": (0, 1)})}
+    found = catalogue.draw(results, [*small.findings, finding], small.facts)
+    assert list(found) == WITH_NORM
+    forest_shows([*small.findings, finding], found["claims"])
+    words = text_of(found["claims"])
+    assert "f is &lt;b&gt;small&lt;/b&gt; &amp; x &lt; y" in words, "plotly would take it for its own markup"
+    assert "0.500 [0.400, 0.600]" in words
+
+
+@pytest.mark.parametrize(("low", "scale"), [(0.4, "log"), (0.0, "linear")])
+def test_a_row_is_logarithmic_only_where_all_its_values_are_positive(small, low, scale):
+    judged = MINE.judge_results({}, small.facts)
+    finding = replace(judged, test=Estimate("size", 0.5, low, 0.6))
+    figure = claims.forest(Results(), [finding], small.facts)
+    assert (figure.layout.xaxis.type or "linear") == scale
+    forest_shows([finding], figure)

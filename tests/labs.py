@@ -1,0 +1,30 @@
+"""Labs of every way to read a prompt: what the tests of the lab share."""
+
+import torch
+from small_models import TASK, make
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.models.tokens import Interleaved, Stacked
+
+XS = (-1e4, 0.8, 30.0)
+LABS = {
+    "causal interleaved": ("pre", Interleaved(), {}),
+    "causal stacked": ("pre", Stacked(), {"d_in": 2}),
+    "bidirectional stacked": ("bidirectional", Stacked(), {}),
+    "post-norm": ("post", Interleaved(), {}),
+    "attention only": ("attention only", Interleaved(), {}),
+    "mlp only": ("mlp only", Interleaved(), {}),
+    "linear scores": ("linear", Interleaved(), {}),
+}
+SIZES = {"n_functions": 3, "n_contexts": 3}
+
+
+def bench(name: str = "causal interleaved", lab_class: type[Lab] = Lab, **sizes) -> Lab:
+    """A lab of nine prompts, unless told otherwise."""
+    model, encoding, change = LABS[name]
+    return lab_class(make(model, **change), TASK, encoding, **{**SIZES, **sizes})
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal up to rounding in float64."""
+    return torch.allclose(a, b, rtol=1e-10, atol=1e-10)

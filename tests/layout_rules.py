@@ -1,0 +1,302 @@
+"""Rules of the architecture, for `test_architecture.py`: each yields a line for every place that breaks it."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1] / "icl_interp"
+
+# Imports point to a lower layer, or stay within a file or package of this list.
+LAYERS = {
+    0: (
+        *("errors", "devices", "provenance", "prompts", "reductions", "results", "resampling", "stored"),
+        *("registers", "plugins"),
+    ),
+    1: ("tasks", "models", "theory", "baselines"),
+    2: ("checkpoints", "training", "probes", "interventions", "evaluation"),
+    3: ("analyses",),
+    4: ("experiments", "figures"),
+    5: ("studies",),
+    6: ("report", "pipeline", "reproduction", "testing"),
+    7: ("cli",),
+    8: ("__main__",),
+}
+# The exceptions: these may import a neighbour in their own layer.
+SIDEWAYS = {
+    "devices": {"errors"},
+    "provenance": {"errors"},
+    "prompts": {"errors"},
+    "reductions": {"errors"},
+    "results": {"errors", "provenance", "stored"},
+    "resampling": {"errors"},
+    "stored": {"errors"},
+    "registers": {"errors"},
+    "training": {"checkpoints", "evaluation"},
+    "evaluation": {"checkpoints"},
+    "pipeline": {"report"},
+    "reproduction": {"report"},
+}
+# What is compared with the rest shares nothing with it.
+ALONE = {"theory"}
+# Where a third-party package may be imported: one file, or one package of that name.
+SITES = {"plotly": "figures", "transformer_lens": "models.hooks", "typer": "cli", "ray": "training.launch"}
+# ... and what may be imported anywhere, but by one file only.
+ONCE = {"kaleido"}
+PRINTS = {"cli"}
+MARKUP = {"figures/text.py", "figures/files.py"}  # where `markup` is, and plotly's own HTML
+STUDIES = "icl_interp.studies"
+# The rooms of a study: each imports from those before it and from its own.
+ROOMS = (
+    ("published", "hand_built", "measurements"),
+    ("claims",),
+    ("constructions", "experiments"),
+    ("figures",),
+    ("study",),
+)
+# Packages that others import by their name: they only put together what their modules hold.
+FACES = {STUDIES, "icl_interp.theory.linear_attention", "icl_interp.studies.limits.constructions"}
+MAX_LINES = 400
+# Verdicts come from criteria: these files decide, or hold what is expected of constructions of known truth.
+VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
+JUDGES = {
+    *(f"analyses/{name}.py" for name in ("criterion", "claim", "finding")),
+    *(f"experiments/{name}.py" for name in ("errors", "calibration")),
+    *(f"studies/{name}/study.py" for name in ("limits", "linear_attention")),
+}
+# Neither `import icl_interp` nor `icl-interp --help` loads any of these.
+HEAVY = {"torch", "numpy", "plotly", "transformer_lens", "jaxtyping"}
+
+Sources = dict[str, str]  # path below icl_interp/ -> text
+
+
+class Import(NamedTuple):
+    target: str  # the dotted module that is loaded; for a package, its __init__
+    line: int
+    on_load: bool  # as the file is loaded, not later inside a function and not for type checkers only
+
+
+def module(path: str) -> str:
+    parts = PurePosixPath("icl_interp", path).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def unit(name: str) -> str:
+    """The file or package of LAYERS that a dotted module belongs to; empty for icl_interp itself."""
+    return name.split(".")[1] if "." in name else ""
+
+
+def imports(path: str, sources: Sources) -> Iterator[Import]:
+    known = {module(p) for p in sources}
+    package = module(path) if path.endswith("__init__.py") else module(path).rpartition(".")[0]
+
+    def absolute(name: str, level: int) -> str:
+        base = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+        return ".".join([*base, name] if name else base)
+
+    def visit(node: ast.AST, on_load: bool) -> Iterator[Import]:
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    yield Import(alias.name, node.lineno, on_load)
+            case ast.ImportFrom(module=name, names=names, level=level):
+                base = absolute(name or "", level)
+                for alias in names:
+                    inner = f"{base}.{alias.name}"
+                    yield Import(inner if inner in known else base, node.lineno, on_load)
+            case ast.Call(
+                func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                level = len(name) - len(name.lstrip("."))
+                yield Import(absolute(name.lstrip("."), level), node.lineno, on_load)
+            case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
+                on_load = False
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                on_load = False
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, on_load)
+
+    yield from visit(ast.parse(sources[path]), True)
+
+
+def ours(path: str, sources: Sources) -> Iterator[Import]:
+    return (i for i in imports(path, sources) if i.target.split(".")[0] == "icl_interp")
+
+
+def texts(source: str) -> Iterator[tuple[int, str]]:
+    """The strings of a file but for its docstrings, each with its line."""
+    tree = ast.parse(source)
+    holders = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    docs = {id(n.body[0].value) for n in ast.walk(tree) if isinstance(n, holders) and ast.get_docstring(n)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.lineno, node.value
+
+
+def imports_point_down(sources: Sources) -> Iterator[str]:
+    layer = {name: number for number, names in LAYERS.items() for name in names}
+    for path in sources:
+        here = unit(module(path))
+        if not here:
+            continue  # icl_interp/__init__.py offers the public names of all layers
+        if here not in layer:
+            yield f"{path}: {here} stands in no layer"
+            continue
+        for target, line, _ in ours(path, sources):
+            there = unit(target)
+            if path.endswith("__init__.py") and target == STUDIES:
+                continue  # whoever imports a package of the engine by its name finds the bundled studies in it
+            allowed = there == here or there in SIDEWAYS.get(here, ()) or layer.get(there, -1) < layer[here]
+            if there and not allowed:
+                yield f"{path}:{line}: {here} (layer {layer[here]}) imports {there} (layer {layer.get(there)})"
+
+
+def theory_stands_alone(sources: Sources) -> Iterator[str]:
+    for path in sources:
+        here = unit(module(path))
+        for target, line, _ in ours(path, sources):
+            if here in ALONE and unit(target) != here:
+                yield f"{path}:{line}: {here} imports {target}"
+
+
+def inner_code_imports_modules(sources: Sources) -> Iterator[str]:
+    packages = {module(path) for path in sources if path.endswith("__init__.py")}
+    for path in sources:
+        if path.endswith("__init__.py"):
+            continue
+        for target, line, _ in ours(path, sources):
+            if target in packages and target not in FACES:
+                yield f"{path}:{line}: imports the package {target}; name the module inside it"
+
+
+def imports_have_no_cycle(sources: Sources) -> Iterator[str]:
+    graph = {module(path): {i.target for i in ours(path, sources) if i.on_load} for path in sources}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield " <- ".join(error.args[1])
+
+
+def third_parties_enter_once(sources: Sources) -> Iterator[str]:
+    files = defaultdict(set)
+    for path in sources:
+        for target, line, _ in imports(path, sources):
+            name = target.split(".")[0]
+            files[name].add(path)
+            site = f"icl_interp.{SITES.get(name)}"
+            in_study = any(PurePosixPath(path).match(f"studies/*/{folder}/*.py") for folder in ("figures", "claims"))
+            drawn = SITES.get(name) == "figures" and in_study
+            if name in SITES and not drawn and not f"{module(path)}.".startswith(f"{site}."):
+                yield f"{path}:{line}: imports {name}, which only {site} may"
+    for name in sorted(ONCE):
+        if len(files[name]) > 1:
+            yield f"{name} is imported by {', '.join(sorted(files[name]))}"
+
+
+def files_are_short(sources: Sources) -> Iterator[str]:
+    for path, text in sources.items():
+        if (lines := len(text.splitlines())) > MAX_LINES:
+            yield f"{path}: {lines} lines, more than {MAX_LINES}"
+
+
+def library_code_does_not_print(sources: Sources) -> Iterator[str]:
+    for path, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.Call(func=ast.Name(id="print")) if unit(module(path)) not in PRINTS:
+                    yield f"{path}:{node.lineno}: prints"
+
+
+def annotations_are_evaluated(sources: Sources) -> Iterator[str]:
+    for path, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+                yield f"{path}:{node.lineno}: from __future__ import annotations hides shapes from the run-time check"
+
+
+def public_names_are_documented(sources: Sources) -> Iterator[str]:
+    for path, text in sources.items():
+        for node in ast.parse(text).body:
+            match node:
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    overload = any(ast.unparse(d).endswith("overload") for d in node.decorator_list)
+                    if not (node.name.startswith("_") or overload or ast.get_docstring(node)):
+                        yield f"{path}:{node.lineno}: {node.name} has no docstring"
+
+
+def html_has_one_origin(sources: Sources) -> Iterator[str]:
+    """Templates of HTML are written out, and `Markup`, which is never escaped, is made where nothing else would do."""
+    for path, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.Call(func=ast.Name(id="markup"), args=[ast.Constant(), *_]):
+                    pass
+                case ast.Call(func=ast.Name(id="markup")):
+                    yield f"{path}:{node.lineno}: the template of markup is no text in the code"
+                case ast.Call(func=ast.Name(id="Markup"), args=[ast.Constant()]):
+                    pass
+                case ast.Call(func=ast.Name(id="Markup")) if path not in MARKUP:
+                    yield f"{path}:{node.lineno}: makes Markup of what is no text in the code"
+
+
+def only_criteria_pass_verdicts(sources: Sources) -> Iterator[str]:
+    """Measurements, evidence and experiments return numbers: none of their strings but docstrings names a verdict."""
+    for path, text in sources.items():
+        parts = PurePosixPath(path).parts
+        asked = parts[0] in ("analyses", "experiments") or (parts[0] == "studies" and parts[2:3] != ("figures",))
+        if not asked or path in JUDGES or "constructions" in (*parts, PurePosixPath(path).stem):
+            continue
+        for line, value in texts(text):
+            for word in VERDICTS:
+                if word in value:
+                    yield f"{path}:{line}: says {word!r}, which only a criterion decides"
+
+
+def studies_stand_apart(sources: Sources) -> Iterator[str]:
+    """No study imports another, and within one imports go from the rooms of a study to those before them."""
+    order = {room: number for number, rooms in enumerate(ROOMS) for room in rooms}
+    for path in sources:
+        here = module(path).split(".")[2:]
+        for target, line, _ in ours(path, sources):
+            there = target.split(".")[2:]
+            if (
+                not path.startswith("studies/")
+                or not target.startswith(f"{STUDIES}.")
+                or min(len(here), len(there)) < 2
+            ):
+                continue
+            if here[0] != there[0]:
+                yield f"{path}:{line}: the study {here[0]} imports the study {there[0]}"
+            elif order[there[1]] > order[here[1]]:
+                yield f"{path}:{line}: {here[1]} imports {there[1]}, which comes later in a study"
+
+
+def engine_names_no_study(sources: Sources) -> Iterator[str]:
+    """Outside the studies, no text but docstrings holds the id of a claim, an experiment or a figure of theirs."""
+    studies = {PurePosixPath(path).parts[1] for path in sources if PurePosixPath(path).match("studies/*/study.py")}
+    ids = re.compile(rf"\b({'|'.join(sorted(studies))})\.[a-z_0-9]+") if studies else re.compile(r"(?!)")
+    for path, text in sources.items():
+        for line, value in () if path.startswith("studies/") else texts(text):
+            if (found := ids.search(value)) and f"icl_interp.theory.{found[0]}" not in value:
+                yield f"{path}:{line}: names {found[0]!r}, which only its study may"
+
+
+RULES = (
+    imports_point_down,
+    studies_stand_apart,
+    engine_names_no_study,
+    theory_stands_alone,
+    inner_code_imports_modules,
+    imports_have_no_cycle,
+    third_parties_enter_once,
+    files_are_short,
+    library_code_does_not_print,
+    annotations_are_evaluated,
+    public_names_are_documented,
+    html_has_one_origin,
+    only_criteria_pass_verdicts,
+)

@@ -1,0 +1,28 @@
+"""Every probe of alternative last tokens, against the same probe of whole prompts."""
+
+import numpy as np
+import pytest
+import torch
+from small_models import PROMPTS, make, tokens_for
+
+from icl_interp.probes.attention import AttentionEntropy
+from icl_interp.probes.base import observe
+from icl_interp.probes.heads import HeadOrthogonality
+from icl_interp.probes.norms import LayerNormScale
+from icl_interp.probes.residual import ResidualStream
+from icl_interp.probes.runner import probe
+
+
+@pytest.mark.parametrize("name", ["pre", "post"])
+def test_alternative_last_tokens_are_measured_like_whole_prompts(name):
+    model, used = make(name), [ResidualStream(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality()]
+    tokens, whole = tokens_for(model), probe(model, PROMPTS, used)
+    with torch.no_grad():
+        memory = model.remember(tokens[:, :-1])
+        with observe(model, *used, positions={"query": [0]}):
+            model.after(memory, tokens[:, -1:], 12)
+    for p in used:
+        for key, result in p.results().items():
+            expected = whole[f"{p.name}.{key}"]
+            expected = expected.sel(position="query").values if "position" in expected.indexes else expected.values
+            np.testing.assert_allclose(result.values.squeeze(), expected.squeeze(), rtol=1e-6, atol=1e-6, err_msg=key)

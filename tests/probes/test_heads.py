@@ -1,0 +1,138 @@
+"""Cosines and principal angles between heads, against plain numpy on whole matrices."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from activations import KINDS, pooled, value
+from helpers import must_fail
+from small_models import PROMPTS, make, tokens_for
+
+from icl_interp.interventions import AblateHeads, intervene
+from icl_interp.probes.heads import HeadOrthogonality, frobenius_cosines, map_orthogonality, principal_angles
+from icl_interp.probes.runner import probe
+from icl_interp.provenance import generator
+
+
+def overlap_by_hand(a, b):
+    return float((a * b).sum() / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+def angles_by_hand(a, b):
+    """Between spans of orthonormal columns: eigenvalues of P_a P_b P_a are squared cosines."""
+    pa, pb = a @ a.T, b @ b.T
+    squared = np.linalg.eigvalsh(pa @ pb @ pa)[::-1][: min(a.shape[1], b.shape[1])]
+    return np.arccos(np.sqrt(squared.clip(0, 1)))
+
+
+def leading(matrix, share):
+    """Left singular vectors with at least this share of the squared norm."""
+    u, s, _ = np.linalg.svd(matrix, full_matrices=False)
+    return u[:, : int(np.searchsorted((s**2).cumsum() / (s**2).sum(), share - 1e-12) + 1)]
+
+
+@pytest.mark.parametrize("share", [0.9, 0.99])
+def test_head_outputs(share):
+    model = make()
+    results = probe(model, PROMPTS, [HeadOrthogonality(share)])
+    with torch.no_grad():
+        _, cache = model.run_with_cache(tokens_for(model), names_filter=lambda name: name.endswith("hook_result"))
+    fewer = 0
+    for layer in range(2):
+        outputs = cache[f"blocks.{layer}.attn.hook_result"].numpy()
+        for kind in KINDS:
+            centred = pooled(outputs, kind)
+            centred = centred - centred.mean(0)
+            for h in range(3):
+                for g in range(3):
+                    at = {"layer": layer, "position": kind, "head": h, "other": g}
+                    got = value(results["head_orthogonality.output_cosine"], **at)
+                    assert got == pytest.approx(overlap_by_hand(centred[:, h], centred[:, g]), abs=1e-9)
+                    expected = angles_by_hand(leading(centred[:, h].T, share), leading(centred[:, g].T, share))
+                    got = value(results["head_orthogonality.output_angles"], **at)
+                    np.testing.assert_allclose(got[: len(expected)], expected, atol=1e-6)
+                    assert np.isnan(got[len(expected) :]).all()
+                    fewer += len(expected) < 4
+    assert fewer or share > 0.9, "a share of .9 should leave some heads fewer directions than d_head"
+
+
+def test_head_maps():
+    model = make()
+    results = map_orthogonality(model, share=0.95)
+    ov, qk = model.OV.AB.detach().numpy(), model.QK.AB.detach().numpy()
+    for layer in range(2):
+        for h in range(3):
+            for g in range(3):
+                at = {"layer": layer, "head": h, "other": g}
+                for kind, maps, inputs, outputs in (
+                    ("ov", ov[layer], "read", "write"),
+                    ("qk", qk[layer], "query", "key"),
+                ):
+                    a, b = maps[h], maps[g]
+                    assert value(results[f"{kind}_cosine"], **at) == pytest.approx(overlap_by_hand(a, b), abs=1e-9)
+                    for side, left, right in ((inputs, a, b), (outputs, a.T, b.T)):
+                        expected = angles_by_hand(leading(left, 0.95), leading(right, 0.95))
+                        got = value(results[f"{kind}_{side}_angles"], **at)
+                        np.testing.assert_allclose(got[: len(expected)], expected, atol=1e-6)
+                        assert np.isnan(got[len(expected) :]).all()
+
+
+def test_duplicated_and_orthogonal_heads():
+    model = make(d_head=4)
+    attn = model.blocks[0].attn
+    with torch.no_grad():
+        for letter in "QKVO":
+            getattr(attn, f"W_{letter}")[1] = getattr(attn, f"W_{letter}")[0]
+        for letter in "QKV":
+            getattr(attn, f"b_{letter}")[1] = getattr(attn, f"b_{letter}")[0]
+        for i in (0, 1, 2):  # head 2 reads and writes other coordinates than 0 and 1
+            own = torch.arange(12) // 4 == i // 2
+            attn.W_O[i] *= own
+            attn.W_V[i] *= own[:, None]
+    results = {key: r.sel(layer=0, head=0).values for key, r in probe(model, PROMPTS, [HeadOrthogonality()]).items()}
+    for key in ("output_cosine", "ov_cosine", "qk_cosine"):
+        values = np.atleast_2d(results[f"head_orthogonality.{key}"])
+        np.testing.assert_allclose(values[:, 1], 1, atol=1e-9)
+    for key in ("output_angles", "ov_read_angles", "ov_write_angles", "qk_key_angles"):
+        values = results[f"head_orthogonality.{key}"]
+        np.testing.assert_allclose(np.nan_to_num(values[..., 1, :]), 0, atol=1e-9)
+    np.testing.assert_allclose(results["head_orthogonality.ov_cosine"][2], 0, atol=1e-12)
+    np.testing.assert_allclose(results["head_orthogonality.output_cosine"][:, 2], 0, atol=1e-12)
+    between = results["head_orthogonality.ov_write_angles"][2]
+    np.testing.assert_allclose(between[~np.isnan(between)], math.pi / 2, atol=1e-9)
+
+
+def test_a_silent_head_has_neither_cosine_nor_angles():
+    model = make()
+    with intervene(model, AblateHeads.zero((0, 1))):
+        results = probe(model, PROMPTS, [HeadOrthogonality()])
+    for key in ("output_cosine", "output_angles"):
+        values = results[f"head_orthogonality.{key}"].sel(layer=0, position="y").values
+        assert np.isnan(values[1]).all()
+        assert not np.isnan(values[0, 2]).all()
+
+
+def check_small_angle(angles_between):
+    """Two lines 1e-9 apart: the arc cosine of their inner product rounds to 0."""
+    a, b = torch.tensor([[1.0], [0.0]]).double(), torch.tensor([[1.0], [1e-9]]).double()
+    assert float(angles_between(a, b)[0]) == pytest.approx(1e-9, rel=1e-6)
+
+
+def test_small_principal_angles_are_accurate():
+    check_small_angle(principal_angles)
+    must_fail(check_small_angle, lambda a, b: torch.linalg.svdvals(a.T @ b).clamp(max=1).arccos())
+
+
+def test_principal_angles_of_subspaces_of_different_dimension():
+    a, b = (torch.linalg.qr(torch.randn(9, k, generator=generator(0, "angles", k)).double())[0] for k in (2, 5))
+    expected = angles_by_hand(a.numpy(), b.numpy())
+    np.testing.assert_allclose(principal_angles(a, b), expected, atol=1e-7)
+    np.testing.assert_allclose(principal_angles(b, a), expected, atol=1e-7)
+
+
+def test_frobenius_cosines_of_long_thin_maps():
+    left, right = torch.randn(3, 20, 2), torch.randn(3, 2, 20)
+    dense = (left.double() @ right.double()).numpy()
+    expected = [[overlap_by_hand(a, b) for b in dense] for a in dense]
+    np.testing.assert_allclose(frobenius_cosines(left, right), expected, atol=1e-12)

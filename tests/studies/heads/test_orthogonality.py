@@ -1,0 +1,250 @@
+"""Overlaps of heads: against whole matrices and whole Haar rotations, and the claim that heads are orthogonal."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+from measuring import judged_on
+from small_models import BASE, TASK, small_lab
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.tokens import Interleaved
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import generator
+from icl_interp.results import make_array
+from icl_interp.studies.heads.claims import orthogonality as heads
+from icl_interp.studies.heads.claims.orthogonality import N_ROTATIONS, _haar_blocks, _overlap, _Thin
+
+ORTHOGONAL = "heads.orthogonality"
+
+
+# ---- overlaps -------------------------------------------------------------------------------------------------------
+
+
+def explicit(thin: _Thin) -> torch.Tensor:
+    return thin.first @ thin.second
+
+
+def random_thin(rows: int, rank: int, columns: int, seed: int) -> _Thin:
+    g = generator(seed, "test/thin")
+    first = torch.randn(rows, rank, generator=g, dtype=torch.float64)
+    return _Thin(first, torch.randn(rank, columns, generator=g, dtype=torch.float64))
+
+
+def test_thin_maps_know_their_spectrum():
+    thin = random_thin(9, 3, 7, 0)
+    u, s, _ = torch.linalg.svd(explicit(thin))
+    assert torch.allclose(thin.sizes, s[:3])
+    assert torch.allclose((thin.left.T @ u[:, :3]).abs(), torch.eye(3).double(), atol=1e-10)
+
+
+def check_overlaps(overlap):
+    """|<A, B>| / (|A| |B|) as whole matrices give it, for maps and for outputs."""
+    for rows, columns in ((8, 8), (30, 8)):
+        a, b = (random_thin(rows, 3, columns, seed) for seed in (1, 2))
+        expected = (explicit(a) * explicit(b)).sum().abs() / (explicit(a).norm() * explicit(b).norm())
+        assert overlap(a, b) == pytest.approx(float(expected), abs=1e-12)
+        assert overlap(a, a) == pytest.approx(1, abs=1e-12)
+
+
+def test_overlaps_equal_those_of_whole_matrices():
+    blocks = torch.zeros(1, 3, 3, dtype=torch.float64)
+    check_overlaps(lambda a, b: _overlap(a, b, blocks, blocks)[0])
+    must_fail(check_overlaps, lambda a, b: float((a.sizes @ b.sizes) / (a.sizes.norm() * b.sizes.norm())))
+
+
+def test_stored_overlaps_are_those_of_the_models_maps(monkeypatch):
+    monkeypatch.setattr(heads, "N_ROTATIONS", 50)
+    lab = small_lab()
+    result, model = heads.overlap(lab), lab.model
+    _, cache = model.run_with_cache(lab.tokens(lab.few))
+    pairs = [name for name in result.indexes["pair"] if "~" in name]
+    assert len(pairs) == 6
+    for name in pairs:
+        (layer, a), (_, b) = (map(int, head.split(".")) for head in name.split(" ~ "))
+        attn, z = model.blocks[layer].attn, cache[f"blocks.{layer}.attn.hook_z"]
+        written = torch.einsum("bthe,hed->hbtd", z, attn.W_O)
+        maps = {
+            "OV": attn.W_V @ attn.W_O,
+            "QK": attn.W_Q @ attn.W_K.transpose(1, 2),
+            "outputs": written - written.mean(1, keepdim=True),
+        }
+        for kind, m in maps.items():
+            expected = (m[a] * m[b]).sum().abs() / (m[a].norm() * m[b].norm())
+            assert result.sel(map=kind, pair=name).values == pytest.approx(float(expected), abs=1e-12)
+    for kind in heads.MAPS:
+        every = [result.sel(map=kind, pair=name).values for name in pairs]
+        assert result.sel(map=kind, pair="mean").values == pytest.approx(np.mean(every))
+
+
+# ---- the null -------------------------------------------------------------------------------------------------------
+
+
+def haar(n: int, d: int, seed: int) -> torch.Tensor:
+    """Whole Haar rotations, a column after the other: a random direction orthogonal to those before."""
+    g, columns = generator(seed, "test/haar"), []
+    for _ in range(d):
+        v = torch.randn(n, d, generator=g, dtype=torch.float64)
+        for _ in range(2):  # twice is enough
+            for u in columns:
+                v = v - (v * u).sum(1, keepdim=True) * u
+        columns.append(v / v.norm(dim=1, keepdim=True))
+    return torch.stack(columns, 2)
+
+
+def check_blocks(blocks, d, rank):
+    """Squared entries of a Haar matrix average 1 / d, with variance 2 (d - 1) / (d^2 (d + 2)), signs are even, and
+    entries of one column are as dependent as unit length makes them."""
+    error = math.sqrt(2 * (d - 1) / (d**2 * (d + 2)) / N_ROTATIONS)
+    for side in blocks:
+        assert side.shape == (N_ROTATIONS, rank, rank)
+        square = side.square().mean(0)
+        assert (square - 1 / d).abs().max() < 4.5 * error
+        assert side.mean(0).abs().max() < 4.5 / math.sqrt(d * N_ROTATIONS)
+        first = (side[:, 0, 0] * side[:, 1, 1] * side[:, 0, 1] * side[:, 1, 0]).mean()
+        assert first == pytest.approx(-1 / (d * (d - 1) * (d + 2)), abs=4.5 / d**2 / math.sqrt(N_ROTATIONS))
+
+
+def test_haar_blocks_are_blocks_of_haar_matrices():
+    check_blocks(_haar_blocks(N_ROTATIONS, 8, 3, seed=0), 8, 3)
+
+    def unsigned(d, rank):
+        noise = torch.randn(N_ROTATIONS, d, rank, generator=generator(0, "test/unsigned"), dtype=torch.float64)
+        return [torch.linalg.qr(noise).Q[:, :rank]]
+
+    must_fail(check_blocks, unsigned(8, 3), 8, 3)
+    blocks = _haar_blocks(N_ROTATIONS, 8, 3, seed=0)
+    must_fail(check_blocks, [b / b.square().sum(1, keepdim=True).sqrt() for b in blocks], 8, 3)
+    whole = haar(100, 5, seed=0)
+    assert torch.allclose(whole.transpose(1, 2) @ whole, torch.eye(5).double().expand(100, 5, 5), atol=1e-12)
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Kolmogorov and Smirnov's: the largest gap between two distribution functions."""
+    both = np.sort(np.concatenate([a, b]))
+    cdf = [np.searchsorted(np.sort(v), both, side="right") / len(v) for v in (a, b)]
+    return float(np.abs(cdf[0] - cdf[1]).max())
+
+
+CRITICAL = 1.95 * math.sqrt(2 / N_ROTATIONS)  # of that distance at a level of 0.1 %
+
+
+def check_null(blocks):
+    """The null of one pair, and against whole rotations P A Q of explicit matrices."""
+    for rows in (8, 20):
+        a, b = (random_thin(rows, 3, 8, seed) for seed in (3, 4))
+        _, null = _overlap(a, b, *blocks)
+        left = haar(N_ROTATIONS, 8, 1) if rows == 8 else torch.eye(20).double()
+        rotated = left @ explicit(b) @ haar(N_ROTATIONS, 8, 2)
+        full = (explicit(a) * rotated).sum((1, 2)).abs() / (explicit(a).norm() * explicit(b).norm())
+        assert distance(null, full.numpy()) < CRITICAL
+
+
+def test_the_null_of_a_pair_equals_whole_rotations():
+    blocks = _haar_blocks(N_ROTATIONS, 8, 3, seed=0)
+    check_null(blocks)
+    must_fail(check_null, [1.2 * side for side in blocks])
+
+
+def layer(n_heads: int, d_model: int, d_head: int) -> Lab:
+    cfg = HookedTransformerConfig(
+        **{
+            **BASE,
+            "n_layers": 1,
+            "n_heads": n_heads,
+            "d_model": d_model,
+            "d_head": d_head,
+            "normalization_type": None,
+            "attn_only": True,
+        }
+    )
+    return Lab(HookedTransformer(cfg, seed=2), TASK, Interleaved(), n_functions=4, n_contexts=2)
+
+
+def check_mean_null(stored: list[np.ndarray], lab: Lab):
+    """The null of the mean over pairs, against heads that each get whole rotations of their own."""
+    maps = heads._maps(lab)
+    for kind, found in zip(heads.MAPS, stored, strict=True):
+        n_heads, d = lab.model.cfg.n_heads, lab.model.cfg.d_model
+        explicit_maps = [explicit(m) for m in maps[kind][0]]
+        turned = []
+        for h, m in enumerate(explicit_maps):
+            right = haar(N_ROTATIONS, d, 10 + h)
+            if m.shape[0] == m.shape[1]:
+                turned.append(haar(N_ROTATIONS, d, 50 + h) @ m @ right)
+            else:  # outputs: rows are samples; their Gram matrix is all that a rotation of the stream leaves
+                turned.append(torch.linalg.qr(torch.cat(explicit_maps, 1)).Q.T @ m @ right)
+        pairs = list(itertools.combinations(range(n_heads), 2))
+        size = [m[0].norm() for m in turned]
+        full = sum((turned[a] * turned[b]).sum((1, 2)).abs() / (size[a] * size[b]) for a, b in pairs)
+        assert distance(found, full.numpy() / len(pairs)) < CRITICAL, kind
+
+
+def test_the_null_of_the_mean_lets_every_pair_vary_on_its_own(monkeypatch):
+    """Rotations shared between pairs would make the mean vary as much as one pair, and hide what is orthogonal."""
+    lab, seen = layer(4, 6, 2), []
+    real = heads._overlap
+
+    def record(share: bool):
+        def overlap(a, b, left, right):
+            value, null = real(a, b, left, shared[1] if share else right)
+            seen.append(null)
+            return value, null
+
+        return overlap
+
+    shared = _haar_blocks(heads.N_ROTATIONS, 6, 2, lab.seed)
+    for share in (False, True):
+        seen.clear()
+        monkeypatch.setattr(heads, "_overlap", record(share))
+        heads.overlap(lab)
+        stored = [np.mean(seen[6 * m : 6 * m + 6], axis=0) for m in range(3)]
+        if share:
+            must_fail(check_mean_null, stored, lab)
+        else:
+            check_mean_null(stored, lab)
+
+
+# ---- the claim ------------------------------------------------------------------------------------------------------
+
+
+def of_heads(position: float, twin: float) -> dict:
+    """Two heads that matter and one pair of them, whose overlap lies somewhere among rotations."""
+    rise = np.broadcast_to([[[5.0], [1.0], [1.0]]] * 2, (2, 2, 3, 20)) * np.linspace(1, 1.1, 20)
+    axes = {
+        "head": ("0.0", "0.1"),
+        "intervention": ("uniform", "mean ablation"),
+        "statistic": ("rise", "movement", "intact"),
+        "function": tuple(range(20)),
+    }
+    pairs = {"map": heads.MAPS, "pair": ("0.0 ~ 0.1", "mean", "null median", "position")}
+    overlaps = [make_array([[0.1, 0.1, 0.2, p]] * 3, pairs) for p in (position, twin)]
+    ablated = make_array([[3.0, 1.0, 1.0]], {"pair": ("0.0 ~ 0.1",), "ablated": ("both", "first", "second")})
+    return {
+        "heads/relevance": make_array(rise, axes),
+        "heads/overlap": overlaps[0],
+        "twin/heads/overlap": overlaps[1],
+        "heads/pair ablation": ablated,
+    }
+
+
+@pytest.mark.parametrize(
+    ("position", "twin", "verdict"),
+    [
+        (0.001, 0.5, "supported"),
+        (0.001, 0.001, "inconclusive"),  # so is an untrained twin
+        (0.3, 0.5, "inconclusive"),
+        (0.999, 0.5, "contradicted"),
+        (math.nan, 0.5, "inconclusive"),
+    ],
+)
+def test_orthogonal_is_less_than_chance_and_made_by_training(position, twin, verdict):
+    finding = judged_on(ORTHOGONAL, of_heads(position, twin))
+    assert finding.verdict == verdict
+    assert finding.causal["effect"] == pytest.approx(0.5)
+    assert finding.twin.value == twin
+    assert ("an untrained twin passes as well" in finding.reason) == (position == twin)

@@ -1,0 +1,199 @@
+"""Figures of `limits` show the stored numbers, all of them and nothing else."""
+
+import numpy as np
+import plotly.graph_objects as go
+from helpers import must_fail
+from small_reports import drawn, report, text_of
+
+from icl_interp.figures.style import Symlog
+from icl_interp.figures.text import number
+from icl_interp.report import Report
+from icl_interp.results import make_curve
+from icl_interp.studies.limits.claims.context import r_squared, spread
+from icl_interp.studies.limits.claims.layernorm import FAR_X, growth_exponent
+from icl_interp.studies.limits.figures import heads
+
+
+def trace(figure: go.Figure, name: str) -> go.Scatter:
+    found = [t for t in figure.data if t.name == name]
+    assert found, f"no trace {name!r} among {[t.name for t in figure.data]}"
+    return found[0]
+
+
+def lines(values: np.ndarray) -> np.ndarray:
+    """A trace of several lines, taken apart at its gaps: (line, point)."""
+    gaps = np.flatnonzero(np.isnan(values))
+    return np.stack([part[~np.isnan(part)] for part in np.split(values, gaps)])
+
+
+def far_query_shows(r: Report, figure: go.Figure):
+    stored = r.results["far/contexts"]
+    x_axis = Symlog(0.1)
+    bounded = figure.layout.yaxis.tickvals is None
+    y_axis = np.asarray if bounded else Symlog(float(figure.layout.yaxis.title.text.split("±")[1].rstrip(")")))
+    n = len(stored.indexes["context"])
+    for name, curve in ((f"model, {n} contexts", "model"), ("truth", "truth")):
+        shown = trace(figure, name)
+        np.testing.assert_array_equal(lines(shown.customdata[:, 1]), stored.sel(curve=curve).values)
+        np.testing.assert_array_equal(lines(shown.customdata[:, 0]), np.tile(stored["x"].values, (n, 1)))
+        np.testing.assert_array_equal(shown.x, x_axis(shown.customdata[:, 0]))
+        np.testing.assert_array_equal(shown.y, y_axis(shown.customdata[:, 1]))
+    mean = trace(figure, "mean over all contexts")
+    np.testing.assert_array_equal(mean.customdata[:, 1], r.results["far/intact"].sel(statistic="mean").values.mean(0))
+    top = float(y_axis(np.abs(stored.sel(curve="model").values).max()))
+    assert figure.layout.yaxis.range[0] <= -top or figure.layout.yaxis.range[1] >= top
+
+
+def test_far_query_shows_every_curve_uncut(any_report):
+    figure = drawn(any_report, "far_query")
+    far_query_shows(any_report, figure)
+    must_fail(far_query_shows, report(norm="far/norm arms" not in any_report.results), figure)
+    cut = go.Figure(figure)
+    cut.data[1].y = np.clip(cut.data[1].y, -0.5, 0.5)
+    must_fail(far_query_shows, any_report, cut)
+
+
+def test_far_query_marks_what_the_weights_predict(small):
+    figure, weights = drawn(small, "far_query"), small.results["far/certificate"].to_dict("records")[0]
+    plateau = trace(figure, "plateau, closed form")
+    below, above = lines(plateau.customdata[:, 1])
+    assert (below[0], above[0]) == (weights["plateau -"], weights["plateau +"])
+    onset = weights["onset"]
+    np.testing.assert_array_equal(lines(plateau.customdata[:, 0]), [[-onset, -1e6], [onset, 1e6]])
+    vertical = {round(s.x0, 9) for s in figure.layout.shapes if s.line.dash == "dash" and s.yref == "y domain"}
+    assert vertical == {round(float(Symlog(0.1)(sign * onset)), 9) for sign in (-1, 1)}
+    band = [s for s in figure.layout.shapes if s.type == "rect" and s.xref == "x domain"]
+    assert [(s.y0, s.y1) for s in band] == [(weights["c"] - weights["r"], weights["c"] + weights["r"])]
+    trained = [s for s in figure.layout.shapes if s.type == "rect" and s.yref == "y domain"]
+    assert [(s.x0, s.x1) for s in trained] == [(-2.0, 2.0)]  # symlog of -1 and 1 with a threshold of 0.1
+    onset = next(row["measured onset"] for row in small["limits.layernorm_saturation"].details if "c" in row)
+    assert f"measured: |x| = {number(onset)}" in text_of(figure)
+    assert "certificate" not in text_of(drawn(report(norm=False), "far_query"))
+
+
+def growth_shows(r: Report, figure: go.Figure):
+    arms, other = r.results["far/norm arms"], r.results["far/counterpart"]
+    names = [*list(arms.indexes["arm"])[:3], "trained without", *list(arms.indexes["arm"])[3:-1]]
+    assert len(figure.layout.yaxis2.ticktext) == len(names)
+    at = np.isclose(np.abs(arms["x"].values), FAR_X)
+    zero = arms.sel(arm="zero predictor", statistic="squared error").values[:, at].mean()
+    for row, name in enumerate(names):
+        arm = (
+            other
+            if name == "trained without"
+            else make_curve(arms.sel(arm=name).values, dict(list(arms.indexes.items())[1:]))
+        )
+        square, error = (
+            arm.sel(statistic="mean square").values.mean(0),
+            arm.sel(statistic="squared error").values[:, at].mean(),
+        )
+        shown = {t.xaxis: t for t in figure.data if t.y is not None and list(t.y) == [row] and t.name is None}
+        np.testing.assert_allclose(shown["x2"].x, [growth_exponent(square, arms["x"].values)], rtol=1e-12)
+        np.testing.assert_allclose(shown["x3"].x, [error / zero], rtol=1e-12)
+    intact = trace(figure, "intact")
+    rms = [
+        np.sqrt(arms.sel(arm="intact", statistic="mean square").values[:, np.abs(arms["x"].values) == x].mean())
+        for x in intact.x
+    ]
+    np.testing.assert_allclose(intact.y, rms, rtol=1e-12)
+    twin = r.results["twin/far/norm arms"]
+    diamonds = [t.x[0] for t in figure.data if t.name == "untrained twin"]
+    names.remove("trained without")
+    expected = [
+        growth_exponent(twin.sel(arm=name, statistic="mean square").values.mean(0), twin["x"].values) for name in names
+    ]
+    np.testing.assert_allclose(diamonds, expected, rtol=1e-12)
+
+
+def test_growth_shows_exponents_and_errors_of_every_arm(small):
+    figure = drawn(small, "growth")
+    growth_shows(small, figure)
+    other = report()
+    arms = other.results["far/norm arms"]
+    other.results["far/norm arms"] = arms.copy(data=arms.values * np.abs(arms["x"].values) ** 0.01)
+    must_fail(growth_shows, other, figure)
+
+
+def context_shows(r: Report, figure: go.Figure):
+    curve = r.results["far/intact"]
+    for sign, name in ((1, "x > 0"), (-1, "x < 0")):
+        shown, keep = trace(figure, name), np.sign(curve["x"].values) == sign
+        order = np.argsort(np.abs(curve["x"].values[keep]))
+        np.testing.assert_array_equal(shown.x, np.abs(curve["x"].values[keep])[order])
+        np.testing.assert_array_equal(shown.y, spread(curve)[keep][order])
+    info = r.results["context/information"]
+    shown = [t for t in figure.data if t.xaxis == "x2"]
+    assert [t.x[0] for t in shown] == [r_squared(info, name).value for name in info.indexes["inputs"]]
+    guide = trace(figure, "guide: 1/|x|")
+    np.testing.assert_allclose(np.array(guide.y) * guide.x, guide.y[0] * guide.x[0], rtol=1e-12)
+
+
+def test_context_shows_spread_and_information(any_report):
+    figure = drawn(any_report, "context")
+    context_shows(any_report, figure)
+    must_fail(context_shows, report(norm="far/norm arms" not in any_report.results), figure)
+
+
+def heads_show(r: Report, figure: go.Figure):
+    delta, overlap = r.results["heads/delta"], r.results["heads/overlap"]
+    values = delta.sel(statistic="delta").values
+    ends = {
+        "in distribution": values[:, np.abs(delta["x"].values) <= 1].mean(1),
+        "far out": values[
+            :, np.isclose(np.abs(delta["x"].values), 1e4) | np.isclose(np.abs(delta["x"].values), 1e5)
+        ].mean(1),
+    }
+    for name, expected in ends.items():
+        shown = {row: x for t in figure.data if str(t.name).startswith(name) for row, x in zip(t.y, t.x, strict=True)}
+        assert [shown[row] for row in range(len(expected))] == list(expected)
+    assert list(figure.layout.yaxis.ticktext) == list(delta.indexes["head"])
+    for name, pair in (("mean of pairs", "mean"), ("random rotations", "null median")):
+        np.testing.assert_array_equal(trace(figure, name).x, overlap.sel(pair=pair).values)
+    pairs = trace(figure, "pair of heads")
+    np.testing.assert_array_equal(pairs.x, overlap.values[:, :-3].ravel())
+
+
+def test_heads_show_delta_effect_and_overlap(any_report):
+    figure = drawn(any_report, "heads")
+    heads_show(any_report, figure)
+    must_fail(heads_show, report(norm="far/norm arms" not in any_report.results), figure)
+
+
+def test_a_head_with_a_larger_effect_is_drawn_larger():
+    stored = report()
+    result = stored.results["heads/relevance"]
+    rise = np.zeros_like(result.values)
+    rise[:, 0, 0] = np.arange(len(result.values))[:, None] * stored.facts.error
+    stored.results["heads/relevance"] = result.copy(data=rise)
+    effects = heads.effects(stored.results, stored.facts)
+    np.testing.assert_allclose(list(effects.values()), np.arange(len(effects)), rtol=1e-12)
+    shown = [t for t in drawn(stored, "heads").data if str(t.name).startswith("far out")]
+    size = {row: s for t in shown for row, s in zip(t.y, t.marker.size, strict=True)}
+    assert (np.diff([size[row] for row in range(len(effects))]) > 0).all()
+
+
+def dispersion_shows(r: Report, figure: go.Figure):
+    curve = r.results["heads/dispersion"]
+    for axis, statistic in (("x", "deficit"), ("x2", "max weight")):
+        found = {}
+        for t in figure.data:
+            if t.xaxis == axis and t.text is not None:
+                for head, n, value in zip(t.text, t.x, t.y, strict=True):
+                    if not np.isnan(value):
+                        found[head, n] = value
+        expected = {
+            (head, n): value
+            for head, row in zip(curve.indexes["head"], curve.sel(statistic=statistic).values, strict=True)
+            for n, value in zip(curve["n"].values, row, strict=True)
+        }
+        assert found == expected
+
+
+def test_dispersion_shows_every_head_at_every_length(any_report):
+    figure = drawn(any_report, "dispersion")
+    dispersion_shows(any_report, figure)
+    must_fail(dispersion_shows, report(norm="far/norm arms" not in any_report.results), figure)
+    trained = any_report.results["heads/dispersion"]["n"].values[-5]
+    for t in figure.data:
+        if t.line.dash == "solid":
+            assert np.nanmax(t.x) == trained, "solid is what was measured directly"

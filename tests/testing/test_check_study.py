@@ -1,0 +1,165 @@
+"""`check_study`: it passes the example study, and each rule refuses the same study with one thing broken."""
+
+import itertools
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_models import make, tokens_for
+
+from icl_interp import interventions
+from icl_interp.analyses.claim import Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.measurement import Measurement
+from icl_interp.errors import InputError
+from icl_interp.experiments.base import Experiment
+from icl_interp.interventions import Intervention, SwapPattern, intervene
+from icl_interp.results import make_array
+from icl_interp.studies import BUNDLED, STUDIES
+from icl_interp.tasks import registry
+from icl_interp.testing import StudyError, check_study
+from icl_interp.testing import effects as observing
+
+CLAIM = "copying.last_label"
+
+
+@pytest.fixture(scope="module")
+def copying():
+    """The example study, imported from its folder; its task is forgotten afterwards."""
+    before = dict(registry.KINDS)
+    sys.path.insert(0, str(Path(__file__).parents[1] / "example_study"))
+    from icl_interp_copying.study import STUDY
+
+    yield STUDY
+    sys.path.pop(0)
+    registry.KINDS.clear()
+    registry.KINDS.update(before)
+
+
+def test_the_example_keeps_every_rule_and_leaves_nothing_registered(copying):
+    table = check_study(copying)
+    assert set(table["outcome"]) == {"kept"}
+    assert set(table["rule"]) == {"words", "figures", "both_ways", "verdicts", "twins", "pure", "drawn"}
+    assert "copying" not in STUDIES
+
+
+@pytest.mark.parametrize("study", BUNDLED, ids=lambda study: study.name)
+def test_bundled_studies_keep_the_rules(study):
+    table = check_study(study)
+    assert len(table) > len(study.claims)
+    assert all(table.loc[table["outcome"] == "excepted", "reason"])
+
+
+def with_claim(study, **changes):
+    return replace(study, claims=(replace(study.claims[0], **changes),))
+
+
+class Idle(Intervention):
+    """An intervention that leaves what it sees."""
+
+    def hooks(self, model):
+        return [("hook_embed", lambda t, hook: t.clone())]
+
+
+def nothing_edited(lab):
+    """A measurement with an intervention that does nothing."""
+    with intervene(lab.single, Idle()):
+        lab.predict(lab.prompts)
+    return make_array([1.0], {"number": (0,)})
+
+
+def alone(results, facts):
+    """Evidence without a twin's number."""
+    return Evidence(
+        {"departure": sys.modules["icl_interp_copying.last_label"].departure(results["copying/last label"].values)}, ""
+    )
+
+
+def careless(study):
+    """A learning claim that any model supports: nothing asks whether it learned, or what an untrained one gives."""
+    rule = Criterion("any number", (Condition("departure", (-INF, INF), None),))
+    claim = with_claim(study, kind="learning", criterion=rule, learned=lambda facts: None).claims[0]
+    return replace(claim, evidence=alone)
+
+
+def restless(claim):
+    """Evidence that is another one each time."""
+    count = itertools.count()
+
+    def evidence(results, facts):
+        found = claim.evidence(results, facts)
+        return replace(found, quantities={"departure": Estimate.exactly("departure", 1e-9 * next(count))})
+
+    return evidence
+
+
+def meddling(results, findings, facts):
+    """A drawing that rounds what it draws."""
+    results["copying/last label"].values[:] = results["copying/last label"].values.round(1) + 1e-9
+
+
+def says_nothing(study):
+    return Experiment("copying.table", "a table", "me", (), lambda bench: {}, lambda results: ("Nothing.",))
+
+
+def swapped(study):
+    """Each construction must get what the other one gets."""
+    one, other = study.constructions
+    return (replace(one, expected=other.expected), replace(other, expected=one.expected))
+
+
+BROKEN = {
+    "words": lambda s: with_claim(s, short="It copies"),
+    "figures": lambda s: replace(s, figures={}),
+    "both_ways": lambda s: replace(s, constructions=s.constructions[:1]),
+    "verdicts": lambda s: replace(s, constructions=swapped(s)),
+    "twins": lambda s: with_claim(s, twin=(), evidence=alone),
+    "untrained": lambda s: replace(s, claims=(careless(s),)),
+    "interventions": lambda s: with_claim(
+        s, measurements=(*s.claims[0].measurements, Measurement("copying/idle", nothing_edited))
+    ),
+    "pure": lambda s: with_claim(s, evidence=restless(s.claims[0])),
+    "drawn": lambda s: replace(s, figures={"last_label": replace(s.figures["last_label"], draw=meddling)}),
+    "experiments": lambda s: replace(s, experiments=(says_nothing(s),)),
+}
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_a_study_that_breaks_a_rule_is_refused(rule, copying):
+    with pytest.raises(StudyError, match=f"(?m)^  {rule}: "):
+        check_study(BROKEN[rule](copying))
+
+
+def test_what_a_study_declares_is_not_asked_and_what_it_need_not_declare_is_refused(copying):
+    reason = "no model of the kind can be built by hand"
+    excepted = replace(BROKEN["both_ways"](copying), exceptions={("both_ways", CLAIM): reason})
+    table = check_study(excepted).set_index(["rule", "subject"])
+    assert list(table.loc[("both_ways", CLAIM)]) == ["excepted", reason]
+    with pytest.raises(StudyError, match=f"both_ways: {CLAIM}: the exception is not needed"):
+        check_study(replace(copying, exceptions=excepted.exceptions))
+
+
+def test_what_is_no_study_is_refused():
+    with pytest.raises(InputError, match="unknown study 'limit': did you mean 'limits'"):
+        check_study("limit")
+    with pytest.raises(InputError, match="unknown level 'quick'"):
+        check_study("limits", level="quick")
+
+
+def test_an_observer_sees_what_moves_and_is_gone_afterwards():
+    model = make("pre").double()
+    tokens = tokens_for(model).double()
+    before = model(tokens)
+    with observing.observed() as moved:
+        with intervene(model, SwapPattern("uniform"), Idle()):
+            model(tokens)
+        assert moved == {"SwapPattern": True, "Idle": True}, "those that are attached together are seen together"
+    with observing.observed() as moved, intervene(model, Idle()):
+        model(tokens)
+    assert moved == {"Idle": False}
+    with pytest.raises(ZeroDivisionError), observing.observed(), intervene(model, Idle()):
+        1 / 0  # noqa: B018
+    assert not interventions.OBSERVERS
+    assert "forward" not in vars(model)
+    assert (model(tokens) - before).abs().max() < 1e-12
