@@ -119,7 +119,9 @@ def evaluate(
 
 @app.command()
 def reproduce(
-    ids: Annotated[list[str] | None, typer.Argument(help="Ids of experiments (--list shows them); all by default.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Ids of experiments (--list shows them); all by default.")
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the experiments and stop.")] = False,
     scale: Annotated[str, typer.Option(help="smoke (seconds), small (a CPU) or paper (a GPU).")] = "small",
     out: Out = None,

@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 import icl_interp.studies  # noqa: F401  (their claims are then registered)
 from icl_interp import evaluation
 from icl_interp.analyses import registry
-from icl_interp.analyses.claim import Claim, said
+from icl_interp.analyses.claim import Claim, in_one_line
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import TWIN, Results
@@ -83,7 +83,7 @@ def analyze(
     started = time.perf_counter()
     n_functions = n_prompts // N_CONTEXTS
     error = evaluation.in_distribution(loaded, loaded.task)
-    beside, left_out = companions_of_model(companions, loaded)
+    matched, left_out = companions_of_model(companions, loaded)
     known = Facts.of(
         loaded.model,
         loaded.task,
@@ -91,10 +91,10 @@ def analyze(
         error,
         n_functions=n_functions,
         snapshots=tuple(loaded.config.training.snapshots) if loaded.config.training else (),
-        companions={role: other.name for role, other in beside.items()},
+        companions={role: other.name for role, other in matched.items()},
         companions_left_out=tuple(left_out),
     )
-    without_norm = beside.get(Role("no norm"))
+    without_norm = matched.get(Role("no norm"))
     lab = Lab(
         loaded.model,
         loaded.task,
@@ -103,7 +103,7 @@ def analyze(
         n_contexts=N_CONTEXTS,
         seed=seed,
         counterpart=without_norm.model if without_norm else None,
-        companions=beside,
+        companions=matched,
         device=device,
         snapshots=loaded.snapshots,
     )
@@ -137,7 +137,7 @@ def _measure(lab: Lab, claims: list[Claim], progress: bool) -> tuple[Results, di
                 lab.measure(wanted[name])
         except Exception as error:
             log.warning("measuring %s failed", name, exc_info=True)
-            failed[name] = said(error)
+            failed[name] = in_one_line(error)
     return lab.results, failed
 
 
@@ -164,7 +164,7 @@ def _loaded(checkpoint: Any, task: Task | None, encoding: Encoding | str | None)
 def companions_of_model(given: Any, loaded: Checkpoint) -> tuple[dict[Role, Checkpoint], list[dict[str, str]]]:
     """Companions by role, bundled ones behind those that were given; and those that do not fit, with the reason."""
     run = encode(loaded.config)
-    beside: dict[Role, Checkpoint] = {}
+    matched: dict[Role, Checkpoint] = {}
     left_out: list[dict[str, str]] = []
     several = isinstance(given, Iterable) and not isinstance(given, str)
     for source in given if several else [given]:
@@ -173,13 +173,13 @@ def companions_of_model(given: Any, loaded: Checkpoint) -> tuple[dict[Role, Chec
             other = _companion(source, loaded)
             name = other.name
             role = companions_of.role(run, encode(other.config))
-            if role in beside:
-                raise InputError(f"{beside[role].name} has the same role, {str(role)!r}, and came first")
-            beside[role] = other
+            if role in matched:
+                raise InputError(f"{matched[role].name} has the same role, {str(role)!r}, and came first")
+            matched[role] = other
         except InputError as error:
             log.warning("the companion %s is left out: %s", name, error)
             left_out.append({"name": name, "reason": str(error)})
-    found = {role: store.load(name) for role, name in companions_of.of(run).items() if role not in beside} | beside
+    found = {role: store.load(name) for role, name in companions_of.of(run).items() if role not in matched} | matched
     seeds = {
         Role(role.kind, another_seed=True): companions_of.another_seed(encode(other.config))
         for role, other in found.items()

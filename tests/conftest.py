@@ -15,6 +15,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # workers that take all the cores each 
 # The shapes and dtypes written in annotations are checked at run time, here only.
 install_import_hook("icl_interp", "helpers.check_types")
 
+collect_ignore = ["example_study"]  # a package of its own: what it registers at import would stay
+
 # The same examples on every run and every machine; a slow machine is no failure.
 hypothesis.settings.register_profile("icl_interp", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("icl_interp")

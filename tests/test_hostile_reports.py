@@ -75,7 +75,7 @@ def one_line_or_works(folder, late):
     return False
 
 
-@pytest.mark.parametrize(("seed", "n"), [(0, 60), pytest.param(1, 400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("seed", "n"), [(0, 30), pytest.param(1, 400, marks=pytest.mark.slow)])
 def test_a_changed_report_is_refused_in_one_line_or_works(seed, n, data, tmp_path, errors_are_caught):
     # A result of each kind, and small ones: reading all of them many times would take minutes.
     kept = {

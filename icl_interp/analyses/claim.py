@@ -104,7 +104,7 @@ class Claim:
             return finding
         except Exception as error:
             log.warning("judging %s failed", self.id, exc_info=True)
-            return self._broken(f"judging failed with {said(error)}")
+            return self._broken(f"judging failed with {in_one_line(error)}")
 
     def applies(self, facts: Facts) -> bool:
         """Whether its measurements should be taken: it is not excluded, and saying so does not fail."""
@@ -148,8 +148,8 @@ class Claim:
         if verdict == "inconclusive":
             return verdict, reason
         if facts.n_functions < MIN_FUNCTIONS:
-            few = f"an interval from {facts.n_functions} functions means little ({MIN_FUNCTIONS} needed)"
-            return "inconclusive", f"{reason} But {few}: raise n_prompts."
+            too_small = f"an interval from {facts.n_functions} functions means little ({MIN_FUNCTIONS} needed)"
+            return "inconclusive", f"{reason} But {too_small}: raise n_prompts."
         if self.kind == "learning":
             short = self.learned(facts)
             if short:
@@ -190,7 +190,7 @@ class Claim:
         return replace(self._unasked("inconclusive", reason), error=error)
 
 
-def said(error: Exception) -> str:
+def in_one_line(error: Exception) -> str:
     """An error in one line, with its type: a KeyError's own text is a bare name."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text if len(text) <= 300 else text[:300] + '...'}"

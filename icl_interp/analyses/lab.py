@@ -147,19 +147,19 @@ class Lab:
         return store.predict(self.single, self.encoding, prompts)
 
     @cached_property
-    def few(self) -> Prompts:
+    def small_sample(self) -> Prompts:
         """Two contexts of each function: for what must be repeated head by head."""
         return self.prompts[torch.arange(len(self.prompts)) % self.n_contexts < 2]
 
     @cached_property
     def frozen(self) -> FreezeNorms:
         """Every norm at its mean scale on in-distribution prompts."""
-        return FreezeNorms.measure(self.model, self.tokens(self.few))
+        return FreezeNorms.measure(self.model, self.tokens(self.small_sample))
 
     @cached_property
     def head_means(self) -> AblateHeads:
         """Every head at its mean output on in-distribution prompts."""
-        return AblateHeads.measure(self.model, self.tokens(self.few), *self.heads)
+        return AblateHeads.measure(self.model, self.tokens(self.small_sample), *self.heads)
 
     @property
     def heads(self) -> list[tuple[int, int]]:
@@ -196,7 +196,7 @@ class Lab:
 
         In the model's own float32: in distribution nothing needs more, and it is done for every head.
         """
-        prompts = self.few
+        prompts = self.small_sample
         read, points = self.encoding.read_at(prompts.n_points, self.model.cfg.attention_dir)
         first = max(points.start, self.task.n_determining)
         parts = []
@@ -263,7 +263,8 @@ class Lab:
         run = self._after_context if causal else self._whole_prompts
         parts = []
         # Only the lab's own contexts, read without interventions, come again and again.
-        own = None if context else next((n for n in ("prompts", "few") if prompts is self.__dict__.get(n)), None)
+        samples = () if context else ("prompts", "small_sample")
+        own = next((name for name in samples if prompts is self.__dict__.get(name)), None)
         with torch.no_grad():
             for rows in _chunks(len(prompts)):
                 hooks = [(name, _reader(watch, name, rows)) for name in names] if watch else []

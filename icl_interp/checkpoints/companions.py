@@ -97,11 +97,11 @@ def role(mine: Run, other: Run) -> Role:
         return found
     a, b = _flat(mine), _flat(other)
     changed = [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
-    told = ", ".join(f"{key} ({shown(b.get(key), 40)} beside {shown(a.get(key), 40)})" for key in changed[:6])
+    differences = ", ".join(f"{key} ({shown(b.get(key), 40)} beside {shown(a.get(key), 40)})" for key in changed[:6])
     more = f" and {len(changed) - 6} more" if len(changed) > 6 else ""
     raise InputError(
-        f"a companion differs from the model in one respect, but this one differs in {told or 'nothing'}{more}; roles "
-        f"are: {', '.join(KINDS)}"
+        "a companion differs from the model in one respect, but this one differs in "
+        f"{differences or 'nothing'}{more}; roles are: {', '.join(KINDS)}"
     )
 
 

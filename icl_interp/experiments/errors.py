@@ -95,7 +95,7 @@ def all_pairs(names: Sequence[str]) -> list[tuple[str, str]]:
     return list(combinations(names, 2))
 
 
-def beside(paper: Mapping[float, float], ours: Sequence[Mapping[str, Any]], **key: Any) -> list[dict[str, Any]]:
+def side_by_side(paper: Mapping[float, float], ours: Sequence[Mapping[str, Any]], **key: Any) -> list[dict[str, Any]]:
     """Rows paper | ours | ratio by sigma; sigmas that only one of them has are left out.
 
     The paper prints two decimals: where it prints 0.0 there is no ratio.

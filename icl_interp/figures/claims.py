@@ -85,9 +85,9 @@ def sham(finding: Finding) -> float | None:
 
 
 def _row(figure: Figure, marks: Marks, finding: Finding, panel: tuple[float, float], name: str) -> None:
-    test, twin, beside = finding.test, finding.twin, sham(finding)
+    test, twin, control = finding.test, finding.twin, sham(finding)
     assert test is not None
-    values = [test.value, test.low, test.high, *([] if beside is None else [beside])]
+    values = [test.value, test.low, test.high, *([] if control is None else [control])]
     values += [v for v in (twin.value, twin.low, twin.high) if np.isfinite(v)] if twin else []
     scale, (low, high) = _extent(finding.decided_by, values, test.unit)
     title = plain(name_of(test) + (f" ({test.unit})" if test.unit else "") + (", log axis" if scale == "log" else ""))
@@ -120,15 +120,15 @@ def _row(figure: Figure, marks: Marks, finding: Finding, panel: tuple[float, flo
     if twin is not None and np.isfinite(twin.value):
         hover = f"untrained twin: {plain(interval(twin))}<extra></extra>"
         figure.add_trace(_mark(twin, "diamond-open", INK, 0.24, 9, hover, **axes))
-    if beside is not None:
+    if control is not None:
         figure.add_trace(
             _mark(
-                Estimate("sham", beside, beside, beside),
+                Estimate("sham", control, control, control),
                 "square-open",
                 INK,
                 0.24,
                 9,
-                f"sham: {number(beside)} {plain(test.unit)}<extra></extra>",
+                f"sham: {number(control)} {plain(test.unit)}<extra></extra>",
                 **axes,
             )
         )

@@ -58,15 +58,16 @@ def register(study: Study) -> Study:
     """
     if STUDIES.get(study.name) is study:
         return study  # again: a notebook cell run twice
-    for one in (*study.claims, *study.experiments):
-        if one.study != study.name:
-            raise InputError(f"ids of the study {shown(study.name)} begin with its name and a dot, but got {one.id!r}")
-    for claim in study.claims:
-        registry.check_id(claim)
     with registers.whole_or_not_at_all():
         for register, things in _places(study):
             for name, thing in things.items():
                 register.add(name, thing)
+        for one in (*study.claims, *study.experiments):
+            if one.study != study.name:
+                name = shown(study.name)
+                raise InputError(f"ids of the study {name} begin with its name and a dot, but got {one.id!r}")
+        for claim in study.claims:
+            registry.check_id(claim)
         registry.check_measurements()
     return study
 

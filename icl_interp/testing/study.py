@@ -1,11 +1,11 @@
 """`check_study`: what every study has to keep, a function a rule."""
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from pandas import DataFrame
 
 from icl_interp import registers, results
@@ -159,12 +159,12 @@ def pure(it: Examined) -> Iterator[Outcome]:
     """A finding is a function of what a report stores: read back from JSON, that gives the finding again."""
     for one in it.judged:
         before = _stored(one.results)
-        read = Results({name: results.from_dict(value) for name, value in before.items()})
+        read = Results({name: results.from_dict(json.loads(text)) for name, text in before.items()})
         facts = Facts.from_dict(encode(one.facts.to_dict()))
         for name, claim in one.claims.items():
             again = claim.judge_results(read, facts)
             wrong = (
-                _told(again) != _told(one.findings[name]) and f"judged from JSON it is another finding: {again.reason}",
+                _text(again) != _text(one.findings[name]) and f"judged from JSON it is another finding: {again.reason}",
                 _stored(one.results) != before and "judging changed the results",
             )
             yield f"{name} on {one.name}", "; ".join(text for text in wrong if text) or None
@@ -273,18 +273,10 @@ def check_study(study: Study | str, level: str = "fast", *, seed: int = 0) -> Da
     )
 
 
-def _stored(measured: Any) -> dict[str, Any]:
-    """Results as a report stores them; NaN is told from NaN nowhere, so that equal results compare equal."""
-    return {name: _comparable(results.to_dict(result)) for name, result in measured.items()}
+def _stored(measured: Mapping[str, Any]) -> dict[str, str]:
+    """Results as a report stores them, as text: NaN is then equal to NaN."""
+    return {name: json.dumps(results.to_dict(result)) for name, result in measured.items()}
 
 
-def _told(finding: Finding) -> Any:
-    return _comparable(finding.to_dict())
-
-
-def _comparable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _comparable(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_comparable(one) for one in value]
-    return "NaN" if isinstance(value, (float, np.floating)) and np.isnan(value) else value
+def _text(finding: Finding) -> str:
+    return json.dumps(encode(finding.to_dict()))

@@ -162,7 +162,7 @@ def check_memory(lab_class: type[Lab]):
     for first in cases:
         lab = bench(lab_class=lab_class)
         for case in (first, *cases, first):
-            arguments = {**cases[case], **({"prompts": lab.few} if case == "few" else {})}
+            arguments = {**cases[case], **({"prompts": lab.small_sample} if case == "few" else {})}
             assert same(lab.sweep(XS, **arguments), whole(lab, **arguments)), (first, case)
 
 
@@ -195,7 +195,7 @@ def test_memory_is_not_mixed_up():
 
     class OneKeyForBothSamples(Lab):
         def _remember(self, prompts, context):
-            if self._key == ("few", 0):
+            if self._key == ("small_sample", 0):
                 self._key = ("prompts", 0)
             return super()._remember(prompts, context)
 
@@ -222,5 +222,5 @@ def test_few_is_remembered_too(monkeypatch):
     remember = lab.model.remember
     monkeypatch.setattr(lab.model, "remember", lambda tokens: calls.append(len(tokens)) or remember(tokens))
     for _ in range(3):
-        lab.sweep(XS, prompts=lab.few)
-    assert sum(calls) == len(lab.few)
+        lab.sweep(XS, prompts=lab.small_sample)
+    assert sum(calls) == len(lab.small_sample)

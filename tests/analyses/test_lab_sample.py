@@ -56,8 +56,8 @@ def test_the_twin_and_the_counterpart_meet_the_same_functions():
 
 def test_few_keeps_two_contexts_of_each_function():
     lab = bench(n_functions=4, n_contexts=5)
-    assert lab.few.function.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert torch.equal(lab.few.xs, lab.prompts.xs[[0, 1, 5, 6, 10, 11, 15, 16]])
+    assert lab.small_sample.function.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert torch.equal(lab.small_sample.xs, lab.prompts.xs[[0, 1, 5, 6, 10, 11, 15, 16]])
 
 
 def test_by_function_averages_contexts():
@@ -85,10 +85,10 @@ def test_predictions_are_the_models_own():
         out, truth = lab.predictions()
         read, points = lab.encoding.read_at(7, lab.model.cfg.attention_dir)
         with torch.no_grad():
-            expected = lab.model(lab.encoding.encode(lab.few))[:, list(read), 0]
+            expected = lab.model(lab.encoding.encode(lab.small_sample))[:, list(read), 0]
         first = max(2, points.start)
         assert torch.allclose(out, expected[:, first - points.start :], atol=1e-4)
-        assert torch.equal(truth, lab.few.ys[:, first:])
+        assert torch.equal(truth, lab.small_sample.ys[:, first:])
         assert out.shape == truth.shape
         edited, _ = lab.predictions(SwapPattern("uniform"))
         assert not torch.allclose(out, edited, atol=1e-3)
@@ -97,7 +97,7 @@ def test_predictions_are_the_models_own():
 def test_references_come_from_the_lab_and_not_from_elsewhere():
     lab = bench()
     with torch.no_grad():
-        _, cache = lab.model.run_with_cache(lab.encoding.encode(lab.few))
+        _, cache = lab.model.run_with_cache(lab.encoding.encode(lab.small_sample))
         _, other = lab.model.run_with_cache(Interleaved().encode(OTHERS).double())
     expected = cache["ln_final.hook_scale"].mean(0)
     assert same(lab.frozen.scales["ln_final"], expected)

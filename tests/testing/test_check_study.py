@@ -35,6 +35,8 @@ def copying():
     sys.path.pop(0)
     registry.KINDS.clear()
     registry.KINDS.update(before)
+    for name in [name for name in sys.modules if name.startswith("icl_interp_copying")]:
+        del sys.modules[name]
 
 
 def test_the_example_keeps_every_rule_and_leaves_nothing_registered(copying):
@@ -44,7 +46,9 @@ def test_the_example_keeps_every_rule_and_leaves_nothing_registered(copying):
     assert "copying" not in STUDIES
 
 
-@pytest.mark.parametrize("study", BUNDLED, ids=lambda study: study.name)
+@pytest.mark.parametrize(
+    "study", [pytest.param(one, id=one.name, marks=pytest.mark.slow if len(one.claims) > 5 else ()) for one in BUNDLED]
+)
 def test_bundled_studies_keep_the_rules(study):
     table = check_study(study)
     assert len(table) > len(study.claims)

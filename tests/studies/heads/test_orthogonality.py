@@ -61,7 +61,7 @@ def test_stored_overlaps_are_those_of_the_models_maps(monkeypatch):
     monkeypatch.setattr(heads, "N_ROTATIONS", 50)
     lab = small_lab()
     result, model = heads.overlap(lab), lab.model
-    _, cache = model.run_with_cache(lab.tokens(lab.few))
+    _, cache = model.run_with_cache(lab.tokens(lab.small_sample))
     pairs = [name for name in result.indexes["pair"] if "~" in name]
     assert len(pairs) == 6
     for name in pairs:

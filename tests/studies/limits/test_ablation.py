@@ -111,10 +111,10 @@ def test_the_model_is_as_it_was():
 
 def test_measuring_leaves_the_lab_as_it_was():
     lab = bench_of(run())
-    before = lab.single(lab.tokens(lab.few).float()).clone()
+    before = lab.single(lab.tokens(lab.small_sample).float()).clone()
     for m in (ablation.without_attention, ablation.ablated, ablation.edit_size):
         lab.measure(m)
-    assert torch.equal(lab.single(lab.tokens(lab.few).float()), before)
+    assert torch.equal(lab.single(lab.tokens(lab.small_sample).float()), before)
     assert not any(point._forward_hooks for point in lab.single.hook_dict.values())
 
 
@@ -130,7 +130,7 @@ def check_squares(squares, kind, layers=(0,)):
     assert len(prompts) == 2 * lab.n_functions
     assert len(prompts.function.unique()) == len(prompts)
     names = [f"blocks.{i}.hook_{s}_out" for i in layers for s in ("attn", "mlp")]
-    _, cache = lab.single.run_with_cache(lab.tokens(lab.few).float())
+    _, cache = lab.single.run_with_cache(lab.tokens(lab.small_sample).float())
     mine = MeanOutputs({name: cache[name].mean(0) for name in names})
     rows = []
     for i in range(len(prompts)):
@@ -167,7 +167,7 @@ def check_rows(measure):
             other = lab.companions[Role(role)].model.float()
             outs[role] = other(lab.tokens(prompts).float())[:, ::2, 0].double()
     # All other functions at the same inputs, as a mean of lines.
-    a, b = (lab.few.parameters[::2, k].mean() for k in (0, 1))
+    a, b = (lab.small_sample.parameters[::2, k].mean() for k in (0, 1))
     outs |= {BLIND: a + b * prompts.xs[..., 0], NOTHING: 0 * prompts.ys}
     for name, out in outs.items():
         missed = (out - prompts.ys).square()

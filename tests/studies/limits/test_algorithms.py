@@ -26,10 +26,10 @@ from icl_interp.studies.limits.claims.algorithms import (
     BAYES,
     CAUTIOUS,
     ERROR,
+    LARGEST_DEGREE,
     SEED,
     SELF,
     SIZE,
-    TOLD,
     arms,
     distance,
     nearest,
@@ -255,11 +255,11 @@ def test_who_learned_nothing_resembles_nothing():
 def check_unknown(measure):
     lab = bench(task=MIXED, n_functions=4)
     result = measure(lab)
-    assert tuple(result.indexes["predictor"]) == (TOLD, CAUTIOUS, BAYES)
+    assert tuple(result.indexes["predictor"]) == (LARGEST_DEGREE, CAUTIOUS, BAYES)
     assert tuple(result.indexes["class"]) == ("degree 1", "degree 3")
     prompts = polynomials(lab, 1)
     xs, ys = prompts.xs[..., 0].numpy(), prompts.ys.numpy()
-    for who, degree in ((TOLD, 3), (CAUTIOUS, 6)):
+    for who, degree in ((LARGEST_DEGREE, 3), (CAUTIOUS, 6)):
         for function in range(4):
             terms = []
             for b in (2 * function, 2 * function + 1):
@@ -268,7 +268,7 @@ def check_unknown(measure):
                     terms.append((np.polyval(fit, xs[b, k]) - ys[b, k]) ** 2)
             cell = result.sel({"predictor": who, "class": "degree 1"}).values[function]
             assert cell == pytest.approx(np.mean(terms), rel=1e-4, abs=1e-12)
-    assert (result.sel({"predictor": TOLD, "class": "degree 3"}).values < 1e-9).all()  # exact once it can be
+    assert (result.sel({"predictor": LARGEST_DEGREE, "class": "degree 3"}).values < 1e-9).all()  # exact once it can be
 
 
 def test_algorithms_that_are_not_told_the_degree(monkeypatch):

@@ -117,7 +117,7 @@ def test_ratios_are_paired_by_function():
 
     def unpaired(result, arm, over):
         other = make_array(np.random.default_rng(1).permuted(result.values, axis=-1), result.indexes)
-        return ratio(result, arm, over, beside=other)
+        return ratio(result, arm, over, reference=other)
 
     must_fail(check_paired, unpaired)
 

@@ -146,9 +146,9 @@ def check_elasticities(shift):
     weights = lab.model.unembed.W_U[:, 0] * lab.model.ln_final.w
     numerator = []
     for x in (10.0, 100.0):
-        xs = lab.few.xs.clone()
+        xs = lab.small_sample.xs.clone()
         xs[:, -1, 0] = x
-        _, cache = lab.model.run_with_cache(lab.encoding.encode(replace(lab.few, xs=xs)))
+        _, cache = lab.model.run_with_cache(lab.encoding.encode(replace(lab.small_sample, xs=xs)))
         stream = cache["blocks.1.hook_resid_post"][:, -1]
         numerator.append(((stream - stream.mean(-1, keepdim=True)) @ weights).abs().log().mean())
     expected = float(numerator[1] - numerator[0]) / np.log(10)
@@ -197,7 +197,7 @@ def test_arms_scale_what_they_say():
 
 def test_noise_stays_as_it_was_when_inputs_are_scaled():
     lab = small_lab()
-    noisy = replace(lab.few, ys=lab.few.ys + 0.25)
+    noisy = replace(lab.small_sample, ys=lab.small_sample.ys + 0.25)
     scaled = boundary._scaled(lab, noisy, "inputs", 10.0)
     assert torch.allclose(scaled.ys - TASK.value(scaled.parameters, scaled.xs), torch.tensor(0.25).double())
 

@@ -38,24 +38,11 @@ from icl_interp.studies.limits.constructions.layers import (
     scalar_dial,
 )
 
-NAMES = [construction.name for construction in CONSTRUCTIONS]
-
 
 def check_cells(table: DataFrame):
     """Every draw of every cell gives the expected verdict."""
     wrong = [row for row in table.to_dict("records") if row["as expected"] < row["draws"]]
     assert not wrong
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_cell_in_two_draws(name):
-    check_cells(calibration.calibrate(2, only=[name]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*NAMES, *(construction.name for construction in mechanisms.CONSTRUCTIONS)])
-def test_every_cell_in_every_draw(name):
-    check_cells(calibration.calibrate(20, seed=100, only=[name]))
 
 
 def by_name(name: str) -> Construction:

@@ -227,7 +227,7 @@ def test_dispersion_at_the_trained_length_is_the_models_own_pattern(score_fn):
     lab = limits_remedies._lab(b, "m")
     share = []
     for x in lab.inner:
-        tokens = lab.tokens(lab.few)
+        tokens = lab.tokens(lab.small_sample)
         tokens[:, -1, 0] = x
         _, cache = lab.model.run_with_cache(tokens)
         for i in range(model.model.cfg.n_layers):

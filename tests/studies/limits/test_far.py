@@ -47,8 +47,8 @@ def test_freezing_arms_are_what_they_say():
     for arm, prompts, edits in (
         ("intact", lab.prompts, {}),
         ("frozen", lab.prompts, {"query": [at_query]}),
-        ("sham", lab.few, {"context": [lab.frozen]}),
-        ("ln_final", lab.few, {"query": [at_query.only("ln_final")]}),
+        ("sham", lab.small_sample, {"context": [lab.frozen]}),
+        ("ln_final", lab.small_sample, {"query": [at_query.only("ln_final")]}),
     ):
         f = lab.sweep(far.GROWTH, prompts=prompts, **edits)
         assert np.allclose(arms.sel(arm=arm, statistic="mean square").values, lab.by_function(f.square()), rtol=1e-9)

@@ -232,10 +232,10 @@ def test_swapped_patterns_by_brute_force():
 
 def test_the_model_is_as_it_was():
     lab = lab_of(run())
-    before = lab.single(lab.tokens(lab.few).float()).clone()
+    before = lab.single(lab.tokens(lab.small_sample).float()).clone()
     lab.measure(limits_patterns.distances)
     lab.measure(limits_patterns.swapped)
-    assert torch.equal(lab.single(lab.tokens(lab.few).float()), before)
+    assert torch.equal(lab.single(lab.tokens(lab.small_sample).float()), before)
     assert not any(point._forward_hooks for point in lab.single.hook_dict.values())
 
 

@@ -96,11 +96,11 @@ def check_inside(measure):
         for k in (0, 5, 7):
             squares = []
             for side in (1, -1):
-                xs = lab.few.xs.clone()
+                xs = lab.small_sample.xs.clone()
                 xs[:, -1, 0] = side * INSIDE[k]
                 with torch.no_grad():
-                    f = model.double()(lab.encoding.encode(replace(lab.few, xs=xs)))[:, -1, 0]
-                truth = lab.few.parameters[:, 0] + lab.few.parameters[:, 1] * side * INSIDE[k]
+                    f = model.double()(lab.encoding.encode(replace(lab.small_sample, xs=xs)))[:, -1, 0]
+                truth = lab.small_sample.parameters[:, 0] + lab.small_sample.parameters[:, 1] * side * INSIDE[k]
                 squares.append((f - truth).square().view(4, 2).mean(1))
             expected = torch.stack(squares).mean(0)
             assert np.allclose(curve.sel(arm="trained", predictor=name).values[:, k], expected, rtol=1e-6)

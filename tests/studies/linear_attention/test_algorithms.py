@@ -15,7 +15,7 @@ from icl_interp.provenance import generator
 from icl_interp.studies.linear_attention.constructions import by_place
 from icl_interp.studies.linear_attention.hand_built import descent
 from icl_interp.studies.linear_attention.measurements import algorithms as lsa_algorithms
-from icl_interp.studies.linear_attention.measurements import setting as lsa_bench
+from icl_interp.studies.linear_attention.measurements import setting
 from icl_interp.studies.linear_attention.measurements.algorithms import (
     LEAST_SQUARES,
     ONE,
@@ -61,7 +61,7 @@ def test_weights_are_those_of_the_baselines(m):
 @pytest.mark.parametrize("task", [TASK, RANDOM], ids=["fixed", "random"])
 def test_steps_are_layers_of_linear_attention(task):
     """One preconditioned step is the best layer, and one step the best multiple of the identity."""
-    where, made = lsa_bench.trained_landscape(task), prompts(N, task)
+    where, made = setting.trained_landscape(task), prompts(N, task)
     found = known(made, task)
     for name, product in ((PRECONDITIONED, where.product), (ONE, None)):
         rate = float(found[ONE][0, 0] * N / (made.xs[0, :-1, 0] @ made.ys[0, :-1]))
@@ -100,7 +100,7 @@ def test_more_steps_are_better_and_rates_are_chosen_on_other_prompts():
 def check_gradients(model, task, gradients):
     """Against differences of predictions as one coordinate of the query moves."""
     lab, _ = bench(model, task)
-    made = lsa_bench.bench(lab, 4, 2, "test").prompts
+    made = setting.grouped_prompts(lab, 4, 2, "test").prompts
     _, found = gradients(lab, made)
     for i in range(2):
         ends = []
@@ -125,7 +125,7 @@ def test_input_gradients(model):
 
 def test_the_last_depth_is_the_model():
     lab, _ = bench(SOFTMAX)
-    made = lsa_bench.bench(lab, N, 2, "test").prompts
+    made = setting.grouped_prompts(lab, N, 2, "test").prompts
     found, _ = lsa_algorithms.read_depths(lab, made)
     assert len(found) == 2
     with torch.no_grad():
@@ -146,7 +146,7 @@ def test_layers_are_told_apart():
 
 def test_what_is_the_same_is_not_told_apart():
     equal = replace(TASK, covariance=None)
-    best = lsa_bench.trained_landscape(equal)
+    best = setting.trained_landscape(equal)
     found = judge("algorithm", layer(best.product), equal, learned=float(-2 * best.minimum / best.label_moment))
     assert found.verdict == "supported"
     assert f"Here {ONE} is the same as one preconditioned step" in found.reason
@@ -191,7 +191,7 @@ def test_order_is_the_spread_that_it_is_called():
     first[0] = N
     lab, _ = bench(by_place(first, 2), n_functions=64)
     result = lab.measure(lsa_algorithms.order)
-    made = lsa_bench.bench(lab, N, 2, "order").prompts
+    made = setting.grouped_prompts(lab, N, 2, "order").prompts
     within = made.ys[:, :-1].var(1, correction=0).view(64, 2).mean(1).numpy()
     gap = result.sel(over="orders").values - within
     assert abs(gap.mean()) < 4 * gap.std() / 8

@@ -13,7 +13,7 @@ from icl_interp.analyses.criterion import Estimate
 from icl_interp.results import make_curve
 from icl_interp.studies.linear_attention.claims import risk as claims
 from icl_interp.studies.linear_attention.constructions import by_place
-from icl_interp.studies.linear_attention.measurements import setting as lsa_bench
+from icl_interp.studies.linear_attention.measurements import setting
 from icl_interp.studies.linear_attention.measurements import shifts as lsa_shifts
 from icl_interp.theory import linear_attention as theory
 
@@ -28,7 +28,7 @@ NOISY = replace(TASK, noise_std=0.5)
 def test_groups_have_the_moments_that_they_are_said_to_have(task):
     lab, _ = bench(layer(BEST), task, n_functions=4)
     n_contexts = 4000
-    made = lsa_bench.bench(lab, 5, n_contexts, "test")
+    made = setting.grouped_prompts(lab, 5, n_contexts, "test")
     xs = made.prompts.xs.view(4, -1, 2)
     found = xs.transpose(1, 2) @ xs / xs.shape[1]
     diagonal = made.covariances.diagonal(dim1=1, dim2=2)
@@ -45,10 +45,10 @@ def test_groups_have_the_moments_that_they_are_said_to_have(task):
 
 
 def test_room_is_what_was_trained_where_there_are_positions():
-    assert lsa_bench.room(bench(layer(BEST))[0]) == 4 * N
+    assert setting.room(bench(layer(BEST))[0]) == 4 * N
     lab, _ = bench(layer(BEST))
     lab.model.cfg = replace(lab.model.cfg, positional_embedding_type="standard")
-    assert lsa_bench.room(lab) == N
+    assert setting.room(lab) == N
 
 
 # ---- Theorem 4.2 -----------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def check_isotropic(query_covariance):
     """The isotropic arm against `product_risk` with the query's own second moment."""
     lab, _ = bench(layer(BEST), n_functions=64)
     result = lab.measure(lsa_shifts.query_shift)
-    weights = lsa_bench.bench(lab, N, lsa_shifts.N_SHIFTED, "shift").weights
+    weights = setting.grouped_prompts(lab, N, lsa_shifts.N_SHIFTED, "shift").weights
     exact = np.array(
         [float(theory.product_risk(BEST, N, TASK.covariance_matrix, w, 0.0, query_covariance).total) for w in weights]
     )

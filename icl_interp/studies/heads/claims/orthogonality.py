@@ -67,7 +67,7 @@ def _maps(lab: Lab) -> dict[str, list[list[_Thin]]]:
     """Each head's maps in factored form, never as d_model x d_model matrices."""
     names = [f"blocks.{i}.attn.hook_z" for i in range(lab.model.cfg.n_layers)]
     with torch.no_grad():
-        _, cache = lab.model.run_with_cache(lab.tokens(lab.few), names_filter=names)
+        _, cache = lab.model.run_with_cache(lab.tokens(lab.small_sample), names_filter=names)
     out: dict[str, list[list[_Thin]]] = {name: [] for name in MAPS}
     for i, block in enumerate(lab.model.blocks):
         attn, z = block.attn, cache[names[i]]

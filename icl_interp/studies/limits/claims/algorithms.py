@@ -33,7 +33,7 @@ from icl_interp.studies.limits.measurements.classes import (
 )
 from icl_interp.tasks.functions import Polynomial
 
-TOLD = "least squares, largest degree"  # who knows what the model was trained on, but not the degree of this function
+LARGEST_DEGREE = "least squares, largest degree"  # knows what the model was trained on, but not this function's degree
 CAUTIOUS = "least squares, twice that degree"
 BAYES = "Bayes over degrees"
 ARMS = ("in distribution", "functions x 3", "query at the edge")
@@ -57,7 +57,7 @@ def unknown_degree(lab: Lab) -> DataArray:
     """
     task = polynomial_task(lab)
     algorithms: dict[str, Predictor] = {
-        TOLD: MaximumDegree(task.max_degree),
+        LARGEST_DEGREE: MaximumDegree(task.max_degree),
         CAUTIOUS: MaximumDegree(2 * task.max_degree),
         BAYES: classical(task)[BAYES],
     }
@@ -93,12 +93,14 @@ def better_than_unknown_degree(results: Results, facts: Facts) -> Evidence:
     own = _over_classes(model, "model", names, points="own")
     against = {who: _over_classes(rivals, who, names) for who in rivals.indexes["predictor"]}
     ratio = {who: _log_ratio(own, error) for who, error in against.items()}
-    twin = _log_ratio(_over_classes(results.twin[classes.errors], "model", names, points="own"), against[TOLD])
+    twin = _log_ratio(
+        _over_classes(results.twin[classes.errors], "model", names, points="own"), against[LARGEST_DEGREE]
+    )
     errors = ", ".join(f"{who} {error.mean():.2g}" for who, error in against.items())
     listed = ", ".join(name.removeprefix("degree ") for name in names)
     says = (
         f"over degrees {listed}, from each one's n + 2nd point on, the model's error is {own.mean():.2g}; {errors}. "
-        f"It is {10 ** ratio[TOLD].value:.2g} times that of least squares with the largest degree, and "
+        f"It is {10 ** ratio[LARGEST_DEGREE].value:.2g} times that of least squares with the largest degree, and "
         f"{10 ** ratio[BAYES].value:.2g} times that of Bayes over the degrees. Least squares that is told the degree "
         "makes none"
     )
@@ -112,7 +114,7 @@ def better_than_unknown_degree(results: Results, facts: Facts) -> Evidence:
     )
     name = "error / least squares with the largest degree"
     return Evidence(
-        {"ratio": Estimate.of(name, ratio[TOLD], "log10")},
+        {"ratio": Estimate.of(name, ratio[LARGEST_DEGREE], "log10")},
         says + ".",
         scope="these weights, this task, functions and inputs in distribution, no noise",
         twin={"ratio": Estimate.of(name, twin, "log10")},
@@ -188,10 +190,10 @@ def distance(lab: Lab) -> DataArray:
     values = np.empty((len(ARMS), len(others), lab.n_functions))
     for row, (arm, prompts) in enumerate(arms(task, lab.seed, lab.n_functions).items()):
         mine, truth = at_query(lab, prompts), prompts.ys[:, -1]
-        said = {ERROR: truth, SELF: at_query(lab, reshuffled(prompts, lab.seed)), **answered[arm]}
-        said |= {SEED: at_query(twin, prompts)} if twin else {}
+        predictions = {ERROR: truth, SELF: at_query(lab, reshuffled(prompts, lab.seed)), **answered[arm]}
+        predictions |= {SEED: at_query(twin, prompts)} if twin else {}
         for column, name in enumerate(others):
-            square = truth.square() if name == SIZE else (mine - said[name]).square()
+            square = truth.square() if name == SIZE else (mine - predictions[name]).square()
             values[row, column] = square.view(lab.n_functions, -1).mean(-1).numpy()
     axes = {"arm": ARMS, "to": tuple(others), "function": tuple(range(lab.n_functions))}
     return make_array(values, axes, note=f"at the query; {N_CONTEXTS} contexts a function; the model in float32")
@@ -237,7 +239,7 @@ def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
     over = ratios(result, mean[None])[0]
     names = others[len(others) - over.shape[1] :]
     first = len(others) - len(names)
-    rows, said = [], []
+    rows, by_arm = [], []
     for a, arm in enumerate(ARMS):
         for i, name in enumerate(names):
             rows.append(
@@ -253,13 +255,13 @@ def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
             for name in (ERROR, SELF, *([SEED] if SEED in others else []))
         ]
         best = int(np.argmin(over[a]))
-        said.append(f"{arm} {names[best]} ({10 ** over[a, best]:.2g})")
+        by_arm.append(f"{arm} {names[best]} ({10 ** over[a, best]:.2g})")
     closest = int(np.argmin(over.max(0)))
     where = ARMS[int(np.argmax(over[:, closest]))]
     says = (
         f"nearest over all arms is {names[closest]}, at its furthest {10**found.value:.2g} times the ceiling ({where}, "
         f"similarity {1 - relative[ARMS.index(where), first + closest]:.3f}); "
-        f"nearest by arm: {', '.join(said)}. The ceiling is the model's distance from itself with the context in "
+        f"nearest by arm: {', '.join(by_arm)}. The ceiling is the model's distance from itself with the context in "
         f"another order{' or from another seed' if SEED in others else ''}, or its in-distribution error"
     )
     within = [name for name, worst in zip(names, over.max(0), strict=True) if worst <= math.log10(RESEMBLES)]

@@ -36,10 +36,10 @@ TINY = float(np.finfo(float).tiny)
 SCOPE = "these weights, this task, functions and inputs in distribution"
 
 
-def ratio(result: DataArray, arm: str, over: str, points: str = ALL, beside: DataArray | None = None) -> Interval:
+def ratio(result: DataArray, arm: str, over: str, points: str = ALL, reference: DataArray | None = None) -> Interval:
     """Mean squared error of one arm over that of another (of `beside`, where given), paired by function."""
     mine = result.sel(arm=arm, points=points).values
-    other = (result if beside is None else beside).sel(arm=over, points=points).values
+    other = (result if reference is None else reference).sel(arm=over, points=points).values
     return bootstrap(lambda a, b: a / np.maximum(b, TINY), mine, other)
 
 
@@ -73,8 +73,8 @@ def attention_necessary(results: Results, facts: Facts) -> Evidence:
     if MLP_ONLY in result.indexes["arm"]:
         rates["the companion with MLPs only"] = companion = ratio(result, MLP_ONLY, blind)
         quantities["rate, companion"] = Estimate.of(name, companion)
-    said = ", ".join(f"{i.value:.3g} for {who}" for who, i in rates.items())
-    says = f"in units of the best guess from the query alone the error is {said}"
+    listed = ", ".join(f"{i.value:.3g} for {who}" for who, i in rates.items())
+    says = f"in units of the best guess from the query alone the error is {listed}"
     if not alone:  # a model without attention has nothing of it to lose
         quantities["R2"] = Estimate.exactly("in-distribution R2", facts.r2)
         says += f"; intact {intact.value:.2g}"
@@ -97,8 +97,8 @@ def _causal(results: Results, result: DataArray) -> dict[str, object]:
         "effect": ratio(result, "no attention", blind).value,
         "at the query only": ratio(result, "no attention", blind, QUERY).value,
         "intact, last query": ratio(result, "intact", blind, QUERY).value,
-        "sham: the same points in another order": ratio(parts, "reordered", blind, QUERY, beside=result).value,
-        "sham effect": ratio(parts, "reordered", blind, QUERY, beside=result).value,
+        "sham: the same points in another order": ratio(parts, "reordered", blind, QUERY, reference=result).value,
+        "sham effect": ratio(parts, "reordered", blind, QUERY, reference=result).value,
         "squared change of what heads say, made their mean": float(size.sel(edit="mean").values),
         "squared change of what heads say, sham": float(size.sel(edit="reordered").values),
     }
@@ -162,7 +162,7 @@ def _without_mlp(results: Results, facts: Facts) -> dict[str, object] | None:
     parts, result = results[ablated], results[without_attention]
     return {
         "intervention": "all MLPs of this model, trained with them, made their mean at every position",
-        "effect": ratio(parts, "no MLP", NOTHING, beside=result).value,
+        "effect": ratio(parts, "no MLP", NOTHING, reference=result).value,
         "intact": ratio(result, "intact", NOTHING).value,
         "all heads made their mean": ratio(result, "no attention", NOTHING).value,
     }

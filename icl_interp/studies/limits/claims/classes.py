@@ -132,11 +132,11 @@ def degrees_alike(results: Results, facts: Facts) -> Evidence:
     """Are error rates alike over the degrees the model was trained on (or its companions, where it knows one only)?"""
     result = results[errors]
     trained = [d for d in _trained(facts) if f"degree {d}" in result.indexes["class"]]
-    beside: list[Cell] = [(str(role), d) for d, role in singles(facts.companions).items()]
-    beside = [(role, d) for role, d in beside if f"degree {d}" in result.indexes["class"]]
+    singly_trained: list[Cell] = [(str(role), d) for d, role in singles(facts.companions).items()]
+    singly_trained = [(role, d) for role, d in singly_trained if f"degree {d}" in result.indexes["class"]]
     cells: list[Cell] = [("model", d) for d in trained]
     if len(cells) < 2:
-        cells += beside
+        cells += singly_trained
     scored = {"degrees": Estimate.exactly("degrees that can be scored", len(cells))}
     if len(cells) < 2:
         return Evidence(scored, "")
@@ -153,7 +153,7 @@ def degrees_alike(results: Results, facts: Facts) -> Evidence:
         f"{says}{_high(found['highest'])}.",
         scope=SCOPE if len(trained) > 1 else f"{SCOPE}; and those of the companions, trained as long",
         twin=_alike(_cells(_graft(result, results.twin[errors]), cells, "own")),
-        details=tuple(rows if len(trained) < 2 else rows + _rate_rows(result, beside)),
+        details=tuple(rows if len(trained) < 2 else rows + _rate_rows(result, singly_trained)),
     )
 
 
@@ -183,7 +183,7 @@ def _worst_ratio(result: DataArray, unseen: list[int], references: list[list[Cel
     return bootstrap(worst, *(array for pair in arrays for array in pair))
 
 
-def _beside(result: DataArray, unseen: list[int], references: list[list[Cell]]) -> dict[str, Estimate]:
+def _quantities(result: DataArray, unseen: list[int], references: list[list[Cell]]) -> dict[str, Estimate]:
     """What the criterion asks for: the worst ratio to a reference, and the highest of the model's rates."""
     ratio = _worst_ratio(result, unseen, references, "own")
     highest = _highest(_cells(result, [("model", d) for d in unseen], "own"))
@@ -207,7 +207,7 @@ def unseen_classes(results: Results, facts: Facts) -> Evidence:
     if not unseen:
         return Evidence(quantities, "")
     references = [_reference(facts, result, d) for d in unseen]
-    found = _beside(result, unseen, references)
+    found = _quantities(result, unseen, references)
     words = [
         "a companion trained on it" if cells[0][0] != "model" else f"its own on {_list([d for _, d in cells])}"
         for cells in references
@@ -216,8 +216,8 @@ def unseen_classes(results: Results, facts: Facts) -> Evidence:
     times, highest = _times(found["ratio"].value), found["highest"]
     says = f"on unseen degrees the error rate is up to {times} times the reference's ({against})"
     says += f", and at most {highest.value:.2g}{_high(highest)}"
-    rows, said = _outside(result, outside)
-    says += f". Truly outside its family: {said}"
+    rows, outside_text = _outside(result, outside)
+    says += f". Truly outside its family: {outside_text}"
     if not inside:
         says += f". All degrees up to {trained[-1]} were trained on, so the ratio is about what lies outside"
     every = [("model", d) for d in inside + trained if f"degree {d}" in measured]
@@ -226,7 +226,7 @@ def unseen_classes(results: Results, facts: Facts) -> Evidence:
         quantities | found,
         says + ".",
         scope=scope,
-        twin=_beside(_graft(result, results.twin[errors]), unseen, references),
+        twin=_quantities(_graft(result, results.twin[errors]), unseen, references),
         details=(
             *_rate_rows(result, sorted(every, key=lambda c: c[1])),
             *_rate_rows(result, [c for cells in references for c in cells if c[0] != "model"]),
@@ -241,7 +241,7 @@ def _list(degrees: list[int]) -> str:
 
 def _outside(result: DataArray, degrees: list[int]) -> tuple[list[dict[str, Any]], str]:
     """Error rates on classes that no function of the trained family comes from, beside least squares in that family."""
-    rows, said = [], []
+    rows, outside_text = [], []
     for name in [*(f"degree {d}" for d in degrees), OUTSIDE]:
         rates = {}
         for who in ("model", "least squares"):
@@ -256,8 +256,8 @@ def _outside(result: DataArray, degrees: list[int]) -> tuple[list[dict[str, Any]
                 }
             )
         best = f"least squares of the largest degree trained on {rates['least squares'].value:.2g}"
-        said.append(f"{name} {rates['model'].value:.2g} ({best})")
-    return rows, ", ".join(said)
+        outside_text.append(f"{name} {rates['model'].value:.2g} ({best})")
+    return rows, ", ".join(outside_text)
 
 
 HIGHEST = Condition("highest", (-INF, LOW), None, "log")

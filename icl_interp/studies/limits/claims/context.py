@@ -158,8 +158,8 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
     says = f"the spread of f over contexts at |x| = {power(out)} is {quantities['amplitude'].value:.2g} of that in "
     says += "distribution"
     if np.isfinite(decay):
-        told = info.low > max(null.high, 0.0)
-        says += f" and goes like |x|^{decay:.2f}; what is left {'still tells' if told else 'does not tell'} the "
+        informative = info.low > max(null.high, 0.0)
+        says += f" and goes like |x|^{decay:.2f}; what is left {'still tells' if informative else 'does not tell'} the "
         says += f"function: R2 {info.value:.2f} (permuted: {null.value:.2f})"
     else:
         says += " (below the resolution of float64)"

@@ -126,13 +126,13 @@ def continuous_functions(results: Results, facts: Facts) -> Evidence:
                 "judged": i in keep,
             }
         )
-    said = ", ".join(
+    listed = ", ".join(
         f"{row['class']} {row['unexplained']:.2g} ({row['least squares of its degree']:.2g})"
         for row in rows
         if row["judged"]
     )
     degree = polynomial_in(facts).max_degree
-    says = f"share of the function's variance left unexplained, beside least squares of degree {degree}: {said}"
+    says = f"share of the function's variance left unexplained, beside least squares of degree {degree}: {listed}"
     other = [PRINTED[name] for i, name in enumerate(names) if i not in keep]
     if other:
         says += f"; {', '.join(other)} not judged, since no polynomial of degree {degree} comes near"

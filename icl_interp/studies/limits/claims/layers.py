@@ -150,9 +150,9 @@ def last_layer(results: Results, facts: Facts) -> Evidence:
         f"prediction (depth by depth {_listed(lensed['affine'])}); the logit lens has R2 "
         f"{lensed['logit'][n_layers - 1].value:.2f} there (depth by depth {_listed(lensed['logit'])})"
     )
-    causal, said = _blocks(results, n_layers)
+    causal, text = _blocks(results, n_layers)
     if facts.config.norm_position == "post":
-        said += ". There is no final norm, so both lenses read the stream as it is"
+        text += ". There is no final norm, so both lenses read the stream as it is"
     rows = tuple(
         {"depth": d, "lens": name, "R2": i.value, "low": i.low, "high": i.high}
         for name in LENSES
@@ -160,7 +160,7 @@ def last_layer(results: Results, facts: Facts) -> Evidence:
     )
     return Evidence(
         {"seen before": before},
-        f"{says}. {said}.",
+        f"{says}. {text}.",
         scope=SCOPE,
         causal=causal,
         twin={"seen before": _seen_before(results.twin[lens], n_layers)},
@@ -191,11 +191,11 @@ def _blocks(results: Results, n_layers: int) -> tuple[dict[str, object], str]:
             whole.sel(arm="intact", points=ALL).values.mean() / whole.sel(arm=NOTHING, points=ALL).values.mean()
         ),
     }
-    said = (
+    text = (
         f"With one block at its mean the error rate is {_plain(rates[ALL])} (first to last; at the query's token only "
         f"{_plain(rates[QUERY])})"
     )
-    return causal, said
+    return causal, text
 
 
 def _listed(intervals: Sequence[Interval]) -> str:

@@ -83,7 +83,7 @@ def deficit(lab: Lab) -> DataArray:
 def _direct(lab: Lab, queries: list[float], n_points: int) -> np.ndarray:
     """(statistic, head) at prompts of this length."""
     n_layers = lab.model.cfg.n_layers
-    prompts = lab.few.first(n_points)
+    prompts = lab.small_sample.first(n_points)
     kinds = np.array(lab.encoding.kinds(n_points))
     rows: dict[str, list[torch.Tensor]] = {}
 

@@ -100,7 +100,7 @@ def constants(half_width: float = 1.0, n_points: int = 10) -> Polynomial:
     return Polynomial(degrees=(0,), inputs=law, coefficients=law, n_points=n_points)
 
 
-def beside(others: Mapping[Role, tuple[HookedTransformer, Polynomial]]) -> dict[Role, Checkpoint]:
+def companions(others: Mapping[Role, tuple[HookedTransformer, Polynomial]]) -> dict[Role, Checkpoint]:
     """Models with the tasks they stand for, as companions."""
     return {
         role: Checkpoint(
@@ -127,7 +127,7 @@ def _norm_pair(g: torch.Generator, without: Wrong, normed: Wrong, *seeds: Wrong)
         mine = pair["LN"]
     else:
         others, mine = {Role("with norm"): pair["LN"]}, pair[None]
-    return Case(mine, task, companions=beside({role: (model, task) for role, model in others.items()}))
+    return Case(mine, task, companions=companions({role: (model, task) for role, model in others.items()}))
 
 
 def _tilts(g: torch.Generator) -> tuple[Wrong, Wrong]:
@@ -168,8 +168,8 @@ def _two_widths(g: torch.Generator, low: float, high: float) -> Case:
     narrow = averaging(g, task, Wrong(shrink))
     wide = averaging(g, task, Wrong(shrink * float(_uniform(g, low, high, 1))), d_model=8)
     if torch.rand((), generator=g) < 0.5:
-        return Case(narrow, task, companions=beside({Role("wider"): (wide, task)}))
-    return Case(wide, task, companions=beside({Role("narrower"): (narrow, task)}))
+        return Case(narrow, task, companions=companions({Role("wider"): (wide, task)}))
+    return Case(wide, task, companions=companions({Role("narrower"): (narrow, task)}))
 
 
 # ---- training intervals ---------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def _by_interval(g: torch.Generator, models: Mapping[float, HookedTransformer]) 
     tasks = {a: constants(a) for a in models}
     own = list(models)[int(torch.randint(len(models), (), generator=g))]
     others = {Role("interval", half_width=a): (model, tasks[a]) for a, model in models.items() if a != own}
-    return Case(models[own], tasks[own], companions=beside(others))
+    return Case(models[own], tasks[own], companions=companions(others))
 
 
 def _by_overlap(g: torch.Generator) -> Case:

@@ -180,8 +180,10 @@ def _gaps(layer: HookedTransformer, contexts: Tensor, xs: Tensor) -> DataArray:
     for i, name in enumerate(SUMS):
         heads = [h for h, alpha in enumerate(alphas.tolist()) if _kind(alpha) == name]
         if heads:
-            said = torch.stack([torch.stack([limits_of(float(alphas[h]), c, xs) for h in heads], -1) for c in contexts])
-            gap = (measured[:, None][..., heads] - said).abs().amax((0, -1))  # formula, both directions
+            by_formula = torch.stack(
+                [torch.stack([limits_of(float(alphas[h]), c, xs) for h in heads], -1) for c in contexts]
+            )
+            gap = (measured[:, None][..., heads] - by_formula).abs().amax((0, -1))  # formula, both directions
             values[i] = gap.view(len(FORMULAS), 2, len(XS)).amax(1).numpy()
     axes = {"sum": tuple(SUMS), "formula": FORMULAS, "x": XS}
     note = f"First layer of {MODEL} without biases and positions; largest over {len(contexts)} contexts, heads, ±x"

@@ -57,7 +57,7 @@ def compare_rates(results: Results) -> DataFrame | None:
                 {**row, "error": row["error_rate"], "low": row["rate_low"], "high": row["rate_high"]}
                 for row in errors.rows_of(results, "errors", degree=degree, predictor=name)
             ]
-            rows += errors.beside(rates, ours, degree=degree, model=label)
+            rows += errors.side_by_side(rates, ours, degree=degree, model=label)
     return errors.as_table(rows, f"{printed.SOURCES['limits.table2']}, divided by its zero predictor's; ours: r_eps")
 
 

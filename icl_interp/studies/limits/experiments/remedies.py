@@ -35,7 +35,7 @@ REMEDIES = {
     "remedy_tanh": "tanh instead of a norm",
     "remedy_bounded": "bounded read-in",
 }
-FEW = 16  # contexts of each function for the query arm and for dispersion
+N_CONTEXTS_QUERY = 16  # contexts of each function for the query arm and for dispersion
 MARGIN = 1.1  # a change counts from this factor on, with the whole interval
 SHIFTS = (1.0, 3.0, 10.0)
 FAR = (10.0, 1e4)  # |x| of the query
@@ -141,7 +141,7 @@ def _changes(parts: dict[str, dict[str, np.ndarray]]) -> DataFrame:
 
 def _lab(bench: Bench, name: str) -> Lab:
     model = bench.models[name]
-    n_contexts = min(FEW, bench.scale.n_contexts)
+    n_contexts = min(N_CONTEXTS_QUERY, bench.scale.n_contexts)
     return Lab(
         model.model,
         model.task,
@@ -207,7 +207,7 @@ def dispersion(bench: Bench, name: str) -> DataArray:
 def _scores(lab: Lab, names: list[str], n_points: int) -> Tensor:
     """Scores at the in-distribution queries: (function, head, query, context, key)."""
     rows: dict[str, list[Tensor]] = {name: [] for name in names}
-    prompts = lab.few.first(n_points)
+    prompts = lab.small_sample.first(n_points)
     lab.sweep(lab.inner, watch=lambda name, s, _: rows[name].append(s.cpu()), names=names, prompts=prompts)
     found = torch.cat([torch.cat(rows[name]) for name in names], 1)
     return found.view(lab.n_functions, -1, *found.shape[1:]).permute(0, 2, 3, 1, 4)
@@ -304,5 +304,6 @@ REMEDIES_EXPERIMENT = Experiment(
     run,
     says,
     compare,
-    sample=f"{{n_functions}} functions; shifts: {{n_contexts}} contexts of each, far and long: at most {FEW}",
+    sample="{n_functions} functions; shifts: {n_contexts} contexts of each, far and long: at most "
+    f"{N_CONTEXTS_QUERY}",
 )

@@ -52,7 +52,7 @@ def compare_table1(results: Results) -> DataFrame | None:
         WITHOUT: printed.errors("limits.table1", model="without_layernorm"),
     }
     for name, paper in published.items():
-        rows += errors.beside(paper, errors.rows_of(results, "errors", predictor=name), quantity=name)
+        rows += errors.side_by_side(paper, errors.rows_of(results, "errors", predictor=name), quantity=name)
     for row in errors.rows_of(results, "ratios", a=WITHOUT, b=WITH):
         paper = published[WITHOUT][row["sigma"]] / published[WITH][row["sigma"]]
         value, low, high = (10 ** row[key] for key in ("log10 ratio", "low", "high"))
@@ -89,7 +89,7 @@ def says_table1(results: Results) -> tuple[str, ...]:
     if undecided:
         lines.append(f"{OPEN}at sigma {errors.sigmas_text(undecided)} the interval of the ratio holds 1.")
     numbers = [errors.in_numbers(compare_table1(results), name, quantity=name) for name in (WITH, WITHOUT)]
-    return (*lines, *_seed_line(results), *(line for said in numbers for line in said))
+    return (*lines, *_seed_line(results), *(line for lines_of in numbers for line in lines_of))
 
 
 def _seed_line(results: Results) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ def compare_table2(results: Results) -> DataFrame | None:
         ours = dict(zip((f"M{degree}", "M135", "M135AL"), table2_models(degree), strict=True)) | {"zero": "zero"}
         for label, name in ours.items():
             paper = printed.errors("limits.table2", degree=str(degree), model=label)
-            rows += errors.beside(
+            rows += errors.side_by_side(
                 paper, errors.rows_of(results, "errors", degree=degree, predictor=name), degree=degree, model=label
             )
     note = "the paper's zero predictor has the sampling error of 100 functions: the exact value at sigma is"
@@ -215,7 +215,9 @@ def compare_table3(results: Results) -> DataFrame | None:
     rows = []
     for interval, name in INTERVALS.items():
         ours = errors.rows_of(results, "errors", predictor=name)
-        rows += errors.beside(printed.errors("limits.table3", trained_on=interval), ours, **{"trained on": interval})
+        rows += errors.side_by_side(
+            printed.errors("limits.table3", trained_on=interval), ours, **{"trained on": interval}
+        )
     return errors.as_table(rows, f"{printed.SOURCES['limits.table3']}; inputs on U(-1, 1) for all")
 
 

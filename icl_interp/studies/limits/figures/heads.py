@@ -178,7 +178,7 @@ def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts)
         layer="below",
     )
     columns = ((14, "left", "far out, looks at"), (168, "right", "effect"))
-    beside = {"xref": "x domain", "x": 1}
+    anchor = {"xref": "x domain", "x": 1}
     marks = Marks()
     for shift, side, heading in columns:
         marks.note(
@@ -190,13 +190,13 @@ def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts)
             yanchor="bottom",
             yshift=4,
             font={"size": 11, "color": GREY},
-            **beside,
+            **anchor,
         )
     for i, name in enumerate(names):
         rise = f"{number(effect[name], 2)}×" if name in effect else ""
         font = {"size": 11, "color": INK if name in counted else "#767676"}
         for (shift, side, _), text in zip(columns, (targets[i], rise), strict=True):
-            marks.note(text=plain(text), xshift=shift, xanchor=side, y=i, yref="y", font=font, **beside)
+            marks.note(text=plain(text), xshift=shift, xanchor=side, y=i, yref="y", font=font, **anchor)
     marks.put(figure)
     figure.update_layout(
         xaxis={"range": [-0.02, 1.03], "title": {"text": f"δ = 1 − mass on the arg max (hardmax: δ ≤ {CONCENTRATED})"}},

@@ -39,7 +39,7 @@ from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, NOTHING,
 
 ROW, LINE = 24, 24  # pixels: of an arm, and of the legend
 A_ROW = 5  # names that a line of the legend holds
-FEW = 5  # depths up to which each has its place in the legend
+MOST_LISTED = 5  # depths up to which each has its place in the legend
 FLOOR = -0.5  # of the axis of R2: a lens can be worse than a constant by any amount
 LOWEST = 1e-7  # of the axis of errors
 PALE_BLUE = "#B9D3E6"
@@ -130,7 +130,7 @@ def _curves(figure: Figure, curves: DataArray, axis: str) -> None:
                 name=_after(depth, len(names) - 1),
                 xaxis=f"x{axis}",
                 yaxis=f"y{axis}",
-                showlegend=len(names) <= FEW or depth in (0, len(names) - 1),
+                showlegend=len(names) <= MOST_LISTED or depth in (0, len(names) - 1),
                 line={
                     "color": BLUE if last else _shade(depth / max(1, len(names) - 1)),
                     "width": 2.6 if last else 1.8,
@@ -225,7 +225,7 @@ def _lens(figure: Figure, lens: DataArray, axis: str) -> None:
         {
             f"xaxis{axis}": {
                 "title": {"text": "layers read"},
-                "dtick": 1 if n_depths <= FEW + 2 else 3,
+                "dtick": 1 if n_depths <= MOST_LISTED + 2 else 3,
                 "range": [-0.3, n_depths - 0.7],
             },
             f"yaxis{axis}": {"title": {"text": "share of its variance, R²"}, "range": [FLOOR, 1.06]},
@@ -248,7 +248,7 @@ def _arms(whole: DataArray, parts: DataArray | None) -> list[Row]:
             continue
         edited = arm == "no attention" or sources[arm] is parts
         found = {
-            points: ratio(sources[arm], arm, NOTHING, points, beside=whole)
+            points: ratio(sources[arm], arm, NOTHING, points, reference=whole)
             for points in (ALL, QUERY)
             if (points == ALL or edited) and np.isfinite(sources[arm].sel(arm=arm, points=points).values).all()
         }
@@ -362,7 +362,7 @@ def _patterns(figure: Figure, patterns: DataArray, axis: str) -> None:
         {
             f"xaxis{axis}": {
                 "title": {"text": "layer"},
-                "dtick": 1 if len(x) <= FEW + 2 else 3,
+                "dtick": 1 if len(x) <= MOST_LISTED + 2 else 3,
                 "range": [0.5, len(x) + 0.5],
             },
             f"yaxis{axis}": {"title": {"text": "two degrees / two prompts"}, "range": [0, top]},

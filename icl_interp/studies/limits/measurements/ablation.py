@@ -114,7 +114,7 @@ def sample(lab: Lab) -> Prompts:
 
 def means(lab: Lab, kind: str | None = None) -> MeanOutputs:
     """Sublayers' means on in-distribution prompts, of all or of one kind; in the model's own float32."""
-    return MeanOutputs.measure(lab.single, lab.tokens(lab.few).float(), sublayers(lab.model, kind))
+    return MeanOutputs.measure(lab.single, lab.tokens(lab.small_sample).float(), sublayers(lab.model, kind))
 
 
 def first_scored(lab: Lab) -> int:
@@ -163,8 +163,8 @@ def _queries(lab: Lab, tokens: Float[Tensor, "batch token d_in"]) -> Callable[[M
 
 def without_context(lab: Lab, prompts: Prompts) -> Float[Tensor, "batch point"]:
     """The mean over the lab's functions at the same input: an estimate of the best guess that reads the query alone."""
-    rows = [lab.few.function.tolist().index(i) for i in range(lab.n_functions)]
-    values = [lab.task.value(lab.few.parameters[row].expand(len(prompts), -1), prompts.xs) for row in rows]
+    rows = [lab.small_sample.function.tolist().index(i) for i in range(lab.n_functions)]
+    values = [lab.task.value(lab.small_sample.parameters[row].expand(len(prompts), -1), prompts.xs) for row in rows]
     return torch.stack(values).mean(0)
 
 
@@ -190,8 +190,8 @@ def without_attention(lab: Lab) -> DataArray:
         arms["no attention"] = means(lab, "attn")
     rows = squares(lab, arms)
     prompts, first = sample(lab), first_scored(lab)
-    beside = {kind: lab.companions.get(Role(kind)) for kind in PARTNERS}
-    others = {kind: other.predict(prompts).double().cpu() for kind, other in beside.items() if other is not None}
+    partners = {kind: lab.companions.get(Role(kind)) for kind in PARTNERS}
+    others = {kind: other.predict(prompts).double().cpu() for kind, other in partners.items() if other is not None}
     for name, out in {**others, BLIND: without_context(lab, prompts), NOTHING: torch.zeros_like(prompts.ys)}.items():
         missed = (out - prompts.ys).square()
         rows[name] = [lab.by_function(missed[:, first:].mean(1)), lab.by_function(missed[:, -1])]
@@ -242,13 +242,14 @@ def edit_size(lab: Lab) -> DataArray:
     names, axes = sublayers(lab.model, "attn"), {"edit": ("mean", "reordered")}
     if not names:
         return make_array([np.nan, np.nan], axes)
-    said = []
+    activations = []
     for prompts in (sample(lab)[: lab.n_functions], reordered(lab)[: lab.n_functions]):
         with torch.no_grad():
             _, cache = lab.single.run_with_cache(lab.tokens(prompts).float(), names_filter=names)
-        said.append(torch.stack([cache[name][:, -1].double().cpu() for name in names]))
-    size = said[0].square().sum((0, 2)).mean()
+        activations.append(torch.stack([cache[name][:, -1].double().cpu() for name in names]))
+    size = activations[0].square().sum((0, 2)).mean()
     changes = [
-        (other - said[0]).square().sum((0, 2)).mean() / size for other in (said[0].mean(1, keepdim=True), said[1])
+        (other - activations[0]).square().sum((0, 2)).mean() / size
+        for other in (activations[0].mean(1, keepdim=True), activations[1])
     ]
     return make_array([float(c) for c in changes], axes)

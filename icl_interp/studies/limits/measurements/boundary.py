@@ -74,7 +74,7 @@ def approach(lab: Lab) -> DataArray:
 def approach_decades(lab: Lab) -> DataArray:
     """`far/approach` at one point a decade on few contexts, for twins."""
     xs = lab.x_unit * far.DECADES
-    return _squares(lab, lab.sweep(xs, prompts=lab.few), xs, lab.few)
+    return _squares(lab, lab.sweep(xs, prompts=lab.small_sample), xs, lab.small_sample)
 
 
 @measurement("far/logs")
@@ -85,13 +85,13 @@ def logs(lab: Lab) -> DataArray:
     model without a norm has the scale 1.
     """
     xs, centre = lab.x_unit * np.sort(far.DECADES), _centre(lab)
-    scale = torch.zeros(len(lab.few), len(xs), dtype=torch.float64)
+    scale = torch.zeros(len(lab.small_sample), len(xs), dtype=torch.float64)
 
     def look(name: str, values: torch.Tensor, rows: slice) -> None:
         scale[rows] = values[..., 0].log()
 
     names = [f"{name}.hook_scale" for name in list(lab.model.norms)[-1:]]
-    f = lab.sweep(xs, prompts=lab.few, watch=look, names=names)
+    f = lab.sweep(xs, prompts=lab.small_sample, watch=look, names=names)
     distance = (f - centre).abs().clamp(min=1e-300).log()
     axes = {"quantity": ("f", "scale"), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
     return make_curve([lab.by_function(distance), lab.by_function(scale)], axes, units="log", note="query arm; float64")
@@ -153,7 +153,7 @@ def _centre(lab: Lab) -> float:
 def unit(lab: Lab) -> float:
     """What changes of f are measured in: the certificate's half-width, else f's spread at the inner queries."""
     r = lab.measure(far.certificate).iloc[0]["r"]
-    return r if r > CONSTANT else float(lab.sweep(lab.inner, prompts=lab.few).std())
+    return r if r > CONSTANT else float(lab.sweep(lab.inner, prompts=lab.small_sample).std())
 
 
 # ---- from squares to places -----------------------------------------------------------------------------------------

@@ -125,11 +125,11 @@ def errors(lab: Lab) -> DataArray:
     """
     task, n_points = polynomial_task(lab), lab.task.n_points
     roles = singles(lab.companions)
-    beside = {degree: str(role) for degree, role in roles.items()}
+    companions = {degree: str(role) for degree, role in roles.items()}
     top = task.max_degree + 1
-    degrees = [d for d in sorted({*range(1, top + 1), *beside}) if d and d + 1 < n_points]
+    degrees = [d for d in sorted({*range(1, top + 1), *companions}) if d and d + 1 < n_points]
     names = [f"degree {d}" for d in degrees] + [OUTSIDE]
-    predictors = ["model", *beside.values(), "least squares", "zero"]
+    predictors = ["model", *companions.values(), "least squares", "zero"]
     late = min(max(n_points // 2, top + 1), n_points - 1)
     values = np.full((len(predictors), len(names), 2, lab.n_functions), np.nan)
     for column, degree in enumerate([*degrees, None]):
@@ -138,8 +138,8 @@ def errors(lab: Lab) -> DataArray:
         found: dict[str, Tensor] = {}
         if degree is None or degree <= top:
             found["model"] = squared_errors(lab, prompts)
-        if degree is not None and degree in beside:
-            found[beside[degree]] = squared_errors(lab.companions[roles[degree]], prompts)
+        if degree is not None and degree in companions:
+            found[companions[degree]] = squared_errors(lab.companions[roles[degree]], prompts)
         if degree is None or degree > task.max_degree:
             found["least squares"] = squared_errors(LeastSquares(task), prompts)
         # Where a model predicts nothing (all but the query when attention looks both ways) nobody is scored.

@@ -100,8 +100,8 @@ def norm_arms(lab: Lab) -> DataArray:
     if names:
         at_query = lab.frozen.at_query()
         # The sham reads every context anew and there are many norms: few contexts, and an exponent needs no more.
-        arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.few, [lab.frozen], ())}
-        arms |= {name: (lab.few, (), [at_query.only(name)]) for name in names}
+        arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.small_sample, [lab.frozen], ())}
+        arms |= {name: (lab.small_sample, (), [at_query.only(name)]) for name in names}
     values = [_growth(lab, *arm) for arm in arms.values()]
     xs = lab.x_unit * GROWTH
     square = lab.by_function(lab.truth(xs).square())
@@ -123,7 +123,7 @@ def counterpart(lab: Lab) -> DataArray:
     statistics = ("mean", "mean square", "squared error")
     other = lab.counterpart
     functions = tuple(range(lab.n_functions)) if other else ()
-    values = _growth(other, other.few) if other else np.zeros((3, 0, len(GROWTH)))
+    values = _growth(other, other.small_sample) if other else np.zeros((3, 0, len(GROWTH)))
     return make_curve(values, {"statistic": statistics, "function": functions, "x": tuple(lab.x_unit * GROWTH)})
 
 

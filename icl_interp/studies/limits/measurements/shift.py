@@ -38,11 +38,11 @@ def family(lab: Lab) -> dict[Role, Checkpoint]:
 
 def untrained(lab: Lab) -> dict[str, Lab]:
     """Benches with fresh weights of the model's config and its companions'; other seeds of one share theirs."""
-    seats = {"model": bench(lab, fresh(lab, lab.model))}
+    labs = {"model": lab_with(lab, fresh(lab, lab.model))}
     for role, other in family(lab).items():
         alike = "model" if role.kind == "another seed" else role.kind
-        seats[str(role)] = seats[alike] if alike in seats else bench(lab, fresh(lab, other.model))
-    return seats
+        labs[str(role)] = labs[alike] if alike in labs else lab_with(lab, fresh(lab, other.model))
+    return labs
 
 
 def fresh(lab: Lab, model: HookedTransformer, number: int = 0) -> HookedTransformer:
@@ -50,7 +50,7 @@ def fresh(lab: Lab, model: HookedTransformer, number: int = 0) -> HookedTransfor
     return HookedTransformer(model.cfg, seed=lab.seed + 1 + number).eval()
 
 
-def bench(lab: Lab, model: HookedTransformer, **settings: Any) -> Lab:
+def lab_with(lab: Lab, model: HookedTransformer, **settings: Any) -> Lab:
     """The same bench with another model."""
     sizes = {"n_functions": lab.n_functions, "n_contexts": N_FEW, "seed": lab.seed, "device": lab.device}
     return Lab(model, settings.pop("task", lab.task), lab.encoding, **sizes)
@@ -111,15 +111,15 @@ def inside(lab: Lab) -> DataArray:
     low, high = lab.task.inputs.interval
     middle, half = (low + high) / 2, (high - low) / 2
     xs = np.concatenate([middle + half * INSIDE, middle - half * INSIDE])
-    truth = lab.truth(xs, lab.few)
-    trained = {"model": lab, **{str(role): bench(lab, other.model) for role, other in family(lab).items()}}
+    truth = lab.truth(xs, lab.small_sample)
+    trained = {"model": lab, **{str(role): lab_with(lab, other.model) for role, other in family(lab).items()}}
     rows, done = [], {}
-    for seats in (trained, untrained(lab)):
-        for seat in seats.values():
-            if id(seat) not in done:
-                square = (seat.sweep(xs, prompts=lab.few) - truth).square()
-                done[id(seat)] = lab.by_function(square).reshape(lab.n_functions, 2, len(INSIDE)).mean(1)
-            rows.append(done[id(seat)])
+    for labs in (trained, untrained(lab)):
+        for lab_of_model in labs.values():
+            if id(lab_of_model) not in done:
+                square = (lab_of_model.sweep(xs, prompts=lab.small_sample) - truth).square()
+                done[id(lab_of_model)] = lab.by_function(square).reshape(lab.n_functions, 2, len(INSIDE)).mean(1)
+            rows.append(done[id(lab_of_model)])
     values = np.reshape(rows, (2, len(trained), lab.n_functions, len(INSIDE)))
     axes = {
         "arm": ("trained", "untrained"),
@@ -146,7 +146,7 @@ def intervals(lab: Lab) -> DataArray:
     sizes = list(models)
     smallest = lab.task.scaled(functions=sizes[0] / own, inputs=sizes[0] / own)
     predictors = {str(a): other or lab for a, other in models.items()}
-    blank = {str(a): bench(lab, fresh(lab, (other or lab).model, i)) for i, (a, other) in enumerate(models.items())}
+    blank = {str(a): lab_with(lab, fresh(lab, (other or lab).model, i)) for i, (a, other) in enumerate(models.items())}
     runs = {"both": (predictors, "both"), "functions": (predictors, "functions"), "untrained": (blank, "both")}
     values, note = [], ""
     for who, arm in runs.values():
@@ -170,10 +170,10 @@ def intervals(lab: Lab) -> DataArray:
     return make_array(values, axes, note=note.partition(";")[0])
 
 
-def _gaps(seat: Lab, f: Tensor, xs: np.ndarray) -> np.ndarray:
+def _gaps(lab_of_model: Lab, f: Tensor, xs: np.ndarray) -> np.ndarray:
     """Squared distance of f from its own end in units of r: (function, x)."""
-    r = seat.measure(far.certificate).iloc[0]["r"]
-    return seat.by_function((gap_to_end(f, xs) / r).square())
+    r = lab_of_model.measure(far.certificate).iloc[0]["r"]
+    return lab_of_model.by_function((gap_to_end(f, xs) / r).square())
 
 
 @measurement("shift/onsets")
@@ -188,8 +188,8 @@ def onsets(lab: Lab) -> DataArray:
             columns = [int(np.argmin(np.abs(GRID - x))) for x in COARSE]
             values.append(_gaps(lab, lab.intact[:, columns], xs))
         else:
-            seat = bench(lab, other.model, task=other.task)
-            values.append(_gaps(seat, seat.sweep(xs), xs))
+            lab_of_model = lab_with(lab, other.model, task=other.task)
+            values.append(_gaps(lab_of_model, lab_of_model.sweep(xs), xs))
     axes = {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
     return make_curve(values, axes, note="query arm; float64")
 
@@ -199,6 +199,6 @@ def onsets_untrained(lab: Lab) -> DataArray:
     """`shift/onsets` with fresh weights, at one point a decade, on one context a function."""
     models, xs, values = by_interval(lab), lab.x_unit * np.sort(far.DECADES), []
     for i, other in enumerate(models.values()):
-        seat = bench(lab, fresh(lab, (other or lab).model, i), task=(other or lab).task)
-        values.append(_gaps(seat, seat.sweep(xs, prompts=one_each(seat)), xs))
+        lab_of_model = lab_with(lab, fresh(lab, (other or lab).model, i), task=(other or lab).task)
+        values.append(_gaps(lab_of_model, lab_of_model.sweep(xs, prompts=one_each(lab_of_model)), xs))
     return make_curve(values, {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(xs)})

@@ -85,8 +85,8 @@ def algorithm(results: Results, facts: Facts) -> Evidence:
                         "cosine, high": cosine.high,
                     }
                 )
-            told = (PRECONDITIONED, *rivals(result, m))
-            block = [row for row in rows[-len(names) - 1 :] if row["algorithm"] in told]
+            reasons = (PRECONDITIONED, *rivals(result, m))
+            block = [row for row in rows[-len(names) - 1 :] if row["algorithm"] in reasons]
             nearest[m, depth] = max(block, key=lambda row: row["similarity"])
     best = nearest[n, last]
     step = next(r for r in rows if (r["M"], r["depth"], r["algorithm"]) == (n, last, PRECONDITIONED))
@@ -152,9 +152,9 @@ def order_evidence(results: Results, facts: Facts) -> Evidence:
     result, fresh = results[order], results.twin[order]
     test, twin = sensitivity(result), sensitivity(fresh)
     cfg = facts.config
-    told = [
-        said
-        for said, present in {
+    reasons = [
+        reason
+        for reason, present in {
             "learned positions": cfg.positional_embedding_type != "none",
             "causal attention below the last layer": cfg.attention_dir == "causal" and cfg.n_layers > 1,
         }.items()
@@ -162,7 +162,11 @@ def order_evidence(results: Results, facts: Facts) -> Evidence:
     ]
     says = (
         f"another order of the same examples moves predictions by {100 * test.value:.3g} % of their spread over prompts"
-        + (f"; {' and '.join(told)} can tell orders apart" if told else "; nothing in the design can tell orders apart")
+        + (
+            f"; {' and '.join(reasons)} can tell orders apart"
+            if reasons
+            else "; nothing in the design can tell orders apart"
+        )
     )
     name = "spread over orders / spread over prompts"
     return Evidence(

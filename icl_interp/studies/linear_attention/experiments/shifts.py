@@ -89,7 +89,7 @@ def run(bench: Bench) -> dict[str, Result]:
             }
             found = {p: _query_errors(bench, name, task, p, predictor) for p, predictor in who.items()}
             mine.append(found)
-            rows.append({"N": n, "shift": shift, **_beside(found, mine[0])})
+            rows.append({"N": n, "shift": shift, **_relative(found, mine[0])})
         values.append([[_over_zero(found[p], found[ZERO]) for p in PREDICTORS] for found in mine])
     if not rows:
         return {}
@@ -122,7 +122,7 @@ def _over_zero(error: np.ndarray, zero: np.ndarray) -> tuple[float, float, float
     return i.value, i.low, i.high
 
 
-def _beside(found: Mapping[str, np.ndarray], intact: Mapping[str, np.ndarray]) -> dict[str, float]:
+def _relative(found: Mapping[str, np.ndarray], intact: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Errors over E[y^2], the gap to least squares with its interval, and what became of the error without a shift."""
     over = {p: _over_zero(found[p], found[ZERO])[0] for p in PREDICTORS}
     gap = bootstrap(lambda e, best, z: (e - best) / z, found[MODEL], found[LEAST_SQUARES], found[ZERO])
@@ -157,14 +157,14 @@ def _says_shift(shift: str, rows: Sequence[Mapping[str, Any]]) -> str:
         word = decided(STAYS_CLOSE, *gaps)
     elif shift in FAILS:
         word = decided(GOES_FAR, *gaps)
-    said = " (the slides: a failure)" if shift in FAILS else " (the slides: stays close)" if shift in STAYS else ""
+    in_slides = " (the slides: a failure)" if shift in FAILS else " (the slides: stays close)" if shift in STAYS else ""
     found = "close to least squares" if close else "far from least squares" if far else "not clearly close or far"
     each = "; ".join(
         f"N = {row['N']}: {plainly(row[MODEL])}, {plainly(row['softmax / unshifted'])} times that without the shift "
         f"(least squares {_or_zero(row[LEAST_SQUARES])}, LSA limit {plainly(row[LSA])})"
         for row in rows
     )
-    return f"{word}{shift}: {found}{said}. Error over E[y²] at {each}."
+    return f"{word}{shift}: {found}{in_slides}. Error over E[y²] at {each}."
 
 
 def _or_zero(error: float) -> str:

@@ -20,7 +20,13 @@ from icl_interp.analyses.stream import depths, readable
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
-from icl_interp.studies.linear_attention.measurements.setting import bench, by_function, is_stacked, room, task_of
+from icl_interp.studies.linear_attention.measurements.setting import (
+    by_function,
+    grouped_prompts,
+    is_stacked,
+    room,
+    task_of,
+)
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
@@ -128,14 +134,14 @@ def algorithms(lab: Lab) -> DataArray:
     task, n = task_of(lab), task_of(lab).n_points - 1
     shown, columns = lengths(lab), []
     for m in shown:
-        made = bench(lab, m, N_CONTEXTS, "algorithms").prompts
-        said, slopes = read_depths(lab, made)
-        query = made.xs[:, -1]
-        told = n if is_stacked(lab) else min(m, n)
-        known = weights(task, (made.xs[:, :-1], made.ys[:, :-1]), told, lab.seed)
+        sample = grouped_prompts(lab, m, N_CONTEXTS, "algorithms").prompts
+        predictions, slopes = read_depths(lab, sample)
+        query = sample.xs[:, -1]
+        n_known = n if is_stacked(lab) else min(m, n)
+        known = weights(task, (sample.xs[:, :-1], sample.ys[:, :-1]), n_known, lab.seed)
         step = known[PRECONDITIONED]
-        known |= {TRUTH: made.parameters}
-        truth = (made.parameters * query).sum(-1).square()
+        known |= {TRUTH: sample.parameters}
+        truth = (sample.parameters * query).sum(-1).square()
         cells = []
         for w in known.values():
             theirs = (w * query).sum(-1)
@@ -146,16 +152,16 @@ def algorithms(lab: Lab) -> DataArray:
                         by_function(part, lab.n_functions)
                         for part in ((mine - theirs).square(), torch.cosine_similarity(slope, w, dim=-1), apart)
                     ]
-                    for mine, slope in zip(said, slopes, strict=True)
+                    for mine, slope in zip(predictions, slopes, strict=True)
                 ]
             )
-        cells.append([[by_function(truth, lab.n_functions)] * 3 for _ in said])
+        cells.append([[by_function(truth, lab.n_functions)] * 3 for _ in predictions])
         columns.append(cells)
     names = (*known, SIZE)
     axes = {
         "M": shown,
         "algorithm": names,
-        "depth": tuple(range(1, len(said) + 1)),
+        "depth": tuple(range(1, len(predictions) + 1)),
         "statistic": ("distance", "cosine", "apart"),
         "function": tuple(range(lab.n_functions)),
     }
@@ -167,21 +173,21 @@ def algorithms(lab: Lab) -> DataArray:
 @measurement("lsa/order")
 def order(lab: Lab) -> DataArray:
     """Variance of predictions over orders of the examples, and over prompts, each by function."""
-    made = bench(lab, task_of(lab).n_points - 1, 2, "order").prompts
-    n, stream = made.n_points - 1, generator(lab.seed, "lsa/order")
-    said = []
+    sample = grouped_prompts(lab, task_of(lab).n_points - 1, 2, "order").prompts
+    n, stream = sample.n_points - 1, generator(lab.seed, "lsa/order")
+    predictions = []
     with torch.no_grad():
         for _ in range(N_ORDERS):
-            index = torch.rand(len(made), n, generator=stream).argsort(-1)
-            index = torch.cat([index, torch.full((len(made), 1), n)], 1)
+            index = torch.rand(len(sample), n, generator=stream).argsort(-1)
+            index = torch.cat([index, torch.full((len(sample), 1), n)], 1)
             shuffled = Prompts(
-                made.xs.gather(1, index[..., None].expand_as(made.xs)),
-                made.ys.gather(1, index),
-                made.parameters,
-                made.function,
+                sample.xs.gather(1, index[..., None].expand_as(sample.xs)),
+                sample.ys.gather(1, index),
+                sample.parameters,
+                sample.function,
             )
-            said.append(lab.model(lab.tokens(shuffled))[:, -1, 0].cpu())
-    values = torch.stack(said)
+            predictions.append(lab.model(lab.tokens(shuffled))[:, -1, 0].cpu())
+    values = torch.stack(predictions)
     rows = (values.var(0), (values.mean(0) - values.mean()).square())
     axes = {"over": ("orders", "prompts"), "function": tuple(range(lab.n_functions))}
     return make_array([by_function(row, lab.n_functions) for row in rows], axes, note=f"{N_ORDERS} orders; float64")

@@ -132,7 +132,7 @@ def never_asked(facts: Facts) -> None:
 # ---- prompts with known moments --------------------------------------------------------------------------------------
 
 
-class Bench(NamedTuple):
+class GroupedPrompts(NamedTuple):
     """Prompts in groups that share w and Lambda, so that theory knows the risk of each group.
 
     Attributes:
@@ -146,7 +146,7 @@ class Bench(NamedTuple):
     covariances: Float[Tensor, "function dim dim"]
 
 
-def bench(lab: Lab, m: int, n_contexts: int, name: str) -> Bench:
+def grouped_prompts(lab: Lab, m: int, n_contexts: int, name: str) -> GroupedPrompts:
     """Fresh prompts of m labelled examples and a query, in distribution but for their length."""
     task, stream = task_of(lab), generator(lab.seed, f"lsa/{name}", m)
     weights = task.sample_parameters(lab.n_functions, stream, torch.float64)
@@ -165,7 +165,7 @@ def bench(lab: Lab, m: int, n_contexts: int, name: str) -> Bench:
     ys = task.value(weights[function], xs)
     if task.noise_std:
         ys = ys + task.noise_std * torch.randn(ys.shape, generator=stream, dtype=torch.float64)
-    return Bench(Prompts(xs, ys, weights[function], function), weights, covariances)
+    return GroupedPrompts(Prompts(xs, ys, weights[function], function), weights, covariances)
 
 
 def at_query(lab: Lab, prompts: Prompts) -> Float[Tensor, " batch"]:

@@ -1,7 +1,8 @@
 """Errors on linear regression by prompt length and under shifts, beside what theory knows of each group of prompts.
 
-Prompts come in groups that share w and Lambda (`setting.bench`), for which the risk of any layer of linear attention
-is known exactly. So measured and exact risks are compared group by group, and what w happened to be drawn is no noise.
+Prompts come in groups that share w and Lambda (`setting.grouped_prompts`), for which the risk of any layer of linear
+attention is known exactly. So measured and exact risks are compared group by group, and what w happened to be drawn is
+no noise.
 """
 
 import numpy as np
@@ -20,8 +21,8 @@ from icl_interp.results import make_array, make_curve
 from icl_interp.studies.linear_attention.measurements import setting
 from icl_interp.studies.linear_attention.measurements.setting import (
     at_query,
-    bench,
     by_function,
+    grouped_prompts,
     room,
     task_of,
     trained_landscape,
@@ -44,11 +45,11 @@ def lengths(lab: Lab) -> tuple[int, ...]:
 
 
 def risks(
-    product: Float[Tensor, "dim dim"], m: int, made: setting.Bench, tau2: float, spoilt: bool = False
+    product: Float[Tensor, "dim dim"], m: int, groups: setting.GroupedPrompts, tau2: float, spoilt: bool = False
 ) -> Float[np.ndarray, " function"]:
     """Exact risk of a layer for each group of prompts; `spoilt` as the slides print it, without the 1/M."""
     found = []
-    for w, lam in zip(made.weights, made.covariances, strict=True):
+    for w, lam in zip(groups.weights, groups.covariances, strict=True):
         terms = theory.product_risk(product, m, lam, w, tau2)
         found.append(float(terms.best + (m if spoilt else 1) * terms.variance + terms.bias))
     return np.array(found)
@@ -71,16 +72,16 @@ def risk(lab: Lab) -> DataArray:
     n_contexts = N_SHIFTED if own is None else N_CONTEXTS * lab.n_contexts
     values = np.empty((len(who), lab.n_functions, len(shown)))
     for column, m in enumerate(shown):
-        made = bench(lab, m, n_contexts, "risk")
-        truth = made.prompts.ys[:, -1]
+        groups = grouped_prompts(lab, m, n_contexts, "risk")
+        truth = groups.prompts.ys[:, -1]
         found = {
-            MODEL: by_function((at_query(lab, made.prompts) - truth).square(), lab.n_functions),
-            ZERO: (torch.einsum("fi,fij,fj->f", made.weights, made.covariances, made.weights) + tau2).numpy(),
-            BEST: risks(where.product, m, made, tau2),
-            PRINTED: risks(where.product, m, made, tau2, spoilt=True),
+            MODEL: by_function((at_query(lab, groups.prompts) - truth).square(), lab.n_functions),
+            ZERO: (torch.einsum("fi,fij,fj->f", groups.weights, groups.covariances, groups.weights) + tau2).numpy(),
+            BEST: risks(where.product, m, groups, tau2),
+            PRINTED: risks(where.product, m, groups, tau2, spoilt=True),
         }
         if own is not None:
-            found[OWN] = risks(own, m, made, tau2)
+            found[OWN] = risks(own, m, groups, tau2)
         values[:, :, column] = [found[name] for name in who]
     axes = {"who": tuple(who), "function": tuple(range(lab.n_functions)), "M": shown}
     note = f"{lab.n_functions} draws of w{' and Λ' if task.random_covariance else ''}, {n_contexts} prompts of each"
@@ -103,16 +104,16 @@ def query_shift(lab: Lab) -> DataArray:
     the root mean variance of the inputs. Labels of the query are without noise.
     """
     task, n = task_of(lab), task_of(lab).n_points - 1
-    made = bench(lab, n, N_SHIFTED, "shift")
-    own = made.prompts.xs[:, -1]
+    groups = grouped_prompts(lab, n, N_SHIFTED, "shift")
+    own = groups.prompts.xs[:, -1]
     isotropic = torch.randn(own.shape, generator=generator(lab.seed, "lsa/query"), dtype=torch.float64)
-    spread = made.covariances.diagonal(dim1=1, dim2=2).mean().sqrt()
+    spread = groups.covariances.diagonal(dim1=1, dim2=2).mean().sqrt()
     queries = {INSIDE: own, FARTHER: QUERY_FACTOR * own, ISOTROPIC: QUERY_FACTOR * spread * isotropic}
     rows = []
     for xs in queries.values():
-        prompts, truth = _with_query(made.prompts, lab, xs)
-        said = at_query(lab, prompts)
-        parts = ((said - truth).square(), truth.square(), said * truth)
+        prompts, truth = _with_query(groups.prompts, lab, xs)
+        predictions = at_query(lab, prompts)
+        parts = ((predictions - truth).square(), truth.square(), predictions * truth)
         rows.append([by_function(part, lab.n_functions) for part in parts])
     axes = {
         "arm": tuple(queries),
@@ -126,14 +127,14 @@ def query_shift(lab: Lab) -> DataArray:
 def covariate_shift(lab: Lab) -> DataArray:
     """The same moments with all inputs, the query's too, scaled by c; labels follow."""
     task, n = task_of(lab), task_of(lab).n_points - 1
-    made = bench(lab, n, N_SHIFTED, "shift").prompts
-    noise = made.ys - task.value(made.parameters, made.xs)
+    groups = grouped_prompts(lab, n, N_SHIFTED, "shift").prompts
+    noise = groups.ys - task.value(groups.parameters, groups.xs)
     rows = []
     for c in INPUT_FACTORS:
-        clean = task.value(made.parameters, c * made.xs)
-        said = at_query(lab, Prompts(c * made.xs, clean + noise, made.parameters, made.function))
+        clean = task.value(groups.parameters, c * groups.xs)
+        predictions = at_query(lab, Prompts(c * groups.xs, clean + noise, groups.parameters, groups.function))
         truth = clean[:, -1]
-        parts = ((said - truth).square(), truth.square(), said * truth)
+        parts = ((predictions - truth).square(), truth.square(), predictions * truth)
         rows.append([by_function(part, lab.n_functions) for part in parts])
     axes = {
         "c": INPUT_FACTORS,

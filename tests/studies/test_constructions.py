@@ -1,0 +1,13 @@
+"""Every bundled construction of known truth in many draws. One draw of each is judged by `check_study`."""
+
+import pytest
+
+from icl_interp.experiments import calibration
+from icl_interp.studies import BUNDLED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [one.name for study in BUNDLED for one in study.constructions])
+def test_every_cell_in_every_draw(name):
+    table = calibration.calibrate(10, seed=100, only=[name])
+    assert [row for row in table.to_dict("records") if row["as expected"] < row["draws"]] == []
