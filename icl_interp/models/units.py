@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl_interp.errors import InputError
+from icl_interp.models.blank import LINEAR, blank
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.hooks import HookedRootModule, HookPoint
 from icl_interp.models.tokens import Stacked
@@ -105,25 +106,8 @@ class LinearSelfAttention(HookedRootModule):
             raise InputError(
                 f"n_heads * d_head must be at least d + 1 = {width} to hold W_KQ, but got {n_heads} * {d_head}"
             )
-        cfg = HookedTransformerConfig(
-            n_layers=1,
-            d_model=width,
-            n_heads=n_heads,
-            d_head=d_head,
-            n_ctx=n_ctx,
-            d_in=width,
-            attn_only=True,
-            normalization_type=None,
-            positional_embedding_type="none",
-            use_attn_scale=False,
-            attention_dir="bidirectional",
-            score_fn="linear",
-            score_norm="labelled",
-        )
-        model = HookedTransformer(cfg).to(self.W_PV)
+        model = blank(width, n_heads=n_heads, d_head=d_head, n_ctx=n_ctx, d_in=width, **LINEAR).to(self.W_PV)
         with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.zero_()
             attention, identity = model.blocks[0].attn, torch.eye(width).to(self.W_PV)
             model.embed.W_E.copy_(identity)
             model.unembed.W_U[-1] = 1

@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction
-from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.blank import blank
 from icl_interp.tasks.distributions import Normal, Uniform
 from icl_interp.tasks.regression import LinearRegression
 
@@ -29,24 +28,10 @@ def _layer(g: torch.Generator, d_head: int) -> tuple[Case, float]:
     half_width = _between(g, 0.5, 2)
     law = Uniform(-half_width, half_width)
     task = LinearRegression(n_dims=N_DIMS, inputs=law, weights=Normal(_between(g, 0.5, 2)), n_points=N_POINTS)
-    cfg = HookedTransformerConfig(
-        n_layers=1,
-        d_model=WIDTH,
-        n_heads=N_HEADS,
-        d_head=d_head,
-        n_ctx=N_POINTS,
-        d_in=N_DIMS + 1,
-        attn_only=True,
-        normalization_type=None,
-        positional_embedding_type="none",
-        use_attn_scale=False,
-        score_fn="linear",
-        score_norm="labelled",
+    model = blank(
+        WIDTH, n_heads=N_HEADS, d_head=d_head, n_ctx=N_POINTS, d_in=N_DIMS + 1, score_fn="linear", score_norm="labelled"
     )
-    model = HookedTransformer(cfg).double()
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
         model.embed.W_E[:, : N_DIMS + 1] = torch.eye(N_DIMS + 1)
         model.blocks[0].attn.W_V[:, N_DIMS, 0] = 1  # every head reads the label
     return Case(model, task), _between(g, 0.95, 1.05) / law.std**2

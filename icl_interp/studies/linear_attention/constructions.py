@@ -9,6 +9,7 @@ from torch import Tensor
 
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, Predictor
+from icl_interp.models.blank import LINEAR, blank
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.units import LinearSelfAttention
@@ -138,31 +139,14 @@ def by_place(weights: Float[Tensor, " example"], d: int) -> HookedTransformer:
         d: coordinates of an input.
     """
     n, label, mark = len(weights), d, d + 1
-    cfg = HookedTransformerConfig(
-        n_layers=1,
-        d_model=d + 2,
-        n_heads=1,
-        d_head=1,
-        n_ctx=n + 1,
-        d_in=d + 1,
-        attn_only=True,
-        normalization_type=None,
-        positional_embedding_type="standard",
-        use_attn_scale=False,
-        attention_dir="bidirectional",
-        score_fn="linear",
-        score_norm="labelled",
-    )
-    model = HookedTransformer(cfg).double()
+    model = blank(d + 2, d_head=1, n_ctx=n + 1, d_in=d + 1, positional_embedding_type="standard", **LINEAR)
     attn = model.blocks[0].attn
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
         model.embed.W_E[range(d + 1), range(d + 1)] = 1
         model.pos_embed.W_pos[:n, mark] = weights.double()
         attn.b_Q[0, 0] = attn.W_K[0, mark, 0] = attn.W_V[0, label, 0] = attn.W_O[0, 0, label] = 1
         model.unembed.W_U[label] = 1
-    return model.eval()
+    return model
 
 
 def _one_place(g: torch.Generator) -> Case:

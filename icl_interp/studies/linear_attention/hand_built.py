@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.errors import InputError
-from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.blank import LINEAR, blank
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.units import LinearSelfAttention
 
@@ -39,28 +39,11 @@ def descent(dim: int, steps: int, rate: float, n_ctx: int) -> HookedTransformer:
     if dim < 1 or steps < 1:
         raise InputError(f"descent needs at least one coordinate and one step, but got dim={dim} and steps={steps}")
     width = dim + 1
-    cfg = HookedTransformerConfig(
-        n_layers=steps,
-        d_model=width,
-        n_heads=1,
-        d_head=width,
-        n_ctx=n_ctx,
-        d_in=width,
-        attn_only=True,
-        normalization_type=None,
-        positional_embedding_type="none",
-        use_attn_scale=False,
-        attention_dir="bidirectional",
-        score_fn="linear",
-        score_norm="labelled",
-    )
-    model = HookedTransformer(cfg).double()
+    model = blank(width, n_layers=steps, d_head=width, n_ctx=n_ctx, d_in=width, **LINEAR)
     identity = torch.eye(width, dtype=torch.float64)
     inputs, label = identity.clone(), torch.zeros_like(identity)
     inputs[-1, -1], label[-1, -1] = 0, 1
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
         model.embed.W_E.copy_(identity)
         model.unembed.W_U[-1] = -1
         for block in model.blocks:

@@ -16,7 +16,7 @@ from icl_interp.analyses import relevance
 from icl_interp.analyses.lab import Lab
 from icl_interp.errors import InputError
 from icl_interp.experiments import calibration
-from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.blank import blank
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.studies.limits.claims import softmax as limits_softmax
@@ -85,27 +85,15 @@ def test_an_unknown_construction_is_refused():
 def layer(alphas: list[float], written: list[float], slope: float = 1.0, **change) -> HookedTransformer:
     """f = slope x + sum_h written_h m_h(x), m_h the mixture of tokens under scores alpha_h x x_j: nothing is random."""
     n_heads = len(alphas)
-    settings = {
-        "n_layers": 1,
-        "d_model": n_heads + 2,
-        "n_heads": n_heads,
-        "d_head": 1,
-        "attn_only": True,
-        "normalization_type": None,
-        "positional_embedding_type": "none",
-        "use_attn_scale": False,
-    }
-    model = HookedTransformer(HookedTransformerConfig(**(settings | change))).double()
+    model = blank(n_heads + 2, n_heads=n_heads, d_head=1, **change)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
         attn = model.blocks[0].attn
         model.embed.W_E[0, 0] = attn.W_K[:, 0, 0] = attn.W_V[:, 0, 0] = 1
         attn.W_Q[:, 0, 0] = torch.tensor(alphas)
         attn.W_O[range(n_heads), 0, range(1, n_heads + 1)] = torch.tensor(written).double()
         model.unembed.W_U[:-1, 0] = 1
         model.unembed.W_U[0, 0] = slope
-    return model.eval()
+    return model
 
 
 MORE = {

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from icl_interp.experiments.calibration import NO, OPEN, YES, Construction
+from icl_interp.models.blank import blank
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
@@ -59,19 +60,7 @@ def scalar_layer(
     With several layers the later ones have random weights that write more than they find, so that what they read of the
     context shows.
     """
-    cfg = HookedTransformerConfig(
-        n_layers=n_layers,
-        d_model=WIDTH,
-        n_heads=1,
-        d_head=1,
-        n_ctx=N_CTX,
-        attn_only=True,
-        normalization_type=norm,
-        norm_position=position,
-        positional_embedding_type="none",
-        use_attn_scale=False,
-    )
-    model = HookedTransformer(cfg).double()
+    model = blank(WIDTH, n_layers=n_layers, d_head=1, n_ctx=N_CTX, normalization_type=norm, norm_position=position)
     embed, zeta = _direction(g), _signed(g, 0.3, 0.7, WIDTH)
     # The read-out sees both the stream and what the head writes.
     read_out = _signed(g, 0.5, 1.0, WIDTH)
@@ -139,21 +128,8 @@ def hand_set(g: torch.Generator, **change: Any) -> HookedTransformer:
 
     What makes scores, and what the head reads, is left to fill in.
     """
-    settings: dict[str, Any] = {
-        "n_layers": 1,
-        "d_model": 4,
-        "n_heads": 1,
-        "d_head": 2,
-        "n_ctx": N_CTX,
-        "attn_only": True,
-        "normalization_type": None,
-        "positional_embedding_type": "none",
-        "use_attn_scale": False,
-    }
-    model = HookedTransformer(HookedTransformerConfig(**(settings | change))).double()
+    model = blank(**({"d_model": 4, "d_head": 2, "n_ctx": N_CTX} | change))
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
         model.embed.W_E[range(model.cfg.d_in), range(model.cfg.d_in)] = 1
         model.blocks[0].attn.W_O[0, 0, WRITTEN] = 1
         model.unembed.W_U[WRITTEN, 0] = float(_signed(g, 0.5, 1.5, 1))

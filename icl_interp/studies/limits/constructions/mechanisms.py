@@ -118,8 +118,6 @@ def step_and_norm(g: torch.Generator, cubic: bool) -> Case:
     constant = _between(g, 10, 30) * task.inputs.interval[1] * (1 + task.weights.std)
     with torch.no_grad():
         block = model.blocks[0]
-        assert block.ln1.w is not None
-        block.ln1.w.fill_(1)
         model.embed.b_E[MARK] = constant
         if cubic:
             block.attn.W_V[0, TOKEN, 0] = _between(g, 0.05, 0.1) * task.weights.std
