@@ -1,4 +1,4 @@
-"""Every bundled construction of known truth in many draws. One draw of each is judged by `check_study`."""
+"""Every bundled construction of known truth in five draws. One draw of each is judged by `check_study`."""
 
 import pytest
 
@@ -9,5 +9,5 @@ from icl_interp.studies import BUNDLED
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [one.name for study in BUNDLED for one in study.constructions])
 def test_every_cell_in_every_draw(name):
-    table = calibration.calibrate(10, seed=100, only=[name])
+    table = calibration.calibrate(5, seed=100, only=[name])
     assert [row for row in table.to_dict("records") if row["as expected"] < row["draws"]] == []
