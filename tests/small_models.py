@@ -4,7 +4,10 @@ import torch
 
 from icl_interp import tasks
 from icl_interp.analyses.lab import Lab
-from icl_interp.interventions import AblateHeads, At, FreezeNorms, InsertNorm, Intervention, SwapPattern, Temperature
+from icl_interp.interventions.attention import AblateHeads, PutPatterns, SwapPattern, Temperature
+from icl_interp.interventions.base import At, Intervention
+from icl_interp.interventions.norms import FreezeNorms, InsertNorm
+from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Encoding, Interleaved, Stacked
 from icl_interp.models.transformer import HookedTransformer
@@ -84,6 +87,11 @@ EVERY = {
     "sharpen, some heads": lambda model: Temperature(0.2, SOME),
     "ablate to zero": lambda model: AblateHeads.zero(*SOME),
     "ablate to the mean": lambda model: ablate_mean(model, *SOME),
+    "mean outputs of the MLPs": lambda model: MeanOutputs.measure(
+        model, tokens_for(model, OTHERS), sublayers(model, "mlp")
+    ),
+    "patterns of other prompts": lambda model: PutPatterns.measure(model, tokens_for(model).flip(0)),
+    "patterns of other prompts, one layer": lambda model: PutPatterns.measure(model, tokens_for(model).flip(0), [1]),
     "insert a norm": lambda model: InsertNorm("blocks.0.hook_resid_mid"),
     "at the query": lambda model: At((-1,), SwapPattern("uniform")),
     "at two tokens": lambda model: At((3, 6), freeze(model)),

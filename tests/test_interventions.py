@@ -12,16 +12,10 @@ from torch.testing import assert_close
 
 import icl_interp
 from icl_interp.errors import InputError
-from icl_interp.interventions import (
-    AblateHeads,
-    At,
-    FreezeNorms,
-    InsertNorm,
-    Intervention,
-    SwapPattern,
-    Temperature,
-    intervene,
-)
+from icl_interp.interventions.attention import AblateHeads, PutPatterns, SwapPattern, Temperature
+from icl_interp.interventions.base import At, Intervention, intervene
+from icl_interp.interventions.norms import FreezeNorms, InsertNorm
+from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.models.hooks import listened
 from icl_interp.probes.base import observe
 from icl_interp.probes.residual import ResidualStream
@@ -348,6 +342,15 @@ def test_interventions_fit_models_of_any_precision():
             lambda model: FreezeNorms.measure(model, tokens_for(model, OTHERS.first(4))),
             "reference covers 7 positions, but there are 13 tokens",
         ),
+        (
+            lambda model: MeanOutputs.measure(model, tokens_for(model, OTHERS.first(4)), sublayers(model)),
+            "reference covers 7 positions, but there are 13 tokens",
+        ),
+        (
+            lambda model: PutPatterns.measure(model, tokens_for(model, OTHERS.first(4))),
+            r"patterns of shape \(10, 3, 7, 7\) .* cannot replace those of shape .*as many prompts of the same length",
+        ),
+        (lambda model: PutPatterns.measure(model, tokens_for(model), [2]), r"no head \(2, 0\)"),
     ],
 )
 def test_errors(build, message):

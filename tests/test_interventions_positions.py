@@ -6,7 +6,8 @@ from helpers import must_fail
 from small_models import EVERY, N_TOKENS, PROMPTS, freeze, make, several, tokens_for
 from torch.testing import assert_close
 
-from icl_interp.interventions import At, SwapPattern, Temperature, intervene
+from icl_interp.interventions.attention import SwapPattern, Temperature
+from icl_interp.interventions.base import At, intervene
 
 # Those that choose no positions themselves.
 WHOLE = {name: build for name, build in EVERY.items() if not name.startswith("at ")}

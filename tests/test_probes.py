@@ -13,7 +13,8 @@ from small_models import MODELS, PROMPTS, TASK, make, tokens_for
 
 import icl_interp
 from icl_interp.errors import InputError
-from icl_interp.interventions import Temperature, intervene
+from icl_interp.interventions.attention import Temperature
+from icl_interp.interventions.base import intervene
 from icl_interp.models.hooks import listened
 from icl_interp.models.tokens import Interleaved, Stacked
 from icl_interp.probes import base

@@ -21,7 +21,9 @@ from icl_interp.checkpoints import store
 from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
-from icl_interp.interventions import AblateHeads, At, FreezeNorms, Intervention, intervene
+from icl_interp.interventions.attention import AblateHeads
+from icl_interp.interventions.base import At, Intervention, intervene
+from icl_interp.interventions.norms import FreezeNorms
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts

@@ -7,7 +7,8 @@ from icl_interp.analyses.claim import LEARNED_R2
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results, measurement
-from icl_interp.interventions import Intervention, SwapPattern
+from icl_interp.interventions.attention import SwapPattern
+from icl_interp.interventions.base import Intervention
 from icl_interp.resampling import simultaneous
 from icl_interp.results import make_array
 

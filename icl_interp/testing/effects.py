@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icl_interp import interventions
-from icl_interp.interventions import At, Intervention
+from icl_interp.interventions import base
+from icl_interp.interventions.base import At, Intervention
 from icl_interp.models.transformer import HookedTransformer
 
 RUNS = ("forward", "remember", "after")  # the ways in which a model is run
@@ -50,11 +50,11 @@ def observed() -> Iterator[dict[str, bool]]:
             for run in RUNS:
                 delattr(model, run)
 
-    interventions.OBSERVERS.append(observe)
+    base.OBSERVERS.append(observe)
     try:
         yield moved
     finally:
-        interventions.OBSERVERS.remove(observe)
+        base.OBSERVERS.remove(observe)
 
 
 def _listen(activation: Tensor, hook: object) -> None:

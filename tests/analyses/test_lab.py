@@ -8,7 +8,8 @@ from small_models import TASK
 
 from icl_interp.analyses import lab as lab_module
 from icl_interp.analyses.lab import Lab
-from icl_interp.interventions import At, SwapPattern, Temperature, intervene
+from icl_interp.interventions.attention import SwapPattern, Temperature
+from icl_interp.interventions.base import At, intervene
 from icl_interp.provenance import generator
 
 pytestmark = pytest.mark.usefixtures("several_chunks")

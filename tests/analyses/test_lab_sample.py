@@ -14,7 +14,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Measurement
 from icl_interp.analyses.registry import select
 from icl_interp.errors import InputError
-from icl_interp.interventions import SwapPattern
+from icl_interp.interventions.attention import SwapPattern
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator
 from icl_interp.results import make_table

@@ -9,7 +9,7 @@ from small_models import small_lab
 
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.relevance import relevance, relevant
-from icl_interp.interventions import SwapPattern
+from icl_interp.interventions.attention import SwapPattern
 from icl_interp.resampling import simultaneous
 from icl_interp.results import make_array
 

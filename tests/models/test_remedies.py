@@ -14,7 +14,7 @@ from small_models import BASE, OTHERS, make, tokens_for
 import icl_interp
 from icl_interp.analyses.registry import REGISTRY
 from icl_interp.errors import InputError
-from icl_interp.interventions import FreezeNorms
+from icl_interp.interventions.norms import FreezeNorms
 from icl_interp.models import weights
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer

@@ -9,7 +9,8 @@ from activations import KINDS, cached
 from helpers import must_fail
 from small_models import PROMPTS, make
 
-from icl_interp.interventions import SwapPattern, intervene
+from icl_interp.interventions.attention import SwapPattern
+from icl_interp.interventions.base import intervene
 from icl_interp.probes.attention import AttentionEntropy, PatternStatistics
 from icl_interp.probes.runner import probe
 

@@ -9,7 +9,8 @@ from activations import KINDS, pooled, value
 from helpers import must_fail
 from small_models import PROMPTS, make, tokens_for
 
-from icl_interp.interventions import AblateHeads, intervene
+from icl_interp.interventions.attention import AblateHeads
+from icl_interp.interventions.base import intervene
 from icl_interp.probes.heads import HeadOrthogonality, frobenius_cosines, map_orthogonality, principal_angles
 from icl_interp.probes.runner import probe
 from icl_interp.provenance import generator

@@ -11,7 +11,8 @@ from helpers import must_fail
 from small_models import PROMPTS, encoding_of, make, tokens_for
 
 from icl_interp.errors import InputError
-from icl_interp.interventions import FreezeNorms, intervene
+from icl_interp.interventions.base import intervene
+from icl_interp.interventions.norms import FreezeNorms
 from icl_interp.models.hooks import listened
 from icl_interp.probes.norms import LayerNormScale, layernorm_scale_by_magnitude
 from icl_interp.probes.runner import probe

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from small_models import make, tokens_for
 
-from icl_interp import interventions
 from icl_interp.analyses.claim import Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.measurement import Measurement
 from icl_interp.errors import InputError
 from icl_interp.experiments.base import Experiment
-from icl_interp.interventions import Intervention, SwapPattern, intervene
+from icl_interp.interventions import base
+from icl_interp.interventions.attention import SwapPattern
+from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.results import make_array
 from icl_interp.studies import BUNDLED, STUDIES
 from icl_interp.tasks import registry
@@ -164,6 +165,6 @@ def test_an_observer_sees_what_moves_and_is_gone_afterwards():
     assert moved == {"Idle": False}
     with pytest.raises(ZeroDivisionError), observing.observed(), intervene(model, Idle()):
         1 / 0  # noqa: B018
-    assert not interventions.OBSERVERS
+    assert not base.OBSERVERS
     assert "forward" not in vars(model)
     assert (model(tokens) - before).abs().max() < 1e-12

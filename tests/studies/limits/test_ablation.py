@@ -14,10 +14,12 @@ from torch.testing import assert_close
 from icl_interp.analyses.lab import Lab
 from icl_interp.checkpoints.companions import Role
 from icl_interp.errors import InputError
-from icl_interp.interventions import AblateHeads, At, intervene
+from icl_interp.interventions.attention import AblateHeads
+from icl_interp.interventions.base import At, intervene
+from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.studies.limits.measurements import ablation
-from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, NOTHING, QUERY, MeanOutputs, sublayers
+from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, NOTHING, QUERY
 
 WITH_ATTENTION = [name for name in MODELS if name != "mlp only"]
 

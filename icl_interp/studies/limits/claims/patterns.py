@@ -19,9 +19,9 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results, measurement
-from icl_interp.interventions import Hook, Intervention, SwapPattern, intervene
+from icl_interp.interventions.attention import PutPatterns, SwapPattern
+from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.models.config import DISTRIBUTIONS
-from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import bootstrap, draw_weights
@@ -175,21 +175,6 @@ def _excess(own: Tensor, other: Tensor, pairs: list[tuple[int, int]]) -> list[fl
     return out
 
 
-class PutPatterns(Intervention):
-    """Attend as in other prompts: every layer's pattern replaced by one that was kept. Values stay the prompt's own."""
-
-    def __init__(self, patterns: dict[str, Float[Tensor, "batch head query key"]]) -> None:
-        self.patterns = patterns
-
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
-        """One a layer."""
-
-        def put(kept: Tensor) -> Callable[..., Tensor]:
-            return lambda pattern, hook: kept.to(pattern)
-
-        return [(name, put(kept)) for name, kept in self.patterns.items()]
-
-
 @measurement("patterns/swapped")
 def swapped(lab: Lab) -> DataArray:
     """Squared error at the last query when the model attends as it would to another function at the same inputs.
@@ -199,16 +184,11 @@ def swapped(lab: Lab) -> DataArray:
     the lowest degree and the highest.
     """
     levels = degrees(lab)[:: len(degrees(lab)) - 1]
-    names = [f"blocks.{i}.attn.hook_pattern" for i in range(lab.model.cfg.n_layers)]
     sources = ("own", *(f"degree {d}" for d in levels), "uniform", "zero")
     values = np.empty((len(levels), len(sources), lab.n_functions))
     targets, givers = ([some(lab, draw(lab, d), 1) for d in levels] for draw in (polynomials, others))
     for part in chunks(lab.n_functions, CHUNK):
-        kept = []
-        for prompts in givers:
-            with torch.no_grad():
-                _, cache = lab.single.run_with_cache(lab.tokens(prompts[part]).float(), names_filter=names)
-            kept.append(PutPatterns({name: cache[name] for name in names}))
+        kept = [PutPatterns.measure(lab.single, lab.tokens(prompts[part]).float()) for prompts in givers]
         for t, prompts in enumerate(targets):
             edits = ((), *((k,) for k in kept), (SwapPattern("uniform"),))
             for s, edit in enumerate(edits):

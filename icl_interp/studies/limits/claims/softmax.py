@@ -13,7 +13,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results, measurement
-from icl_interp.interventions import SwapPattern, Temperature
+from icl_interp.interventions.attention import SwapPattern, Temperature
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.layernorm import SCOPE

@@ -6,8 +6,7 @@ of the query alone, whatever the weights are.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,9 +17,8 @@ from xarray import DataArray
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.checkpoints.companions import Role
-from icl_interp.errors import InputError
-from icl_interp.interventions import At, Hook, Intervention, intervene
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.interventions.base import At, intervene
+from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
@@ -29,69 +27,6 @@ PARTNERS = ("MLP only", "attention only", "with MLP")  # companions that lack a 
 ALL, QUERY = "all", "query"
 BLIND, NOTHING = "without context", "zero"
 CHUNK = 128  # prompts at once
-
-
-@dataclass(frozen=True)
-class MeanOutputs(Intervention):
-    """Replace what sublayers write to the stream by its mean over reference prompts, at each position.
-
-    For attention this is `AblateHeads` of all heads of a layer, since what a layer writes is linear in them.
-
-    Attributes:
-        means: by hook, `(token, d_model)`.
-    """
-
-    means: Mapping[str, Float[Tensor, "token d_model"]]
-
-    @classmethod
-    def measure(cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], names: Sequence[str]) -> Self:
-        """Means over these prompts, of the sublayers whose hooks are named."""
-        with torch.no_grad():
-            _, cache = model.run_with_cache(tokens, names_filter=names)
-        return cls({name: cache[name].mean(0) for name in names})
-
-    def only(self, *names: str) -> Self:
-        """Some of the sublayers measured."""
-        return replace(self, means={name: self.means[name] for name in names})
-
-    def at_query(self) -> Self:
-        """The last position's means only."""
-        return replace(self, means={name: mean[-1:] for name, mean in self.means.items()})
-
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
-        """One a sublayer."""
-
-        def put(mean: Tensor) -> Callable[..., Tensor]:
-            def edit(t: Tensor, hook: object) -> Tensor:
-                if len(mean) != 1 and t.shape[1] > len(mean):
-                    raise InputError(
-                        f"the means cover {len(mean)} positions, but there are {t.shape[1]} tokens: measure on longer "
-                        "prompts"
-                    )
-                return mean[: t.shape[1]].to(t).expand_as(t)
-
-            return edit
-
-        return [(name, put(mean)) for name, mean in self.means.items()]
-
-
-def sublayers(model: HookedTransformer, kind: str | None = None, layer: int | None = None) -> list[str]:
-    """Hooks of what sublayers write: of all, of one kind ("attn" or "mlp") or of one block.
-
-    >>> from icl_interp.models.config import HookedTransformerConfig
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8))
-    >>> sublayers(model, "attn")
-    ['blocks.0.hook_attn_out', 'blocks.1.hook_attn_out']
-    """
-    cfg = model.cfg
-    there = {"attn": not cfg.mlp_only, "mlp": not cfg.attn_only}
-    return [
-        f"blocks.{i}.hook_{name}_out"
-        for i in range(cfg.n_layers)
-        if layer in (None, i)
-        for name, exists in there.items()
-        if exists and kind in (None, name)
-    ]
 
 
 # ---- prompts and errors ---------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
-from icl_interp.interventions import InsertNorm, Intervention
+from icl_interp.interventions.base import Intervention
+from icl_interp.interventions.norms import InsertNorm
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.layers import Norm
 from icl_interp.models.transformer import HookedTransformer

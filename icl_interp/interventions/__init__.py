@@ -1,0 +1,28 @@
+"""Edits of a running model: small, composable, and gone when the `with` block ends.
+
+An intervention is a list of functions at hook points. `intervene` attaches several in the order given (each sees what
+the one before left) and detaches them at the end, also after an exception. Each says what it assumes.
+
+Several read a reference first, such as a norm's mean scale on in-distribution prompts: `X.measure(model, tokens)`.
+References are kept by position; `.at_query()` keeps the last position's only, which is what alternative last tokens
+(`HookedTransformer.after`) need.
+"""
+
+from icl_interp.interventions.attention import AblateHeads, PutPatterns, SwapPattern, Temperature
+from icl_interp.interventions.base import At, Intervention, intervene
+from icl_interp.interventions.norms import FreezeNorms, InsertNorm
+from icl_interp.interventions.outputs import MeanOutputs, sublayers
+
+__all__ = [
+    "AblateHeads",
+    "At",
+    "FreezeNorms",
+    "InsertNorm",
+    "Intervention",
+    "MeanOutputs",
+    "PutPatterns",
+    "SwapPattern",
+    "Temperature",
+    "intervene",
+    "sublayers",
+]

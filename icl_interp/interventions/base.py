@@ -1,0 +1,113 @@
+"""What an intervention is, how several are attached, and what those that follow share."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from icl_interp.errors import InputError
+from icl_interp.models.hooks import check_names
+from icl_interp.models.transformer import HookedTransformer
+
+Hook = tuple[str, Callable[..., Tensor | None]]
+Head = tuple[int, int]  # (layer, head)
+# Called with the model and the interventions before these are attached; what it returns ends after they are gone.
+OBSERVERS: list[Callable[[HookedTransformer, Sequence["Intervention"]], AbstractContextManager[None]]] = []
+
+
+class Intervention(ABC):
+    """Something that can be attached to a model."""
+
+    @abstractmethod
+    def hooks(self, model: HookedTransformer) -> list[Hook]:
+        """Functions and the hook points they go to."""
+
+
+@contextmanager
+def intervene(model: HookedTransformer, *interventions: Intervention) -> Iterator[HookedTransformer]:
+    """Run a model under interventions.
+
+    >>> import torch
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)).eval()
+    >>> tokens = torch.linspace(-1, 1, 5)[None, :, None]
+    >>> before = model(tokens)
+    >>> from icl_interp.interventions.attention import SwapPattern
+    >>> with intervene(model, SwapPattern("uniform")):
+    ...     inside = model(tokens)
+    >>> torch.equal(inside, before), torch.equal(model(tokens), before)
+    (False, True)
+    """
+    hooks = [hook for intervention in interventions for hook in intervention.hooks(model)]
+    check_names([name for name, _ in hooks], model.hook_dict)
+    with ExitStack() as stack:
+        for observe in OBSERVERS:
+            stack.enter_context(observe(model, interventions))
+        stack.enter_context(model.hooks(fwd_hooks=hooks))
+        yield model
+
+
+@dataclass(frozen=True)
+class At(Intervention):
+    """Another intervention, at some token positions only (queries, for scores and patterns).
+
+    >>> from icl_interp.interventions.attention import SwapPattern
+    >>> At((-1,), SwapPattern("uniform")).positions
+    (-1,)
+    """
+
+    positions: tuple[int, ...]
+    inner: Intervention
+
+    def hooks(self, model: HookedTransformer) -> list[Hook]:
+        """The inner ones, each with its effect elsewhere undone."""
+
+        def restrict(name: str, function: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
+            # Scores and patterns are (batch, head, query, key); everything else is (batch, token, ...).
+            axis = 2 if name.endswith(("hook_attn_scores", "hook_pattern")) else 1
+
+            def edit(t: Tensor, hook: object) -> Tensor | None:
+                if any(not -t.shape[axis] <= position < t.shape[axis] for position in self.positions):
+                    raise InputError(f"positions {self.positions} are not all within the {t.shape[axis]} tokens")
+                edited = function(t.clone(), hook=hook)
+                return None if edited is None else merge(t, axis, list(self.positions), edited)
+
+            return edit
+
+        return [(name, restrict(name, function)) for name, function in self.inner.hooks(model)]
+
+
+def by_layer(model: HookedTransformer, heads: Sequence[Head] | None) -> dict[int, list[int]]:
+    """Heads grouped by layer; all of them for None."""
+    cfg = model.cfg
+    if cfg.mlp_only:
+        raise InputError("this model has no attention heads")
+    if heads is None:
+        return {layer: list(range(cfg.n_heads)) for layer in range(cfg.n_layers)}
+    grouped: dict[int, list[int]] = {}
+    for layer, head in heads:
+        if not (0 <= layer < cfg.n_layers and 0 <= head < cfg.n_heads):
+            raise InputError(
+                f"there is no head ({layer}, {head}): the model has {cfg.n_layers} layers of {cfg.n_heads} heads"
+            )
+        grouped.setdefault(layer, []).append(head)
+    return grouped
+
+
+def reference(rows: Tensor, t: Tensor) -> Tensor:
+    """What was measured, a row a position, in the shape of the activation `t` it replaces."""
+    if len(rows) != 1 and t.shape[1] > len(rows):
+        raise InputError(
+            f"the reference covers {len(rows)} positions, but there are {t.shape[1]} tokens: measure on longer prompts"
+        )
+    return rows[: t.shape[1]].to(t).expand_as(t)
+
+
+def merge(original: Tensor, axis: int, places: list[int], edited: Tensor) -> Tensor:
+    """`original` with `edited` at some places of one axis; a new tensor, so caches of the original stay true."""
+    merged = original.clone()
+    index = (slice(None),) * axis + (places,)
+    merged[index] = edited[index]
+    return merged

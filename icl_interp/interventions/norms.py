@@ -1,0 +1,78 @@
+"""Edits of norms: their scales fixed, or a norm put where there is none."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.errors import InputError, unknown
+from icl_interp.interventions.base import Hook, Intervention, reference
+from icl_interp.models.transformer import HookedTransformer
+
+
+@dataclass(frozen=True)
+class FreezeNorms(Intervention):
+    """Divide by fixed scales instead of the input's own: the norm becomes an affine map.
+
+    Assumes that the scales are those of inputs on which the model is to keep working: the in-distribution ones.
+
+    Attributes:
+        scales: for each norm, the scale at each position, `(token, 1)`.
+    """
+
+    scales: Mapping[str, Float[Tensor, "token 1"]]
+
+    @classmethod
+    def measure(
+        cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], norms: Sequence[str] | None = None
+    ) -> Self:
+        """Scales at their mean over prompts, for all norms or those named ("blocks.0.ln1", ..., "ln_final")."""
+        for name in norms or ():
+            if name not in model.norms:
+                raise unknown("norm", name, model.norms)
+        wanted = list(norms or model.norms)
+        if not wanted:
+            raise InputError(f"{model.cfg.no_scale} to freeze")
+        with torch.no_grad():
+            _, cache = model.run_with_cache(tokens, names_filter=[f"{name}.hook_scale" for name in wanted])
+        return cls({name: cache[f"{name}.hook_scale"].mean(0) for name in wanted})
+
+    def at_query(self) -> Self:
+        """The last position's scales only."""
+        return replace(self, scales={name: scale[-1:] for name, scale in self.scales.items()})
+
+    def only(self, *norms: str) -> Self:
+        """Some of the norms measured only."""
+        for name in norms:
+            if name not in self.scales:
+                raise unknown("measured norm", name, self.scales)
+        return replace(self, scales={name: self.scales[name] for name in norms})
+
+    def hooks(self, model: HookedTransformer) -> list[Hook]:
+        """One at every norm's scale."""
+
+        def freeze(scale: Tensor) -> Callable[..., Tensor]:
+            return lambda t, hook: reference(scale, t)
+
+        return [(f"{name}.hook_scale", freeze(scale)) for name, scale in self.scales.items()]
+
+
+@dataclass(frozen=True)
+class InsertNorm(Intervention):
+    """Normalise a vector of the stream (centre it, divide by its standard deviation) where the model does not.
+
+    Assumes that what reads the stream there can live with unit variance: a test of what a norm alone brings about.
+
+    Attributes:
+        hook: where, for example "blocks.2.hook_resid_post".
+    """
+
+    hook: str
+    eps: float = 1e-5
+
+    def hooks(self, model: HookedTransformer) -> list[Hook]:
+        """One, at `hook`."""
+        return [(self.hook, lambda x, hook: torch.nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps))]
