@@ -1,4 +1,4 @@
-"""Probes: that they stream, what they take and refuse, and that they only read. Their numbers: test_probe_values.py."""
+"""Probes: that they stream, what they take and refuse, and that they only read. Their numbers: tests/probes."""
 
 import inspect
 import json

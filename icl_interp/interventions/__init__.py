@@ -12,6 +12,7 @@ from icl_interp.interventions.attention import AblateHeads, PutPatterns, SwapPat
 from icl_interp.interventions.base import At, Intervention, intervene
 from icl_interp.interventions.norms import FreezeNorms, InsertNorm
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
+from icl_interp.interventions.patching import patch
 
 __all__ = [
     "AblateHeads",
@@ -24,5 +25,6 @@ __all__ = [
     "SwapPattern",
     "Temperature",
     "intervene",
+    "patch",
     "sublayers",
 ]

@@ -22,7 +22,7 @@ def blank(d_model: int, **settings: Any) -> HookedTransformer:
         settings: others of `HookedTransformerConfig`, also to replace what is said above.
 
     >>> model = blank(4, d_head=2, n_ctx=9)
-    >>> model(torch.ones(1, 9, 1, dtype=torch.float64)).any().item(), model.norms
+    >>> model(torch.ones(1, 9, 1, dtype=torch.float64)).any().item(), list(model.norms)
     (False, [])
     """
     plain = {

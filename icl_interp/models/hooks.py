@@ -95,7 +95,7 @@ def refuse_patching_by_position() -> None:
     without positions among the axes, it is right.
 
     Raises:
-        InputError: naming `models.patching.patch`.
+        InputError: naming `interventions.patch`.
     """
     frame = sys._getframe(1)
     while frame is not None:
@@ -104,7 +104,7 @@ def refuse_patching_by_position() -> None:
                 raise InputError(
                     "TransformerLens' patching takes the last axis of its input for positions, but tokens of numbers "
                     "have shape (batch, token, d_in), so it would patch the first tokens only: use "
-                    "icl_interp.models.patching.patch(model, clean, corrupted, metric, activation), or pass index_df"
+                    "icl_interp.interventions.patch(model, clean, corrupted, metric, activation), or pass index_df"
                 )
             return
         frame = frame.f_back

@@ -8,8 +8,8 @@ from helpers import must_fail
 from small_models import make
 
 from icl_interp.errors import InputError
+from icl_interp.interventions.patching import AXES, patch
 from icl_interp.models.hooks import patching
-from icl_interp.models.patching import AXES, patch
 from icl_interp.provenance import generator
 
 CLEAN, CORRUPTED = torch.randn(2, 3, 4, 1, generator=generator(0, "test/patching"), dtype=torch.float64)
@@ -109,7 +109,7 @@ def test_transformer_lens_alone_is_refused(name):
     """Shape (batch, token, d_in) reads as (.., position), with one position: it would patch one token only."""
     model, cache = setup()
     for tokens in (CORRUPTED, CORRUPTED.expand(-1, -1, 1)):
-        with torch.no_grad(), pytest.raises(InputError, match=r"icl_interp\.models\.patching\.patch\(") as caught:
+        with torch.no_grad(), pytest.raises(InputError, match=r"icl_interp\.interventions\.patch\(") as caught:
             getattr(patching, f"get_act_patch_{name}")(model, tokens, cache, recovered)
         assert "\n" not in str(caught.value)
     reaches_every_token(patch(model, CLEAN, CORRUPTED, recovered).values)
