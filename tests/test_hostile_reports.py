@@ -110,6 +110,11 @@ def test_a_changed_report_is_refused_in_one_line_or_works(seed, n, data, tmp_pat
             [1],
             r"conditions\[0\]\.supports must be a list of 2",
         ),
+        (
+            ("findings", 0, "criterion", "conditions"),
+            [],
+            r"criterion\.conditions must be a list of at least one condition",
+        ),
         (("findings", 0, "figures"), "growth", r"findings\[0\]\.figures must be a list"),
         (("findings", 0, "weight"), 1, r"unknown key in .*findings\[0\] 'weight'"),
         (("findings", 0, "details"), [3], r"findings\[0\]\.details\[0\] must be a mapping"),

@@ -124,6 +124,8 @@ def _criterion(stored: Stored) -> Criterion:
     text, conditions, preconditions = stored["text"].text(), stored.get("conditions"), stored.get("preconditions")
     if conditions is None:
         return Criterion(text, (_only(stored),))
+    if not conditions.items():
+        raise conditions.refused("a list of at least one condition")
     return Criterion(
         text,
         tuple(map(_condition, conditions.items())),

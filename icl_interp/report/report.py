@@ -154,6 +154,15 @@ class Report:
         if path.is_file() and path.stat().st_size > LARGEST:
             raise InputError(f"{path} has {path.stat().st_size:,} bytes, but a report has at most {LARGEST:,}")
         data = read_json(path)
+        try:
+            return cls._from_data(data, path)
+        except InputError as error:
+            if str(path) in str(error):
+                raise
+            raise InputError(f"{path}: {error}") from error  # what a class says of its own values names no file
+
+    @classmethod
+    def _from_data(cls, data: Any, path: Path) -> "Report":
         if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, Mapping) else None
             raise InputError(f"{path} has schema {shown(found)}, but a report has {SCHEMA!r}")
