@@ -45,7 +45,7 @@ class Case:
         predictor: predicts the points of prompts in the model's place, such as least squares: for claims about what a
             model computes, which need no weights.
         companions: models that differ from it in one respect, by role.
-        snapshots: gives the models that its run would have kept, by step.
+        snapshots: the models that its run would have kept on the way, by step.
     """
 
     model: HookedTransformer

@@ -30,7 +30,7 @@ class Study:
         drawings: figures of experiments, by the id of the experiment.
         constructions: models of known truth, with the verdict that each must get.
         folder: where its results lie, in "results".
-        exceptions: what `icl_interp.testing.check_study` need not ask of it, by (check, subject), and why.
+        exceptions: what `icl_interp.testing.check_study` need not ask of it, by (rule, subject), and why.
     """
 
     name: str

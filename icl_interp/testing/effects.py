@@ -17,37 +17,35 @@ RUNS = ("forward", "remember", "after")  # the ways in which a model is run
 
 @contextmanager
 def observed() -> Iterator[dict[str, bool]]:
-    """Whether each kind of intervention that is used inside moved what a run returned at least once, by its name."""
+    """Whether each kind of intervention that is used inside moved what a run returned at least once, by its name.
+
+    One that is attached with others must move what the others alone return.
+    """
     moved: dict[str, bool] = {}
 
     @contextmanager
     def observe(model: HookedTransformer, attached: Sequence[Intervention]) -> Iterator[None]:
-        names = {type(_inner(one)).__name__ for one in attached}
+        names = [type(_inner(one)).__name__ for one in attached]
         moved.update({name: moved.get(name, False) for name in names})
-        if all(moved[name] for name in names):
-            yield
-            return
-        intact = copy.deepcopy(model)
-        for name, _ in (hook for one in attached for hook in one.hooks(model)):
-            intact.add_hook(name, _listen)  # so that both take the same route, and equal outputs are equal bit by bit
+        without = {name: _without(i, model, attached) for i, name in enumerate(names) if not moved[name]}
 
         def compared(run: str) -> Callable[..., Any]:
-            edited, plain = getattr(model, run), getattr(intact, run)
+            edited = getattr(model, run)
 
             def both(*args: Any, **settings: Any) -> Any:
                 out = edited(*args, **settings)
-                if _differ(out, plain(*args, **settings)):
-                    moved.update(dict.fromkeys(names, True))
+                for name, other in without.items():
+                    moved[name] |= _differ(out, getattr(other, run)(*args, **settings))
                 return out
 
             return both
 
-        for run in RUNS:
+        for run in RUNS if without else ():
             setattr(model, run, compared(run))
         try:
             yield
         finally:
-            for run in RUNS:
+            for run in RUNS if without else ():
                 delattr(model, run)
 
     base.OBSERVERS.append(observe)
@@ -55,6 +53,18 @@ def observed() -> Iterator[dict[str, bool]]:
         yield moved
     finally:
         base.OBSERVERS.remove(observe)
+
+
+def _without(index: int, model: HookedTransformer, attached: Sequence[Intervention]) -> HookedTransformer:
+    """A copy of the model with all interventions but one.
+
+    Where that one would be, somebody listens: both models then take the same route, and what is equal is so bit by bit.
+    """
+    other = copy.deepcopy(model)
+    for i, one in enumerate(attached):
+        for name, edit in one.hooks(model):
+            other.add_hook(name, _listen if i == index else edit)
+    return other
 
 
 def _listen(activation: Tensor, hook: object) -> None:

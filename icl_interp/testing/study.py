@@ -41,6 +41,7 @@ class Judged:
     case: calibration.Case
     facts: Facts
     results: Results
+    stored: dict[str, str]  # the results as a report stores them, from before anything was judged
     findings: dict[str, Finding]
     claims: dict[str, Claim]
 
@@ -77,8 +78,9 @@ class Examined:
     def _judged(self, name: str, case: calibration.Case, claims: dict[str, Claim]) -> Judged:
         lab, facts = calibration.lab_for(case, seed=self.seed)
         measured = calibration.measure(lab, facts, list(claims.values()))
+        stored = _stored(measured)
         findings = {key: claim.judge_results(measured, facts) for key, claim in claims.items()}
-        return Judged(name, case, facts, measured, findings, claims)
+        return Judged(name, case, facts, measured, stored, findings, claims)
 
 
 def words(it: Examined) -> Iterator[Outcome]:
@@ -158,14 +160,14 @@ def interventions(it: Examined) -> Iterator[Outcome]:
 def pure(it: Examined) -> Iterator[Outcome]:
     """A finding is a function of what a report stores: read back from JSON, that gives the finding again."""
     for one in it.judged:
-        before = _stored(one.results)
-        read = Results({name: results.from_dict(json.loads(text)) for name, text in before.items()})
+        changed = _stored(one.results) != one.stored
+        read = Results({name: results.from_dict(json.loads(text)) for name, text in one.stored.items()})
         facts = Facts.from_dict(encode(one.facts.to_dict()))
         for name, claim in one.claims.items():
             again = claim.judge_results(read, facts)
             wrong = (
                 _text(again) != _text(one.findings[name]) and f"judged from JSON it is another finding: {again.reason}",
-                _stored(one.results) != before and "judging changed the results",
+                changed and "judging changed the results",
             )
             yield f"{name} on {one.name}", "; ".join(text for text in wrong if text) or None
 
@@ -223,7 +225,8 @@ RULES: tuple[Rule, ...] = (
 def check_study(study: Study | str, level: str = "fast", *, seed: int = 0) -> DataFrame:
     """Check that a study keeps the rules of the house.
 
-    One member of each of its constructions is drawn, measured, judged and drawn. The study need not be registered.
+    A member of each of its constructions is measured and judged, and the figures are made. The study need not be
+    registered.
     What it cannot keep it declares in `Study.exceptions`, with the reason; an exception that is not needed is an error.
 
     Args:
