@@ -5,18 +5,25 @@ points before it, of all prefixes at once, in float64. Before the first point al
 predictor, which guesses the mean of its prior.
 """
 
-from icl_interp.baselines.base import Features, Law, Powers, Predictor, Zero
+from icl_interp.baselines.base import Features, Inputs, Law, Powers, Predictor, Signs, Zero
 from icl_interp.baselines.bayes import BayesOverDegrees
 from icl_interp.baselines.local import Averaging, KNearest, NadarayaWatson
 from icl_interp.baselines.named import classical
-from icl_interp.baselines.regression import GradientDescent, LeastSquares, MaximumDegree, Ridge
+from icl_interp.baselines.network import TwoLayerNetwork
+from icl_interp.baselines.regression import AveragingEstimator, GradientDescent, LeastSquares, MaximumDegree, Ridge
+from icl_interp.baselines.scikit import GradientBoosting, GreedyTree, Lasso
 
 __all__ = [
     "Averaging",
+    "AveragingEstimator",
     "BayesOverDegrees",
     "Features",
+    "GradientBoosting",
     "GradientDescent",
+    "GreedyTree",
+    "Inputs",
     "KNearest",
+    "Lasso",
     "Law",
     "LeastSquares",
     "MaximumDegree",
@@ -24,6 +31,8 @@ __all__ = [
     "Powers",
     "Predictor",
     "Ridge",
+    "Signs",
+    "TwoLayerNetwork",
     "Zero",
     "classical",
 ]

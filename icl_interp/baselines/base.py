@@ -76,6 +76,33 @@ class Powers:
         return xs ** torch.arange(self.degree + 1, dtype=xs.dtype)
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs themselves as features, without an intercept: a linear fit for a task that has no features."""
+
+    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+        """x."""
+        return xs
+
+
+INPUTS = Inputs()
+
+
+@dataclass(frozen=True)
+class Signs:
+    """The signs of the inputs, 1, 0 or -1: for algorithms that are told that nothing else counts.
+
+    >>> Signs().features(torch.tensor([[[3.0, -0.5, 0.0]]]))
+    tensor([[[ 1., -1.,  0.]]])
+    """
+
+    name: str = "signs"
+
+    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+        """sign(x)."""
+        return xs.sign()
+
+
 def features_of(source: Features, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
     """The features of inputs.
 

@@ -50,6 +50,25 @@ class LeastSquares:
 
 
 @dataclass(frozen=True)
+class AveragingEstimator:
+    """<w, Phi> with w = sum_i y_i Phi_i / k over the k points seen, which is unbiased for features from N(0, I).
+
+    Source: Garg et al. (2022), `AveragingModel` of their src/models.py. `Averaging` is another algorithm: it predicts
+    the mean of the labels.
+    """
+
+    task: Features
+    name: str = "averaging estimator"
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """The estimate from each prefix at the next point; 0 before the first point."""
+        features, ys = features_of(self.task, prompts.xs.double()), prompts.ys.double()
+        counts = torch.arange(1, prompts.n_points, dtype=ys.dtype)
+        w = (features * ys[..., None])[:, :-1].cumsum(1) / counts[:, None]
+        return prefixes.at_next_point(features, torch.cat([torch.zeros_like(features[:, :1]), w], 1))
+
+
+@dataclass(frozen=True)
 class MaximumDegree:
     """Least squares with all powers up to `degree`: for who does not know the degree of the function."""
 

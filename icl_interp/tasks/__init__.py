@@ -3,18 +3,23 @@
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform
 from icl_interp.tasks.functions import Continuous, Polynomial
+from icl_interp.tasks.garg import DecisionTree, ReLUNetwork, SparseLinearRegression, skewed_covariance
 from icl_interp.tasks.registry import register
 from icl_interp.tasks.regression import Exponential, LinearRegression, LogNormal
 
 __all__ = [
     "Continuous",
+    "DecisionTree",
     "Distribution",
     "Exponential",
     "LinearRegression",
     "LogNormal",
     "Normal",
     "Polynomial",
+    "ReLUNetwork",
+    "SparseLinearRegression",
     "Task",
     "Uniform",
     "register",
+    "skewed_covariance",
 ]

@@ -4,10 +4,10 @@ from typing import TypeVar
 
 from icl_interp import plugins
 from icl_interp.errors import InputError
-from icl_interp.tasks import functions, regression
+from icl_interp.tasks import functions, garg, regression
 from icl_interp.tasks.base import Task
 
-BUNDLED: dict[str, type] = {**functions.KINDS, **regression.KINDS}
+BUNDLED: dict[str, type] = {**functions.KINDS, **regression.KINDS, **garg.KINDS}
 KINDS: dict[str, type] = dict(BUNDLED)  # by the name that configs use: the class's own
 
 T = TypeVar("T")

@@ -1,0 +1,112 @@
+"""A two-layer ReLU network trained by gradient descent on the points of a prompt."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.optim.adam import adam
+
+from icl_interp.baselines.base import positive, whole
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import generator
+
+# The settings of `torch.optim.Adam`. That class would import torch's compiler, which takes seconds and leaves a folder.
+ADAM: dict[str, Any] = {
+    "fused": True,
+    "amsgrad": False,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "weight_decay": 0.0,
+    "maximize": False,
+}
+# The weights and biases of the hidden layer, then those of the output, of one network for each prompt.
+Weights = tuple[
+    Float[Tensor, "batch dim hidden"],
+    Float[Tensor, "batch 1 hidden"],
+    Float[Tensor, "batch hidden"],
+    Float[Tensor, "batch 1"],
+]
+
+
+@dataclass(frozen=True)
+class TwoLayerNetwork:
+    """<a, relu(W x + b)> + c, trained for `steps` of Adam on the mean squared error of the points seen, all in a step.
+
+    Source: Garg et al. (2022), for two-layer networks; the defaults are those of `get_relevant_baselines` in their
+    src/models.py. Every prefix of every prompt trains a network of its own. Here all of them start from the same
+    weights, uniform between +-1 / sqrt(number of inputs of the layer), so that predictions depend on the prompt and on
+    `seed` only. The time of a prediction is proportional to the number of points squared.
+
+    Attributes:
+        hidden: units of the hidden layer.
+        steps: of Adam.
+        learning_rate: of Adam.
+        seed: of the weights before the first step.
+    """
+
+    hidden: int = 100
+    steps: int = 100
+    learning_rate: float = 5e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        whole("hidden", self.hidden, 1)
+        whole("steps", self.steps, 0)
+        whole("seed", self.seed, 0)
+        positive("learning_rate", self.learning_rate)
+
+    @property
+    def name(self) -> str:
+        """With its hidden units and steps."""
+        return f"two-layer network, {self.hidden} units, {self.steps} step{'s' * (self.steps != 1)}"
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """The network of each prefix at the next point; 0 before the first point."""
+        xs, ys = prompts.xs.double(), prompts.ys.double()
+        out = torch.zeros_like(ys)
+        for k in range(1, prompts.n_points):
+            weights = self._trained(xs[:, :k], ys[:, :k])
+            out[:, k] = _value(weights, xs[:, k, None])[:, 0]
+        return out
+
+    def initial(self, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The weights before the first step, in float64.
+
+        Args:
+            dim: coordinates of an input.
+
+        Returns:
+            W transposed, (dim, hidden); b, (1, hidden); a, (hidden,); c, (1,).
+        """
+        stream = generator(self.seed, "baselines/network")
+        shapes = ((dim, self.hidden), (1, self.hidden), (self.hidden,), (1,))
+        ends = [1 / math.sqrt(n) for n in (dim, dim, self.hidden, self.hidden)]
+        draws = [torch.rand(shape, generator=stream, dtype=torch.float64) for shape in shapes]
+        first, bias, last, offset = [end * (2 * draw - 1) for end, draw in zip(ends, draws, strict=True)]
+        return first, bias, last, offset
+
+    def _trained(self, xs: Float[Tensor, "batch point dim"], ys: Float[Tensor, "batch point"]) -> Weights:
+        """One network for each prompt, trained on all of these points."""
+        first, bias, last, offset = [part.expand(len(xs), *part.shape).clone() for part in self.initial(xs.shape[-1])]
+        weights = (first, bias, last, offset)
+        means, squares = [[torch.zeros_like(part) for part in weights] for _ in range(2)]
+        counts = [torch.zeros(()) for _ in weights]
+        for _ in range(self.steps):
+            with torch.enable_grad():
+                for part in weights:
+                    part.requires_grad_()
+                gradients = torch.autograd.grad((_value(weights, xs) - ys).square().mean(1).sum(), weights)
+            # Adam works number by number, so that networks that are trained together do not know of one another.
+            with torch.no_grad():
+                adam(list(weights), list(gradients), means, squares, [], counts, lr=self.learning_rate, **ADAM)
+        return first.detach(), bias.detach(), last.detach(), offset.detach()
+
+
+def _value(weights: Weights, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point"]:
+    """The output of each prompt's network at its points."""
+    first, bias, last, offset = weights
+    return ((xs @ first + bias).relu() @ last[:, :, None])[..., 0] + offset

@@ -1,0 +1,185 @@
+"""Predictors of scikit-learn, fitted to each prefix of each prompt: Lasso, a greedy regression tree, boosted trees.
+
+scikit-learn is optional (`pip install 'icl-interp[baselines]'`) and is imported here only, when something is predicted.
+Each fit is a call of its own: about 0.3 ms for Lasso, 0.5 ms for a tree and 40 ms for boosting, a point of a prompt.
+"""
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.baselines.base import INPUTS, Features, features_of, positive, whole
+from icl_interp.errors import InputError
+from icl_interp.prompts import Prompts
+
+HOW_TO_INSTALL = "pip install 'icl-interp[baselines]'"
+# Coordinate descent ends when the duality gap is below this share of |y|^2. With scikit-learn's own 1e-4 coefficients
+# of a small penalty would be off by a few percent.
+GAP = 1e-10
+MAX_ITERATIONS = 100_000
+
+
+def installed() -> bool:
+    """Whether scikit-learn is there; it is not imported for that."""
+    return importlib.util.find_spec("sklearn") is not None
+
+
+@dataclass(frozen=True)
+class Lasso:
+    """argmin_w |y - Phi w|^2 / (2 k) + penalty |w|_1 over the k points seen, without an intercept.
+
+    Source: Garg et al. (2022), for sparse linear functions; `get_relevant_baselines` of their src/models.py tries
+    penalties of 1, 0.1, 0.01, 0.001 and 0.0001. scikit-learn finds the minimum by coordinate descent, and warns where
+    it ends too early, for penalties that are tiny beside the labels.
+
+    Attributes:
+        penalty: in units of a label times a feature. From max_j |sum_i y_i Phi_ij| / k on, w is 0.
+        task: the features Phi, by default the inputs.
+    """
+
+    penalty: float
+    task: Features = INPUTS
+
+    def __post_init__(self) -> None:
+        positive("penalty", self.penalty, "; without a penalty, use LeastSquares")
+
+    @property
+    def name(self) -> str:
+        """With its penalty."""
+        return f"lasso, penalty {self.penalty:g}{_on(self.task)}"
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """The fit to each prefix at the next point; 0 before the first point.
+
+        Raises:
+            InputError: scikit-learn is not installed.
+        """
+        settings = {"fit_intercept": False, "tol": GAP, "max_iter": MAX_ITERATIONS}
+        return _by_prefixes(self, prompts, lambda sklearn: sklearn.Lasso(alpha=self.penalty, **settings))
+
+
+@dataclass(frozen=True)
+class GreedyTree:
+    """A regression tree grown split by split: each split lowers the squared error on the points seen the most.
+
+    Source: Garg et al. (2022), for decision trees; scikit-learn's `DecisionTreeRegressor`.
+
+    Attributes:
+        depth: tests on the way to a leaf at most; None: until every leaf holds equal labels.
+        task: the features that are tested, by default the inputs; `Signs()` tells the algorithm that signs decide.
+        seed: which of equally good splits is taken.
+    """
+
+    depth: int | None = None
+    task: Features = INPUTS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.depth is not None:
+            whole("depth", self.depth, 1)
+        whole("seed", self.seed, 0)
+
+    @property
+    def name(self) -> str:
+        """With its depth."""
+        return f"greedy tree{_depth(self.depth)}{_on(self.task)}"
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """The mean label of the leaf that each point reaches in the tree of its prefix; 0 before the first point.
+
+        Raises:
+            InputError: scikit-learn is not installed.
+        """
+        settings = {"max_depth": self.depth, "random_state": self.seed}
+        return _by_prefixes(self, prompts, lambda sklearn: sklearn.DecisionTreeRegressor(**settings))
+
+
+@dataclass(frozen=True)
+class GradientBoosting:
+    """The mean label plus `n_trees` small greedy trees, each fitted to what those before it leave.
+
+    Source: Garg et al. (2022), for decision trees, where it is XGBoost; this is scikit-learn's
+    `GradientBoostingRegressor` with its own defaults, which has no penalty on the numbers at leaves.
+
+    Attributes:
+        n_trees: how many; the time of a fit is proportional to it.
+        depth: of each tree.
+        learning_rate: what each tree's prediction is multiplied by.
+        task: the features that are tested, by default the inputs; `Signs()` tells the algorithm that signs decide.
+        seed: which of equally good splits is taken.
+    """
+
+    n_trees: int = 100
+    depth: int = 3
+    learning_rate: float = 0.1
+    task: Features = INPUTS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        whole("n_trees", self.n_trees, 1)
+        whole("depth", self.depth, 1)
+        positive("learning_rate", self.learning_rate)
+        whole("seed", self.seed, 0)
+
+    @property
+    def name(self) -> str:
+        """With the number and the depth of its trees."""
+        return f"boosting, {self.n_trees} tree{'s' * (self.n_trees != 1)}{_depth(self.depth)}{_on(self.task)}"
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """The fit to each prefix at the next point; 0 before the first point.
+
+        Raises:
+            InputError: scikit-learn is not installed.
+        """
+        settings = {"n_estimators": self.n_trees, "max_depth": self.depth, "learning_rate": self.learning_rate}
+        settings["random_state"] = self.seed
+        return _by_prefixes(self, prompts, lambda sklearn: sklearn.GradientBoostingRegressor(**settings))
+
+
+class _Estimators:
+    """The classes of scikit-learn that are used, imported when one is first asked for."""
+
+    def __init__(self, wanted_by: str) -> None:
+        try:
+            from sklearn import config_context
+            from sklearn.ensemble import GradientBoostingRegressor
+            from sklearn.linear_model import Lasso
+            from sklearn.tree import DecisionTreeRegressor
+        except ImportError as error:
+            raise InputError(f"{wanted_by} needs scikit-learn, which is not installed: {HOW_TO_INSTALL}") from error
+        self.config_context = config_context
+        self.GradientBoostingRegressor = GradientBoostingRegressor
+        self.Lasso = Lasso
+        self.DecisionTreeRegressor = DecisionTreeRegressor
+
+
+def _by_prefixes(
+    predictor: Lasso | GreedyTree | GradientBoosting, prompts: Prompts, make: Callable[[_Estimators], Any]
+) -> Float[Tensor, "batch point"]:
+    """Predictions of a fresh estimator for every point, fitted to the points before it."""
+    sklearn = _Estimators(type(predictor).__name__)
+    features = features_of(predictor.task, prompts.xs.double()).cpu().numpy()
+    ys = prompts.ys.double().cpu().numpy()
+    out = torch.zeros(ys.shape, dtype=torch.float64)
+    with sklearn.config_context(skip_parameter_validation=True):  # ours are checked, and there are many fits
+        for row in range(len(ys)):
+            for k in range(1, prompts.n_points):
+                fit = make(sklearn).fit(features[row, :k], ys[row, :k])
+                out[row, k] = float(fit.predict(features[row, k, None])[0])
+    return out
+
+
+def _on(source: Features) -> str:
+    """What a name says of features that are not the inputs."""
+    name = getattr(source, "name", None)
+    return f", on {name}" if name else ""
+
+
+def _depth(depth: int | None) -> str:
+    return "" if depth is None else f", depth {depth}"

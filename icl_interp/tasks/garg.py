@@ -1,0 +1,266 @@
+"""Sparse linear functions, two-layer ReLU networks and decision trees: function classes that are learned in context.
+
+Source: Garg, Tsipras, Liang & Valiant (2022), "What can transformers learn in-context? A case study of simple function
+classes", and the code released with it (github.com/dtsip/in-context-learning), which fixes what the text leaves open.
+
+Their linear regression is `LinearRegression`: with noisy labels `noise_std: 1`, with skewed inputs a `covariance` from
+`skewed_covariance`.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.errors import InputError, whole
+from icl_interp.provenance import generator as stream
+from icl_interp.tasks.base import Task
+from icl_interp.tasks.distributions import Distribution, Normal
+from icl_interp.tasks.regression import Rows, Vector
+
+STANDARD = Normal(1.0)
+MAX_DEPTH = 12  # of a tree: a function has 2^(depth + 1) numbers, and an evaluation holds 2,048 functions at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfManyInputs(Task):
+    """What the tasks of this file share: inputs of `n_dims` coordinates, by default from N(0, I)."""
+
+    n_dims: int
+    inputs: Distribution = STANDARD
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole(self.n_dims, "n_dims", 1)
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of an input."""
+        return self.n_dims
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseLinearRegression(_OfManyInputs):
+    """y = <w, x>, where all but `sparsity` coordinates of w, drawn anew for each function, are 0; Var y = sparsity.
+
+    Source: Garg et al. (2022), sparse linear functions, with n_dims = 20 and sparsity = 3; `SparseLinearRegression` of
+    their src/tasks.py. Lasso finds w from fewer points than least squares does.
+
+    Attributes:
+        n_dims: d, coordinates of x and of w.
+        sparsity: s, coordinates of w that may differ from 0. Every set of s coordinates is equally likely.
+        weights: the law of each of these coordinates.
+        inputs: the law of each coordinate of x.
+
+    >>> from icl_interp.provenance import generator
+    >>> task = SparseLinearRegression(n_dims=20, sparsity=3, n_points=41)
+    >>> prompts = task.sample(4, generator(0, "doc"), n_contexts=2)
+    >>> prompts.xs.shape, (prompts.parameters != 0).sum(-1).tolist()
+    (torch.Size([8, 41, 20]), [3, 3, 3, 3, 3, 3, 3, 3])
+    """
+
+    compared_with: ClassVar[tuple[str, ...]] = ("averaging estimator", "lasso")
+
+    sparsity: int = 3
+    weights: Distribution = STANDARD
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_law("weights")
+        whole(self.sparsity, "sparsity", 1)
+        if self.sparsity > self.n_dims:
+            raise InputError(
+                f"sparsity must be at most n_dims, the number of coordinates, but got sparsity={self.sparsity} and "
+                f"n_dims={self.n_dims}"
+            )
+
+    @property
+    def n_determining(self) -> int:
+        """s + 1 points determine w: almost surely no other s coordinates fit them. d points do if s = d."""
+        return min(self.sparsity + 1, self.n_dims, self.n_points - 1)
+
+    def sample_parameters(
+        self, n_functions: int, generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "function parameter"]:
+        """w of each function."""
+        weights = self.weights.sample((n_functions, self.n_dims), generator, dtype)
+        order = torch.rand(n_functions, self.n_dims, generator=generator, dtype=torch.float64).argsort(-1)
+        return weights * (order < self.sparsity)
+
+    def value(
+        self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point"]:
+        """<w, x>."""
+        return (xs @ parameters[:, :, None])[..., 0]
+
+    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+        """x itself: there is no intercept."""
+        return xs
+
+    def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
+        """The same task with weights and inputs scaled, each by its own factor."""
+        return replace(self, weights=self.weights.scaled(functions), inputs=self.inputs.scaled(inputs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReLUNetwork(_OfManyInputs):
+    """y = sqrt(2 / h) sum_i a_i relu(<w_i, x>) with h hidden units, without biases; Var y = n_dims.
+
+    Source: Garg et al. (2022), two-layer networks, with n_dims = 20 and hidden = 100; `Relu2nnRegression` of their
+    src/tasks.py. The factor gives labels the variance that they have in linear regression, since for x ~ N(0, I)
+    E relu(<w, x>)^2 = |w|^2 / 2.
+
+    Attributes:
+        n_dims: d, coordinates of x.
+        hidden: h, units of the hidden layer.
+        weights: the law of each coordinate of w_i, the weights of a hidden unit.
+        readout: the law of a_i.
+        inputs: the law of each coordinate of x.
+
+    >>> task = ReLUNetwork(n_dims=1, hidden=2, n_points=3)
+    >>> parameters = torch.tensor([[1.0, -1.0, 3.0, 5.0]])  # w_1 = 1, w_2 = -1, a = (3, 5)
+    >>> task.value(parameters, torch.tensor([[[2.0], [0.0], [-2.0]]]))
+    tensor([[ 6.,  0., 10.]])
+    """
+
+    compared_with: ClassVar[tuple[str, ...]] = ("linear fit", "averaging estimator", "two-layer network")
+
+    hidden: int = 100
+    weights: Distribution = STANDARD
+    readout: Distribution = STANDARD
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole(self.hidden, "hidden", 1)
+        self._check_law("weights")
+        self._check_law("readout")
+
+    @property
+    def n_determining(self) -> int:
+        """d, from where on a linear fit is unique. The network has more parameters than a prompt has points."""
+        return min(self.n_dims, self.n_points - 1)
+
+    def sample_parameters(
+        self, n_functions: int, generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "function parameter"]:
+        """(w_1, ..., w_h, a) of each function, h (d + 1) numbers."""
+        weights = self.weights.sample((n_functions, self.hidden * self.n_dims), generator, dtype)
+        return torch.cat([weights, self.readout.sample((n_functions, self.hidden), generator, dtype)], -1)
+
+    def value(
+        self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point"]:
+        """The network's output."""
+        weights = parameters[:, : -self.hidden].unflatten(-1, (self.hidden, self.n_dims))
+        hidden = (xs @ weights.mT).relu()
+        return math.sqrt(2 / self.hidden) * (hidden @ parameters[:, -self.hidden :, None])[..., 0]
+
+    def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
+        """The same task with the readout and inputs scaled, each by its own factor."""
+        return replace(self, readout=self.readout.scaled(functions), inputs=self.inputs.scaled(inputs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionTree(_OfManyInputs):
+    """y is the number at the leaf that x reaches: each inner node asks whether one coordinate is positive; Var y = 1.
+
+    Source: Garg et al. (2022), decision trees, with n_dims = 20 and depth = 4; `DecisionTree` of their src/tasks.py.
+    The tree is complete. The coordinate of each node is drawn uniformly and with replacement, so that a path may test
+    one coordinate twice. A positive coordinate leads to the right, one of exactly 0 to the left, as in their code.
+
+    Attributes:
+        n_dims: d, coordinates of x.
+        depth: tests on the way to a leaf; there are 2^depth leaves.
+        leaves: the law of the number at each leaf.
+        inputs: the law of each coordinate of x. Only its sign counts.
+
+    >>> task = DecisionTree(n_dims=2, depth=1, n_points=3)
+    >>> parameters = torch.tensor([[1.0, -3.0, 5.0]])  # the second coordinate is tested; leaves -3 and 5
+    >>> task.value(parameters, torch.tensor([[[9.0, 0.1], [9.0, 0.0], [9.0, -2.0]]]))
+    tensor([[ 5., -3., -3.]])
+    """
+
+    compared_with: ClassVar[tuple[str, ...]] = ("linear fit", "averaging estimator", "trees")
+
+    depth: int = 4
+    leaves: Distribution = STANDARD
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole(self.depth, "depth", 1, MAX_DEPTH)
+        self._check_law("leaves")
+
+    @property
+    def n_leaves(self) -> int:
+        """2^depth."""
+        return 2**self.depth
+
+    @property
+    def n_determining(self) -> int:
+        """2^depth: fewer points cannot have reached every leaf. More do not determine a tree for certain either."""
+        return min(self.n_leaves, self.n_points - 1)
+
+    def sample_parameters(
+        self, n_functions: int, generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "function parameter"]:
+        """The coordinate that each inner node tests, counted from 0 and level by level, then the numbers at leaves."""
+        tests = torch.randint(self.n_dims, (n_functions, self.n_leaves - 1), generator=generator)
+        return torch.cat([tests.to(dtype), self.leaves.sample((n_functions, self.n_leaves), generator, dtype)], -1)
+
+    def value(
+        self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point"]:
+        """The number at the leaf."""
+        tests, leaves = parameters[:, : -self.n_leaves].long(), parameters[:, -self.n_leaves :]
+        node = torch.zeros(xs.shape[:2], dtype=torch.long, device=xs.device)  # the children of node i: 2 i + 1, 2 i + 2
+        for _ in range(self.depth):
+            coordinate = tests.gather(1, node)
+            node = 2 * node + 1 + (xs.gather(2, coordinate[..., None])[..., 0] > 0)
+        return leaves.gather(1, node - (self.n_leaves - 1))
+
+    def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
+        """The same task with leaves and inputs scaled, each by its own factor. Scaled inputs reach the same leaves."""
+        return replace(self, leaves=self.leaves.scaled(functions), inputs=self.inputs.scaled(inputs))
+
+
+def skewed_covariance(n_dims: int, power: float = 2.0, seed: int | None = 0) -> Rows | Vector:
+    """A covariance for `LinearRegression` with eigenvalues proportional to 1 / i^power, i = 1, ..., d, and trace d.
+
+    Source: Garg et al. (2022), skewed covariance, power = 2: `build_evals` of their src/eval.py multiplies x ~ N(0, I)
+    by a symmetric matrix with eigenvalues proportional to 1 / i. A config holds the numbers themselves:
+    `yaml.safe_dump(icl_interp.provenance.encode(task))` writes them.
+
+    Args:
+        n_dims: d.
+        power: how fast eigenvalues fall; 0 is the identity.
+        seed: of the orthogonal basis, drawn uniformly. None: the basis is that of the coordinates.
+
+    Returns:
+        d rows, to 12 decimals; for `seed=None` the d numbers of the diagonal.
+
+    Raises:
+        InputError: a size, power or seed out of range.
+
+    >>> from icl_interp.tasks.regression import LinearRegression
+    >>> task = LinearRegression(n_dims=20, covariance=skewed_covariance(20), n_points=41)
+    >>> skewed_covariance(2, seed=None)
+    (1.6, 0.4)
+    """
+    whole(n_dims, "n_dims", 1)
+    if not (isinstance(power, (int, float)) and math.isfinite(power) and power >= 0):
+        raise InputError(f"power must be a number from 0 up, but got {power!r}")
+    spectrum = torch.arange(1, n_dims + 1, dtype=torch.float64) ** -power
+    spectrum = n_dims * spectrum / spectrum.sum()
+    if seed is None:
+        return tuple(round(value, 12) for value in spectrum.tolist())
+    whole(seed, "seed", 0)
+    normal = torch.randn(n_dims, n_dims, generator=stream(seed, "tasks/skewed"), dtype=torch.float64)
+    basis = torch.linalg.qr(normal).Q  # uniform up to the signs of its columns, which do not matter here
+    matrix = basis * spectrum @ basis.T
+    return tuple(tuple(round(value, 12) for value in row) for row in ((matrix + matrix.T) / 2).tolist())
+
+
+KINDS: dict[str, type] = {cls.__name__: cls for cls in (SparseLinearRegression, ReLUNetwork, DecisionTree)}
