@@ -28,6 +28,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 Out = Annotated[Path | None, typer.Option(help="Where to write; by default a fresh folder under ./icl-interp-out.")]
+Source = Annotated[str, typer.Argument(help="A run folder, somebody else's checkpoint, or a bundled model's name.")]
+TaskFile = Annotated[
+    Path | None, typer.Option("--task", help="A YAML file with a recipe's section 'task', for what brings no task.")
+]
+EncodingName = Annotated[
+    str | None, typer.Option("--encoding", help="interleaved or stacked, for what does not say how it reads prompts.")
+]
+Heads = Annotated[int | None, typer.Option("--n-heads", help="Attention heads, for weights that do not tell.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--setting", help="What else weights do not tell, such as act_fn=relu; repeatable.")
+]
 # BadParameter -> UsageError -> ClickException. Newer versions of typer carry a copy of click, older ones import it.
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 SIGMAS = (1e-9, 1e9)  # so that no square leaves the range of float32
@@ -37,7 +48,7 @@ MARKS = {"supported": "green", "contradicted": "red", "inconclusive": "yellow", 
 
 @app.command()
 def analyze(
-    checkpoint: Annotated[str, typer.Argument(help="A run folder, or the name of a bundled model.")] = bundled.DEFAULT,
+    checkpoint: Source = bundled.DEFAULT,
     out: Out = None,
     format: Annotated[str, typer.Option(help="html, json, png, svg, pdf: several with commas.")] = "html,json",
     claims: Annotated[str | None, typer.Option(help="Ids of claims, with commas; all by default.")] = None,
@@ -47,6 +58,10 @@ def analyze(
         list[str] | None, typer.Option(help="A model that differs in one respect; repeatable.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="Where to run; it must know float64.")] = None,
+    task: TaskFile = None,
+    encoding: EncodingName = None,
+    n_heads: Heads = None,
+    setting: Settings = None,
 ) -> None:
     """Put published claims to the test on a model, and write a report."""
     formats, chosen = _formats(format), _listed(claims, "--claims")
@@ -56,7 +71,13 @@ def analyze(
     from icl_interp import pipeline
 
     report = pipeline.analyze(
-        checkpoint, claims=chosen, n_prompts=n_prompts, seed=seed, companions=companion or (), device=device
+        checkpoint,
+        claims=chosen,
+        n_prompts=n_prompts,
+        seed=seed,
+        companions=companion or (),
+        device=device,
+        **_given(task, encoding, n_heads, setting),
     )
     _print_report(report)
     report.save(folder, formats)
@@ -85,12 +106,16 @@ def train(
 
 @app.command()
 def evaluate(
-    checkpoint: Annotated[str, typer.Argument(help="A run folder, or the name of a bundled model.")],
+    checkpoint: Source,
     functions: Annotated[int, typer.Option(help="Functions to evaluate on.")] = 100,
     contexts: Annotated[int, typer.Option(help="Prompts of each function.")] = 64,
     sigma: Annotated[float, typer.Option(help="Scale of the coefficients: 1 is in distribution.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the prompts.")] = 0,
     out: Out = None,
+    task: TaskFile = None,
+    encoding: EncodingName = None,
+    n_heads: Heads = None,
+    setting: Settings = None,
 ) -> None:
     """Squared error beside least squares and the zero predictor, on fresh prompts."""
     if not _exists(checkpoint):
@@ -103,13 +128,13 @@ def evaluate(
     least, most = SIGMAS
     if not least <= sigma <= most:
         raise InputError(f"--sigma must be a number from {least:g} to {most:g}, but got {sigma:g}")
-    loaded = store.load(checkpoint)
-    task = loaded.task
+    loaded = store.load(checkpoint, **_given(task, encoding, n_heads, setting))
+    asked = loaded.task
     if sigma != 1:
-        if not isinstance(task, Scalable):
-            raise InputError(f"--sigma scales coefficients, which a {type(task).__name__} task does not have")
-        task = task.scaled(sigma)
-    table = evaluation.evaluate(loaded, task, n_functions=functions, n_contexts=contexts, seed=seed)
+        if not isinstance(asked, Scalable):
+            raise InputError(f"--sigma scales coefficients, which a {type(asked).__name__} task does not have")
+        asked = asked.scaled(sigma)
+    table = evaluation.evaluate(loaded, asked, n_functions=functions, n_contexts=contexts, seed=seed)
     print(results.text(table))
     print(table.attrs["note"])
     if out:
@@ -220,6 +245,18 @@ def _exists(checkpoint: str) -> bool:
         return Path(checkpoint).exists() or checkpoint in bundled.names()
     except (OSError, ValueError):  # a name longer than the system's names, say
         return False
+
+
+def _given(task: Path | None, encoding: str | None, n_heads: int | None, settings: list[str] | None) -> dict[str, Any]:
+    """What the options say about a model, as `icl_interp.load` takes it."""
+    from icl_interp.checkpoints import given
+
+    return {
+        "task": None if task is None else given.read_task(task),
+        "encoding": encoding,
+        "n_heads": n_heads,
+        "settings": given.read_settings(settings or ()),
+    }
 
 
 def _formats(text: str) -> list[str]:

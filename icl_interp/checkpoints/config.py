@@ -172,18 +172,27 @@ def parse(data: Any, where: str = "config") -> RunConfig:
         if key in sections and (key == "model" or sections[key] is not None):
             sections[key] = _section(key, sections[key], f"{where}.{key}")
     if "task" in sections:
-        if not isinstance(sections["task"], Mapping) or "kind" not in sections["task"]:
-            raise InputError(f"{where}.task must name its kind, for example 'kind: Polynomial'")
-        registry.find(sections["task"]["kind"])
-        _check_kind(sections["task"]["kind"], registry.tasks(), f"{where}.task")
-        for key, value in sections["task"].items():
-            # Before anything looks at each number of it.
-            if isinstance(value, list) and len(value) > regression.MAX_ROWS and isinstance(value[0], list):
-                raise InputError(f"{where}.task: {regression.too_many_rows(len(value))}")
-            if isinstance(value, Mapping) and "kind" in value:
-                _check_kind(value["kind"], registry.KINDS, f"{where}.task.{key}")
-        sections["task"] = decode(sections["task"], registry.KINDS, f"{where}.task")
+        sections["task"] = parse_task(sections["task"], f"{where}.task")
     return build(RunConfig, sections, where)
+
+
+def parse_task(data: Any, where: str) -> Task:
+    """A task from the data of a config's section `task`, which names its kind.
+
+    Raises:
+        InputError: no mapping, or a kind or setting that is not known; naming it.
+    """
+    if not isinstance(data, Mapping) or "kind" not in data:
+        raise InputError(f"{where} must name its kind, for example 'kind: Polynomial'")
+    registry.find(data["kind"])
+    _check_kind(data["kind"], registry.tasks(), where)
+    for key, value in data.items():
+        # Before anything looks at each number of it.
+        if isinstance(value, list) and len(value) > regression.MAX_ROWS and isinstance(value[0], list):
+            raise InputError(f"{where}: {regression.too_many_rows(len(value))}")
+        if isinstance(value, Mapping) and "kind" in value:
+            _check_kind(value["kind"], registry.KINDS, f"{where}.{key}")
+    return decode(data, registry.KINDS, where)
 
 
 def _check_kind(kind: Any, known: Collection[str], where: str) -> None:

@@ -1,29 +1,34 @@
-"""Run folders: a trained model and all that is needed to analyse it, in files that cannot run code."""
+"""Checkpoints: a trained model and all that is needed to analyse it, loaded from files and saved as a run folder."""
 
 import itertools
-import math
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from icl_interp.checkpoints import bundled
-from icl_interp.checkpoints.config import SCHEMA, RunConfig, TrainingConfig, check_round_trip, parse
+from icl_interp.checkpoints.config import SCHEMA, RunConfig, check_round_trip
+from icl_interp.checkpoints.formats import ours, registry
+from icl_interp.checkpoints.formats.base import Given, Parts
+from icl_interp.checkpoints.formats.ours import CONFIG, MODEL, PROVENANCE, read_provenance
 from icl_interp.errors import InputError, shown
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.weights import Wanted
 from icl_interp.prompts import Prompts
-from icl_interp.provenance import check_scalar, encode, environment, number, read_json, run_id, write_json
+from icl_interp.provenance import encode, environment, run_id, write_json
 from icl_interp.tasks.base import Task
 
-CONFIG, MODEL, PROVENANCE = "config.json", "model.safetensors", "provenance.json"
+__all__ = ["Checkpoint", "load", "predict", "read_provenance", "read_snapshots", "write_snapshots"]
+
 SNAPSHOTS = "snapshots.safetensors"
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -107,49 +112,6 @@ def read_snapshots(folder: Path, config: RunConfig) -> dict[int, dict[str, Tenso
     return {step: {name: tensor[i] for name, tensor in stacked.items()} for i, step in enumerate(steps)}
 
 
-_FACTS = {"run_id": str, "step": int, "training_seconds": float, "finished": bool, "recipe": str, "name": str}
-
-
-def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
-    """The facts in a run folder's provenance.json, the numbers of `in_distribution` as floats; empty without the file.
-
-    Raises:
-        InputError: a fact is of the wrong type or out of range, or the file belongs to a run of another config.
-    """
-    path = folder / PROVENANCE
-    if not path.exists():
-        return {}
-    facts, mend = read_json(path), "restore or remove it"
-    if not isinstance(facts, dict):
-        raise InputError(f"{path} is not what a run writes there: it holds {shown(facts)}; {mend}")
-    for key, value in facts.items():
-        try:
-            check_scalar(value, _FACTS.get(key), key)
-            if key in ("environment", "in_distribution") and not isinstance(value, dict):
-                raise InputError(f"{key} must be a mapping, but got {shown(value)}")
-            if key == "in_distribution":
-                facts[key] = {name: x if name == "note" else number(x) for name, x in value.items()}
-        except InputError as error:
-            raise InputError(f"{path} is not what a run writes there: {error}; {mend}") from error
-    last = config.training.steps if config.training else math.inf
-    if not 0 <= facts.get("step", 0) <= last or facts.get("training_seconds", 0) < 0:
-        raise InputError(f"{path} is not what a run writes there: a step or time is out of range; {mend}")
-    if "run_id" in facts and facts["run_id"] not in (run_id(config), _id_in(folder)):
-        raise InputError(
-            f"{path} belongs to another run: it has the run_id {shown(facts['run_id'])}, but that of the config beside "
-            f"it is {run_id(config)}; restore the file that was replaced or edited, or remove this one"
-        )
-    return facts
-
-
-def _id_in(folder: Path) -> str:
-    """The run id by the data of config.json: a run of an earlier version lacks the fields that came later."""
-    data = {key: value for key, value in read_json(folder / CONFIG).items() if key != "schema"}
-    records = {f.name for f in fields(TrainingConfig) if f.metadata.get("records")}
-    training = data.get("training") or {}
-    return run_id({**data, "training": {k: v for k, v in training.items() if k not in records} or None})
-
-
 def predict(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> Float[Tensor, "batch point"]:
     """A model's prediction of every point from the points before it; NaN where the encoding makes none."""
     read, points = encoding.read_at(prompts.n_points, model.cfg.attention_dir)
@@ -164,54 +126,97 @@ def predict(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> F
     return whole
 
 
-def load(source: str | Path | Checkpoint) -> Checkpoint:
-    """A checkpoint from a run folder (or a file in it), or a bundled model by its name.
+def load(
+    source: Any,
+    task: Task | None = None,
+    *,
+    encoding: Encoding | str | None = None,
+    n_heads: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Checkpoint:
+    """A checkpoint from a run folder (or a file in it), a bundled model's name, somebody else's files, or a model.
+
+    Formats are told by what is in a file (`icl_interp.checkpoints.formats`). The folders of Garg et al. (2022) bring
+    their task; most other files of weights do not.
+
+    Args:
+        source: a path, the name of a bundled model, a `Checkpoint`, or a model in memory that one of the formats knows.
+        task: what the model is asked about. It replaces the source's own.
+        encoding: "interleaved" or "stacked". It replaces the source's own.
+        n_heads: attention heads of a block, where weights do not tell.
+        settings: further settings of the model that its weights do not tell, in the words of
+            `HookedTransformerConfig`, for example {"act_fn": "relu"}.
 
     Raises:
-        InputError: no such path or name, not a checkpoint, weights that do not fit the config, NaN in the weights.
+        InputError: no such path or name, nothing that is known here, weights that do not fit or hold NaN, something
+            that neither the source nor the caller tells, or a setting that contradicts the source.
     """
+    given = Given.of(task, encoding, n_heads, settings)
     if isinstance(source, Checkpoint):
-        return source
+        given.check(vars(source.model.cfg), "the checkpoint")
+        return _replaced(source, given)
+    if isinstance(source, (str, Path)):
+        source = _located(source)
+    format = registry.find(source)
+    parts = format.read(source, given)
+    about = {} if format is ours.FORMAT else {"format": format.name}
+    name = _name(source)
+    return _whole(parts, given, {**about, **parts.provenance, **_erased(parts.model, name), "name": name})
+
+
+def _replaced(found: Checkpoint, given: Given) -> Checkpoint:
+    """The checkpoint with the task and encoding that were given; itself where they are its own."""
+    task, encoding = given.task or found.task, given.encoding or found.encoding
+    if task == found.task and encoding == found.encoding:
+        return found
+    config = RunConfig(found.model.cfg, task, tokens.name_of(encoding), found.config.training)
+    return Checkpoint(found.model, task, encoding, config, found.step, found.provenance, found.folder)
+
+
+def _whole(parts: Parts, given: Given, provenance: dict[str, Any]) -> Checkpoint:
+    """A checkpoint of what was read and what was given."""
+    task = given.task or parts.task
+    if task is None:
+        raise InputError(
+            "a bare model brings no task: pass task=, for example icl_interp.tasks.Polynomial(degrees=(1,), "
+            "inputs=icl_interp.tasks.Uniform(-1, 1), coefficients=icl_interp.tasks.Uniform(-1, 1), n_points=20)"
+        )
+    encoding = given.encoding or parts.encoding or tokens.infer(parts.model.cfg.d_in, task.dim)
+    config = RunConfig(parts.model.cfg, task, tokens.name_of(encoding), parts.training)
+    return Checkpoint(parts.model, task, encoding, config, parts.step, provenance, parts.folder)
+
+
+def _erased(model: HookedTransformer, name: str) -> dict[str, str]:
+    """A note for a model that is a constant by its width: a number less its own mean is 0."""
+    cfg = model.cfg
+    if cfg.d_model > 1 or cfg.normalization_type not in ("LN", "LNPre"):
+        return {}
+    with torch.no_grad():
+        value = model(torch.zeros(1, 1, cfg.d_in).to(model.unembed.W_U))[0, 0, 0].item()
+    note = f"a LayerNorm of width 1 erases its input, so the output is {value:.6g} for every prompt"
+    log.warning("%s: %s", name, note)
+    return {"note": note}
+
+
+def _name(source: Path | nn.Module) -> str:
+    """A folder's name; a file's with that of its folder, because many runs call a file the same."""
+    if isinstance(source, nn.Module):
+        return "bare model"
+    path = source.resolve()
+    if path.is_dir() or path.name in (CONFIG, MODEL):
+        return path.name if path.is_dir() else path.parent.name
+    return f"{path.parent.name}/{path.name}"
+
+
+def _located(source: str | Path) -> Path:
+    """The path that is meant: one that exists, or that of a bundled model."""
     path = Path(source)
     try:
         exists = path.exists()
     except OSError as error:  # a folder on the way that can't be read, a name that is too long
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    if not exists:
-        if str(source) in bundled.names():
-            return _read(bundled.folder(str(source)), name=str(source))
-        raise bundled.not_found(str(source))
-    if path.is_file():
-        if path.name not in (CONFIG, MODEL):
-            raise InputError(_not_a_checkpoint(path))
-        path = path.parent
-    return _read(path, name=path.resolve().name)
-
-
-def _read(folder: Path, name: str) -> Checkpoint:
-    for file in (CONFIG, MODEL):
-        if not (folder / file).is_file():
-            raise InputError(
-                f"{folder} is not a checkpoint: it has no {file} (a run folder holds config.json and model.safetensors)"
-            )
-    data = read_json(folder / CONFIG)
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        found = data.get("schema") if isinstance(data, dict) else None
-        raise InputError(f"{folder / CONFIG} has schema {shown(found)}, but this version reads {SCHEMA!r}")
-    config = parse(data, CONFIG)
-    model = weights.load_model(HookedTransformer, config.model, folder / MODEL).eval()
-    origin = read_provenance(folder, config)
-    encoding = tokens.named(config.encoding)
-    return Checkpoint(model, config.task, encoding, config, origin.get("step", 0), {**origin, "name": name}, folder)
-
-
-def _not_a_checkpoint(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            head = file.read(9)
-    except OSError as error:
-        return f"cannot read {path}: {error.strerror}"
-    # Bytes 0 to 7 of a safetensors file are a length, which may look like a pickle's first bytes.
-    if (head[:2] == b"PK" or head[:1] == b"\x80") and head[8:] != b"{":
-        return f"{path} is a pickle, which can run code when read; icl_interp reads run folders with safetensors"
-    return f"{path} is not a checkpoint: give a run folder (config.json + model.safetensors) or a bundled name"
+    if exists:
+        return path
+    if str(source) in bundled.names():
+        return bundled.folder(str(source))
+    raise bundled.not_found(str(source))

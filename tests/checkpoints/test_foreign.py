@@ -135,7 +135,7 @@ def test_a_model_with_the_same_names_and_arithmetic_is_adopted():
 
 
 def test_adopting_something_else_would_be_noticed(monkeypatch):
-    monkeypatch.setattr("icl_interp.checkpoints.foreign._compare", lambda copy, model: None)
+    monkeypatch.setattr("icl_interp.checkpoints.formats.modules.compare", lambda *_: None)
     check_adopted(Foreign())
     for arithmetic in ARITHMETICS:
         must_fail(check_adopted, Foreign(arithmetic=arithmetic))

@@ -1,0 +1,215 @@
+"""Files of other programs: what is read is told by their content, and nothing in them can run code."""
+
+import functools
+import re
+import textwrap
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor, nn
+
+from icl_interp.checkpoints.formats import state
+from icl_interp.checkpoints.formats.base import Source
+from icl_interp.checkpoints.formats.state import State
+from icl_interp.errors import InputError, shown
+from icl_interp.models import weights
+from icl_interp.models.weights import Shape
+from icl_interp.stored import DEPTH, Stored
+
+STATE, CONFIG = "state.pt", "config.yaml"
+LARGEST = 10**5  # bytes of a YAML file
+_MOST = 1000  # files of a folder that are looked at
+_WRAPPERS = ("model_state_dict", "state_dict", "model")  # keys under which training scripts keep a state dict
+_STEPS = ("train_step", "step")
+
+
+def kind(path: Path) -> str | None:
+    """What a file is by its first bytes: "safetensors", "zip" (torch's format), "pickle" (its old one), or None."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(9)
+        size = path.stat().st_size
+    except OSError:
+        return None
+    # Bytes 0 to 7 of a safetensors file are a length, which may look like the first bytes of another kind.
+    if head[8:] == b"{" and int.from_bytes(head[:8], "little") + 8 <= size:
+        return "safetensors"
+    return "zip" if head[:2] == b"PK" else "pickle" if head[:1] == b"\x80" else None
+
+
+def holding_weights(path: Path) -> list[Path]:
+    """The file that a path stands for, or the files of a folder whose content is that of weights.
+
+    A folder's state.pt stands for the folder: there training scripts keep the last step. Its config.yaml stands for the
+    folder too.
+    """
+    try:
+        path = path.parent if path.name == CONFIG and path.is_file() else path
+        if not path.is_dir():
+            return [path] if path.is_file() else []
+        if (path / STATE).is_file():
+            return [path / STATE]
+        files = sorted(item for item, _ in zip(path.iterdir(), range(_MOST), strict=False) if item.is_file())
+    except OSError:
+        return []
+    return [file for file in files if kind(file) and shapes(file)]
+
+
+def shapes(source: Source) -> Mapping[str, Shape]:
+    """Names and shapes of a source's tensors, masks left out: what a format is told by. Empty where nothing is read."""
+    if isinstance(source, nn.Module):
+        return _names(source)
+    if source.is_dir() or source.name == CONFIG:
+        files = holding_weights(source)
+        return shapes(files[0]) if len(files) == 1 else {}
+    try:
+        about = source.stat()
+    except OSError:
+        return {}
+    return _shapes(source, about.st_mtime_ns, about.st_size)
+
+
+@functools.lru_cache(maxsize=8)
+def _shapes(file: Path, changed: int, size: int) -> Mapping[str, Shape]:
+    """Kept, because every format asks."""
+    try:
+        if kind(file) == "safetensors":
+            names = {state.plain(name): found.shape for name, found in weights.header(file).items()}
+            return {name: shape for name, shape in names.items() if not state.is_mask(name, shape)}
+    except InputError:
+        return {}
+    return _names(file)
+
+
+def _names(source: Source) -> Mapping[str, Shape]:
+    try:
+        return {name: tuple(tensor.shape) for name, tensor in read(source).tensors.items()}
+    except InputError:
+        return {}
+
+
+def read(source: Source) -> State:
+    """The tensors of a module, of a file, or of a folder's file of weights, with the training step where it is told.
+
+    Raises:
+        InputError: no such file or several, a file that is cut off, no state dict, or a pickle of more than tensors.
+    """
+    if isinstance(source, nn.Module):
+        return state.cleaned(source.state_dict(), "the model")
+    files = holding_weights(source)
+    if len(files) != 1:
+        names = ", ".join(file.name for file in files)
+        raise InputError(f"{source} holds several files of weights: name one of {names}")
+    file = files[0]
+    if kind(file) == "safetensors":
+        return state.cleaned(weights.read(file), file, _step_in(file.name))
+    data = _unpickled(file)
+    tensors = _state_dict(data)
+    if not tensors:
+        raise InputError(f"{file} holds no state dict, that is no tensors by name, but {shown(data)}")
+    for name, tensor in tensors.items():
+        _check(name, tensor, file)
+    steps = [data[key] for key in _STEPS if type(data.get(key)) is int and data[key] >= 0]
+    return state.cleaned(tensors, file, steps[0] if steps else _step_in(file.name))
+
+
+def _step_in(name: str) -> int | None:
+    """The step that a file is named after, such as model_1000.pt."""
+    found = re.fullmatch(r"(?:model|checkpoint|step)[_-](\d{1,12})(?:\.\w+)?", name)
+    return int(found[1]) if found else None
+
+
+def _unpickled(file: Path) -> Any:
+    """What torch's reader makes of a file when it may make tensors, numbers and containers only."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # torch wonders about files that are refused in a moment
+            # Mapped, not read: formats look at names and shapes, and whoever takes the numbers copies them.
+            return torch.load(file, map_location="cpu", weights_only=True, mmap=kind(file) == "zip")
+    except (FileNotFoundError, PermissionError) as error:
+        raise InputError(f"cannot read {file}: {error.strerror}") from error
+    except Exception as error:  # its own words say how to switch the check off
+        raise _refused(file, str(error)) from None
+
+
+def _refused(file: Path, reason: str) -> InputError:
+    if "weights_only" not in reason and "Weights only" not in reason:
+        why = textwrap.shorten(reason, 200, placeholder=" ...")
+        return InputError(f"{file} is not a whole file of torch.save ({why}): copy or download it again")
+    # Only the name, and only if it is one: the rest of the reason comes from the file.
+    found = re.search(r"GLOBAL ([A-Za-z_][\w.]{0,80})", reason)
+    what = f"this one asks for {found[1]}" if found else "this one holds something else"
+    return InputError(
+        f"{file} is a pickle, which can run code when read, so only pickles of tensors are read; {what}: whoever "
+        "trusts it can save its tensors alone, with torch.save(model.state_dict(), ...)"
+    )
+
+
+def _state_dict(data: Any) -> dict[str, Tensor]:
+    """Tensors by name: the data itself, or the one part of it that holds nothing else."""
+    if not isinstance(data, Mapping):
+        return {}
+    parts = {key: value for key, value in data.items() if isinstance(value, Mapping) and _is_state_dict(value)}
+    for key in _WRAPPERS:
+        if key in parts:
+            return dict(parts[key])
+    if len(parts) == 1:
+        return dict(next(iter(parts.values())))
+    return dict(data) if _is_state_dict(data) else {}
+
+
+def _is_state_dict(data: Mapping[Any, Any]) -> bool:
+    return bool(data) and all(isinstance(k, str) and k and isinstance(v, Tensor) for k, v in data.items())
+
+
+def _check(name: str, tensor: Tensor, file: Path) -> None:
+    """Refuse a tensor that is larger than what the file holds of it, or that has no plain storage."""
+    plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    if not plain or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise InputError(f"{file}: {shown(name)} is no plain tensor with all of its numbers in the file")
+
+
+def config(source: Path) -> Stored | None:
+    """The config.yaml in a folder or beside a file, where there is one.
+
+    Raises:
+        InputError: it cannot be read, is no YAML, or is no mapping.
+    """
+    file = (source if source.is_dir() else source.parent) / CONFIG
+    return plain_yaml(file) if file.is_file() else None
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain data, no deeper than configs are: the time that a parser takes over brackets grows with their square."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.depth > DEPTH:
+            raise yaml.YAMLError(f"it nests deeper than {DEPTH} levels")
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def plain_yaml(file: Path) -> Stored:
+    """A YAML file of plain data, which has to be a mapping.
+
+    Raises:
+        InputError: it cannot be read, is too large, is no YAML or no mapping.
+    """
+    try:
+        if file.stat().st_size > LARGEST:
+            raise InputError(f"{file} has {file.stat().st_size:,} bytes, but at most {LARGEST:,} are read")
+        data = yaml.load(file.read_text("utf-8"), _Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {file}: {error}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"{file} is not YAML: {textwrap.shorten(str(error), 200, placeholder=' ...')}") from error
+    found = Stored(data, f"{file}: ")
+    found.mapping()
+    return found

@@ -1,0 +1,99 @@
+"""Garg, Tsipras, Liang & Valiant (2022), github.com/dtsip/in-context-learning, and its forks.
+
+A run folder has `config.yaml` and `state.pt` (with the keys model_state_dict and train_step) or `model_{step}.pt` (a
+bare state dict): a GPT2Model called `_backbone` between the layers `_read_in` (E, d) and `_read_out` (1, E), for
+2 n_positions tokens. Tokens are x_1, y_1, x_2, ...; y is padded with zeros to the d numbers of an x: that is our
+interleaved encoding.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from icl_interp.checkpoints.formats import files, garg_tasks, gpt2, state
+from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source, lacking
+from icl_interp.checkpoints.formats.state import State
+from icl_interp.errors import InputError, whole
+from icl_interp.models.tokens import Interleaved
+from icl_interp.stored import Stored
+from icl_interp.tasks.base import Task
+
+BODY = "_backbone."
+NAME = "model of Garg et al. (2022)"
+
+
+def recognises(source: Source) -> bool:
+    """Whether a file holds blocks called `_backbone.h`."""
+    return isinstance(source, Path) and any(name.startswith(f"{BODY}h.") for name in files.shapes(source))
+
+
+def read(source: Source, given: Given) -> Parts:
+    """The model, with the task of the config.yaml beside it.
+
+    Raises:
+        InputError: other tensors than these models have, a config.yaml of another model, or something that neither the
+            files nor the caller tell.
+    """
+    assert isinstance(source, Path)
+    found, config = files.read(source), files.config(source)
+    body, ends, told = _split(found, source)
+    if told["d_out"] != 1:
+        raise InputError(f"{source}: its _read_out has {told['d_out']} outputs, and nothing tells which of them is y")
+    asks = ("task",) if config is None else ()
+    if config is not None:
+        told |= _sizes(config, told)
+    cfg, _ = given.complete(told, source, needed=("n_heads",), asks=asks)
+    model = state.build(cfg, gpt2.ours(body, ends, cfg.n_heads), source)
+    task = given.task or _task(config, found.step, source)
+    return Parts(model, task, Interleaved(), step=found.step or 0)
+
+
+def _split(found: State, where: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+    """Body and ends, told apart by name (their widths may all be 1), and the settings that shapes tell."""
+    body, around = gpt2.body_of(found, where)
+    told = gpt2.sizes(body)
+    inputs, outputs = (_size(around, name, axis) for name, axis in (("_read_in.weight", 1), ("_read_out.weight", 0)))
+    wanted = {BODY + name: shape for name, shape in gpt2.shapes_of(told).items()} | {
+        "_read_in.weight": (told["d_model"], inputs),
+        "_read_in.bias": (told["d_model"],),
+        "_read_out.weight": (outputs, told["d_model"]),
+        "_read_out.bias": (outputs,),
+    }
+    state.check_names({**around, **{BODY + name: t for name, t in body.items()}}, wanted, where, f"a {NAME}")
+    ends = {name.removeprefix("_read_"): tensor for name, tensor in around.items()}
+    return body, ends, {**told, **gpt2.USUAL, "d_in": inputs, "d_out": outputs}
+
+
+def _size(tensors: Mapping[str, Tensor], name: str, axis: int) -> int:
+    return tensors[name].shape[axis] if name in tensors and tensors[name].ndim == 2 else 1
+
+
+def _sizes(config: Stored, told: dict[str, Any]) -> dict[str, int]:
+    """The number of heads, once the config's other sizes are those of the weights."""
+    model = config["model"]
+    family = model.get("family")
+    if family and family.text() != "gpt2":
+        raise family.refused("'gpt2'")
+    names = {"n_dims": told["d_in"], "n_embd": told["d_model"], "n_layer": told["n_layers"]}
+    for name, size in {**names, "n_positions": told["n_ctx"] // 2}.items():
+        if (stored := model.get(name)) is not None and stored.value != size:
+            raise InputError(
+                f"{stored.where} is {stored.value!r}, but the weights beside it have {size}: is it the config of "
+                "another run?"
+            )
+    heads = model.get("n_head")
+    return {} if heads is None else {"n_heads": whole(heads.value, heads.where, 1)}
+
+
+def _task(config: Stored | None, step: int | None, where: Path) -> Task:
+    if config is None:
+        raise lacking(where, ["task"])
+    try:
+        return garg_tasks.task_of(config, step)
+    except InputError as error:
+        raise InputError(f"{error}; give the task, as task=... (--task FILE.yaml)") from error
+
+
+FORMAT = Format(NAME, recognises, read)

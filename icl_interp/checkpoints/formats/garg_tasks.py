@@ -1,0 +1,139 @@
+"""The task of a run of Garg et al. (2022), or of a fork of it, from its config.yaml.
+
+Source: github.com/dtsip/in-context-learning (src/tasks.py, samplers.py, curriculum.py) and, for polynomials and uniform
+inputs, github.com/gfouilhe/in-context-learning. There `scale` multiplies every label, coefficients are from N(0, 1),
+inputs are from N(0, 1) (gaussian) or U(0, 1) (uniform), and polynomials hold the coefficient of the highest degree
+first, which does not change their law.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from icl_interp.errors import InputError, whole
+from icl_interp.stored import Stored
+from icl_interp.tasks.base import Task
+from icl_interp.tasks.distributions import Distribution, Normal, Uniform
+from icl_interp.tasks.functions import Polynomial
+from icl_interp.tasks.garg import DecisionTree, ReLUNetwork, SparseLinearRegression
+from icl_interp.tasks.regression import LinearRegression
+
+DATA: dict[str, Distribution] = {"gaussian": Normal(1.0), "uniform": Uniform(0, 1)}
+MAX_DEGREE = 100
+
+
+def task_of(config: Stored, step: int | None = None) -> Task:
+    """The task that a run was trained on.
+
+    Args:
+        config: the whole config.yaml.
+        step: of the weights: prompts grow during training, and these had seen no longer ones. None: the last.
+
+    Raises:
+        InputError: a task, data or settings that no task here stands for; naming them.
+    """
+    training = config["training"]
+    name = training["task"].one_of(TASKS)
+    n_dims = whole(config["model"]["n_dims"].value, config["model"]["n_dims"].where, 1)
+    curriculum = training["curriculum"]
+    dims = reached(curriculum["dims"], step)
+    if dims < n_dims:
+        raise InputError(
+            f"{curriculum['dims'].where} had reached {dims} of the n_dims={n_dims} coordinates when these weights were "
+            "saved (the others of every x were 0), and no task here says that"
+        )
+    for pool in ("num_tasks", "num_training_examples"):
+        if (size := training.get(pool)) is not None:
+            raise InputError(
+                f"{size.where} is {size.value!r}: a pool of fixed functions or prompts, and no task here says that"
+            )
+    inputs = DATA[training["data"].one_of(DATA)]
+    return TASKS[name](_Told(curriculum, _settings(training), step, n_dims, inputs))
+
+
+def reached(schedule: Stored, step: int | None) -> int:
+    """What a schedule (start, end, inc, interval) has reached at a step: it grows by inc every interval steps.
+
+    >>> reached(Stored({"start": 11, "end": 61, "inc": 2, "interval": 2000}, "points"), 5000)
+    15
+    """
+    start, end, inc, interval = (
+        whole(schedule[key].value, schedule[key].where, least, 10**9)
+        for key, least in (("start", 1), ("end", 1), ("inc", 0), ("interval", 1))
+    )
+    return end if step is None else min(end, start + inc * (step // interval))
+
+
+class _Told:
+    """What the makers of tasks read: settings they know, taken out one by one, so that none is left unread."""
+
+    def __init__(
+        self, curriculum: Stored, settings: Mapping[str, Stored], step: int | None, n_dims: int, inputs: Distribution
+    ) -> None:
+        self.curriculum, self.step, self.n_dims = curriculum, step, n_dims
+        self.settings = dict(settings)
+        self.common: dict[str, Any] = {"inputs": inputs, "n_points": reached(curriculum["points"], step)}
+
+    def number(self, key: str, default: float) -> float:
+        """A setting of `task_kwargs`."""
+        return self.settings.pop(key).number() if key in self.settings else default
+
+    def whole(self, key: str, default: int) -> int:
+        """The same for a whole number."""
+        return whole(self.settings[key].value, self.settings.pop(key).where, 1) if key in self.settings else default
+
+    def make(self, cls: Callable[..., Task], **settings: Any) -> Task:
+        """The task, once no setting is left that it does not stand for."""
+        for stored in self.settings.values():
+            if stored.value not in (None, False):
+                raise InputError(f"{stored.where} is {stored.value!r}, and no task here says that")
+        return cls(**self.common, **settings)
+
+
+def _settings(training: Stored) -> dict[str, Stored]:
+    settings = training.get("task_kwargs")
+    return {} if settings is None else settings.members()
+
+
+def _linear(told: _Told) -> Task:
+    return told.make(LinearRegression, n_dims=told.n_dims, weights=_law(told))
+
+
+def _noisy(told: _Told) -> Task:
+    noise, law = told.number("noise_std", 0.0), _law(told)
+    return told.make(LinearRegression, n_dims=told.n_dims, weights=law, noise_std=noise)
+
+
+def _sparse(told: _Told) -> Task:
+    sparsity, law = told.whole("sparsity", 3), _law(told)
+    return told.make(SparseLinearRegression, n_dims=told.n_dims, sparsity=sparsity, weights=law)
+
+
+def _network(told: _Told) -> Task:
+    hidden, law = told.whole("hidden_layer_size", 100), _law(told)
+    return told.make(ReLUNetwork, n_dims=told.n_dims, hidden=hidden, readout=law)
+
+
+def _tree(told: _Told) -> Task:
+    return told.make(DecisionTree, n_dims=told.n_dims, depth=told.whole("depth", 4))
+
+
+def _polynomial(told: _Told) -> Task:
+    if told.n_dims != 1:
+        raise InputError(f"polynomials of n_dims={told.n_dims} inputs are a sum over these, and no task here says that")
+    degree = reached(told.curriculum["polynomial_degree"], told.step)
+    whole(degree, told.curriculum["polynomial_degree"].where, 1, MAX_DEGREE)
+    return told.make(Polynomial, degrees=(degree,), coefficients=_law(told))
+
+
+def _law(told: _Told) -> Normal:
+    return Normal(told.number("scale", 1.0))
+
+
+TASKS: dict[str, Callable[[_Told], Task]] = {
+    "linear_regression": _linear,
+    "noisy_linear_regression": _noisy,
+    "sparse_linear_regression": _sparse,
+    "relu_2nn_regression": _network,
+    "decision_tree": _tree,
+    "polynomial_regression": _polynomial,
+}

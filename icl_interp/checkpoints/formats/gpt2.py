@@ -1,0 +1,198 @@
+"""A `transformers.GPT2Model` between a linear read-in and read-out: as a state dict, or in memory.
+
+Names and shapes with E = n_embd (Hugging Face's GPT-2 keeps matrices as x @ W): `h.{i}.attn.c_attn.weight` (E, 3 E),
+the columns of Q, K and V in this order; `h.{i}.attn.c_proj.weight` (E, E); `h.{i}.mlp.c_fc.weight` (E, M) and `c_proj`
+(M, E); `ln_1`, `ln_2`, `ln_f`; `wpe.weight`, a row a position; `wte.weight`, the table of words, which prompts of
+numbers never use. The read-in and read-out are `torch.nn.Linear`.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from icl_interp.checkpoints.formats import files, modules, state
+from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source
+from icl_interp.checkpoints.formats.state import State
+from icl_interp.errors import InputError
+from icl_interp.models.weights import Shape
+
+ATTENTION, WORDS = "h.0.attn.c_attn.weight", "wte.weight"
+USUAL: dict[str, Any] = {"act_fn": "gelu_new", "eps": 1e-5}  # what GPT2Config takes where nothing is said
+ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_new"}  # by the name that GPT2Config has for it, where ours is another
+NAME = "GPT2Model between a read-in and a read-out"
+
+
+def recognises(source: Source) -> bool:
+    """Whether there are the names of a GPT2Model's first block."""
+    return any(name.endswith(ATTENTION) for name in files.shapes(source))
+
+
+def read(source: Source, given: Given) -> Parts:
+    """The model; its task and encoding have to be given, and for a file the number of heads.
+
+    Raises:
+        InputError: other tensors than those of a GPT2Model and two linear layers, something that is not told, or (in
+            memory) other outputs than those of its copy.
+    """
+    found, where = files.read(source), source if isinstance(source, Path) else "the model"
+    if isinstance(source, nn.Module):
+        told, usual, asks = _told(source), {}, ()
+    else:
+        told, usual, asks = {}, USUAL, ("task", "encoding")
+    body, around = body_of(found, where)
+    told |= sizes(body)
+    ends = _ends(around, told["d_model"], where)
+    state.check_names(body, shapes_of(told), where, f"a {NAME}")
+    told |= {"d_in": ends["in.weight"].shape[1], "d_out": ends["out.weight"].shape[0]}
+    cfg, taken = given.complete(told, where, needed=("n_heads",), usual=usual, asks=asks)
+    model = state.build(cfg, ours(body, ends, cfg.n_heads), where)
+    encoding = modules.compare(model, source) if isinstance(source, nn.Module) else None
+    return Parts(model, encoding=encoding, step=found.step or 0, provenance={"assumed": taken} if taken else {})
+
+
+def _told(model: nn.Module) -> dict[str, Any]:
+    """What the config of the GPT2Model in a model says."""
+    parts = ("h", "wpe", "ln_f", "config")
+    bodies = [module for module in model.modules() if all(hasattr(module, part) for part in parts)]
+    if len(bodies) != 1:
+        raise InputError(f"the model holds {len(bodies)} parts with the config of a GPT2Model, but one is expected")
+    config: Any = bodies[0].config
+    act_fn = config.activation_function
+    return {"n_heads": config.n_head, "eps": config.layer_norm_epsilon, "act_fn": ACTIVATIONS.get(act_fn, act_fn)}
+
+
+def body_of(found: State, where: object) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """A GPT2Model's tensors by its own names, but for the table of words; and the tensors around it.
+
+    Raises:
+        InputError: masks that are not causal, or no first block.
+    """
+    if state.direction(found.masks, where) == "bidirectional":
+        raise InputError(f"{where}: its masks hide nothing, but a GPT2Model is causal")
+    first = next((name for name, tensor in found.tensors.items() if name.endswith(ATTENTION) and tensor.ndim), None)
+    if first is None:
+        raise InputError(f"{where} looks like a {NAME}, but it lacks {ATTENTION}")
+    prefix = first.removesuffix(ATTENTION)
+    own = re.compile(re.escape(prefix) + (r".*" if prefix else r"(h\.\d+|wte|wpe|ln_f)\..*"))
+    body = {name.removeprefix(prefix): tensor for name, tensor in found.tensors.items() if own.fullmatch(name)}
+    body.pop(WORDS, None)
+    return body, {name: tensor for name, tensor in found.tensors.items() if not own.fullmatch(name)}
+
+
+def _ends(around: Mapping[str, Tensor], width: int, where: object) -> dict[str, Tensor]:
+    """The two linear layers under the names `in` and `out`."""
+    layers = {name.rpartition(".")[0] for name in around}
+    shapes = {layer: _shape(around, layer) for layer in layers}
+    # A layer that could be either, of a model as wide as its tokens, is told by its name.
+    reads = [layer for layer, shape in shapes.items() if len(shape) == 2 and shape[0] == width]
+    writes = [layer for layer, shape in shapes.items() if len(shape) == 2 and shape[1] == width]
+    orders = [(a, b) for a in reads for b in writes if a != b]
+    if len(orders) == 2:
+        orders = [(a, b) for a, b in orders if _says(a, "in", "embed") and _says(b, "out", "unembed", "head")]
+    if len(layers) != 2 or len(orders) != 1:
+        raise InputError(
+            f"{where}: around a GPT2Model of width {width} there must be a linear read-in and read-out, called for "
+            f"example read_in and read_out, but there are {state.listed(sorted(around)) or 'no other tensors'}"
+        )
+    ends = {}
+    for layer, end in zip(orders[0], ("in", "out"), strict=True):
+        for part in ("weight", "bias"):
+            if f"{layer}.{part}" in around:
+                ends[f"{end}.{part}"] = around[f"{layer}.{part}"]
+    known = {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")}
+    sizes = {"in.bias": width, "out.bias": ends["out.weight"].shape[0]}
+    if set(around) <= known and all(tuple(ends[k].shape) == (size,) for k, size in sizes.items() if k in ends):
+        return ends
+    raise InputError(f"{where}: the tensors around its GPT2Model are not two linear layers: {state.listed(around)}")
+
+
+def _shape(tensors: Mapping[str, Tensor], layer: str) -> Shape:
+    weight = tensors.get(f"{layer}.weight")
+    return () if weight is None else tuple(weight.shape)
+
+
+def _says(layer: str, *words: str) -> bool:
+    return bool(set(re.split(r"[._]", layer.lower())) & set(words))
+
+
+def sizes(body: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The settings that a body's shapes tell. They are what they seem once the names are checked."""
+    gain, positions, hidden = (body.get(name) for name in ("ln_f.weight", "wpe.weight", "h.0.mlp.c_fc.weight"))
+    width = (body[ATTENTION] if gain is None or gain.ndim != 1 else gain).shape[0]
+    return {
+        "n_layers": state.n_blocks(body, "h."),
+        "d_model": width,
+        "d_mlp": hidden.shape[1] if hidden is not None and hidden.ndim == 2 else 4 * width,
+        "n_ctx": positions.shape[0] if positions is not None and positions.ndim == 2 else 1,
+    }
+
+
+def shapes_of(told: Mapping[str, Any]) -> dict[str, Shape]:
+    """Every tensor of a GPT2Model of these sizes, but for the table of words."""
+    e, d_mlp = told["d_model"], told["d_mlp"]
+    shapes: dict[str, Shape] = {"wpe.weight": (told["n_ctx"], e), **_norm("ln_f", e)}
+    for i in range(told["n_layers"]):
+        here = f"h.{i}."
+        shapes |= _norm(f"{here}ln_1", e) | _norm(f"{here}ln_2", e)
+        shapes |= _product(f"{here}attn.c_attn", e, 3 * e) | _product(f"{here}attn.c_proj", e, e)
+        shapes |= _product(f"{here}mlp.c_fc", e, d_mlp) | _product(f"{here}mlp.c_proj", d_mlp, e)
+    return shapes
+
+
+def _norm(name: str, width: int) -> dict[str, Shape]:
+    return {f"{name}.weight": (width,), f"{name}.bias": (width,)}
+
+
+def _product(name: str, before: int, after: int) -> dict[str, Shape]:
+    return {f"{name}.weight": (before, after), f"{name}.bias": (after,)}
+
+
+def ours(body: Mapping[str, Tensor], ends: Mapping[str, Tensor], n_heads: int) -> dict[str, Tensor]:
+    """The same weights under our names and in our shapes."""
+    e = body["ln_f.weight"].shape[0]
+    found = {
+        "embed.W_E": ends["in.weight"].T,
+        "embed.b_E": ends.get("in.bias", ends["in.weight"].new_zeros(e)),
+        "pos_embed.W_pos": body["wpe.weight"],
+        "ln_final.w": body["ln_f.weight"],
+        "ln_final.b": body["ln_f.bias"],
+        "unembed.W_U": ends["out.weight"].T,
+        "unembed.b_U": ends.get("out.bias", ends["out.weight"].new_zeros(ends["out.weight"].shape[0])),
+    }
+    for i in range(state.n_blocks(body, "h.")):
+        theirs, here = f"h.{i}.", f"blocks.{i}."
+        found |= _heads(body, f"{theirs}attn.", f"{here}attn.", n_heads)
+        found |= _renamed(body, theirs, here, _NORMS | _MLP)
+    return found
+
+
+_NORMS = {"ln_1.weight": "ln1.w", "ln_1.bias": "ln1.b", "ln_2.weight": "ln2.w", "ln_2.bias": "ln2.b"}
+_MLP = {
+    "mlp.c_fc.weight": "mlp.W_in",
+    "mlp.c_fc.bias": "mlp.b_in",
+    "mlp.c_proj.weight": "mlp.W_out",
+    "mlp.c_proj.bias": "mlp.b_out",
+}
+
+
+def _renamed(body: Mapping[str, Tensor], theirs: str, here: str, names: Mapping[str, str]) -> dict[str, Tensor]:
+    return {here + new: body[theirs + old] for old, new in names.items()}
+
+
+def _heads(body: Mapping[str, Tensor], theirs: str, here: str, n_heads: int) -> dict[str, Tensor]:
+    """Attention: the columns of Q, K and V, cut into heads."""
+    columns = body[f"{theirs}c_attn.weight"].chunk(3, 1), body[f"{theirs}c_attn.bias"].chunk(3)
+    found = {
+        f"{here}W_O": body[f"{theirs}c_proj.weight"].unflatten(0, (n_heads, -1)),
+        f"{here}b_O": body[f"{theirs}c_proj.bias"],
+    }
+    for letter, weight, bias in zip("QKV", *columns, strict=True):
+        found[f"{here}W_{letter}"] = weight.unflatten(1, (n_heads, -1)).transpose(0, 1)
+        found[f"{here}b_{letter}"] = bias.unflatten(0, (n_heads, -1))
+    return found
+
+
+FORMAT = Format(NAME, recognises, read)

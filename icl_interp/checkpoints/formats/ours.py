@@ -1,0 +1,99 @@
+"""Our own: run folders (`config.json` and `model.safetensors`), and a `HookedTransformer` in memory."""
+
+import math
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from icl_interp.checkpoints.config import SCHEMA, RunConfig, TrainingConfig, parse
+from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source
+from icl_interp.errors import InputError, shown
+from icl_interp.models import tokens, weights
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import check_scalar, number, read_json, run_id
+
+CONFIG, MODEL, PROVENANCE = "config.json", "model.safetensors", "provenance.json"
+_FACTS = {"run_id": str, "step": int, "training_seconds": float, "finished": bool, "recipe": str, "name": str}
+
+
+def recognises(source: Source) -> bool:
+    """Whether it is a run folder, one of the two files of it that make a checkpoint, or our own model."""
+    if isinstance(source, nn.Module):
+        return isinstance(source, HookedTransformer)
+    if source.is_dir():
+        return any((source / name).is_file() for name in (CONFIG, MODEL))
+    return source.name in (CONFIG, MODEL)
+
+
+def read(source: Source, given: Given) -> Parts:
+    """The parts of a run folder.
+
+    Raises:
+        InputError: a file is missing, broken or of another version, or weights do not fit the config or hold NaN.
+    """
+    if isinstance(source, HookedTransformer):
+        weights.check_finite(source.named_parameters(), "the model")
+        given.check(vars(source.cfg), "the model's cfg")
+        return Parts(source)
+    assert isinstance(source, Path)
+    folder = source if source.is_dir() else source.parent
+    for file in (CONFIG, MODEL):
+        if not (folder / file).is_file():
+            raise InputError(
+                f"{folder} is not a checkpoint: it has no {file} (a run folder holds config.json and model.safetensors)"
+            )
+    data = read_json(folder / CONFIG)
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        found = data.get("schema") if isinstance(data, dict) else None
+        raise InputError(f"{folder / CONFIG} has schema {shown(found)}, but this version reads {SCHEMA!r}")
+    config = parse(data, CONFIG)
+    given.check(vars(config.model), folder / CONFIG)
+    model = weights.load_model(HookedTransformer, config.model, folder / MODEL).eval()
+    origin = read_provenance(folder, config)
+    encoding = tokens.named(config.encoding)
+    return Parts(model, config.task, encoding, config.training, origin.get("step", 0), origin, folder)
+
+
+def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
+    """The facts in a run folder's provenance.json, the numbers of `in_distribution` as floats; empty without the file.
+
+    Raises:
+        InputError: a fact is of the wrong type or out of range, or the file belongs to a run of another config.
+    """
+    path = folder / PROVENANCE
+    if not path.exists():
+        return {}
+    facts, mend = read_json(path), "restore or remove it"
+    if not isinstance(facts, dict):
+        raise InputError(f"{path} is not what a run writes there: it holds {shown(facts)}; {mend}")
+    for key, value in facts.items():
+        try:
+            check_scalar(value, _FACTS.get(key), key)
+            if key in ("environment", "in_distribution") and not isinstance(value, dict):
+                raise InputError(f"{key} must be a mapping, but got {shown(value)}")
+            if key == "in_distribution":
+                facts[key] = {name: x if name == "note" else number(x) for name, x in value.items()}
+        except InputError as error:
+            raise InputError(f"{path} is not what a run writes there: {error}; {mend}") from error
+    last = config.training.steps if config.training else math.inf
+    if not 0 <= facts.get("step", 0) <= last or facts.get("training_seconds", 0) < 0:
+        raise InputError(f"{path} is not what a run writes there: a step or time is out of range; {mend}")
+    if "run_id" in facts and facts["run_id"] not in (run_id(config), _id_in(folder)):
+        raise InputError(
+            f"{path} belongs to another run: it has the run_id {shown(facts['run_id'])}, but that of the config beside "
+            f"it is {run_id(config)}; restore the file that was replaced or edited, or remove this one"
+        )
+    return facts
+
+
+def _id_in(folder: Path) -> str:
+    """The run id by the data of config.json: a run of an earlier version lacks the fields that came later."""
+    data = {key: value for key, value in read_json(folder / CONFIG).items() if key != "schema"}
+    records = {f.name for f in fields(TrainingConfig) if f.metadata.get("records")}
+    training = data.get("training") or {}
+    return run_id({**data, "training": {k: v for k, v in training.items() if k not in records} or None})
+
+
+FORMAT = Format("run folder of icl_interp", recognises, read)

@@ -1,0 +1,151 @@
+"""State dicts: names without what wrappers add, masks apart from weights, and the comparison with what a format has."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from icl_interp.errors import InputError, shown
+from icl_interp.models import weights
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.weights import Shape, Wanted
+
+# torch.compile and TransformerLens' bridges add a segment anywhere in a name, DataParallel one in front.
+_ANYWHERE, _IN_FRONT = ("_orig_mod", "_original_component"), "module"
+NAMED = 8  # names that a message lists
+
+
+class State(NamedTuple):
+    """The tensors of a model by name, the masks among them apart, and the training step where it is known."""
+
+    tensors: dict[str, Tensor]
+    masks: dict[str, Tensor]
+    step: int | None = None
+
+
+def plain(name: str) -> str:
+    """A tensor's name without what wrappers add.
+
+    >>> plain("module._orig_mod._read_in.weight")
+    '_read_in.weight'
+    """
+    parts = [part for part in name.split(".") if part not in _ANYWHERE]
+    return ".".join(parts[1:] if parts[0] == _IN_FRONT else parts)
+
+
+def is_mask(name: str, shape: Shape) -> bool:
+    """Whether a tensor is a buffer that holds a mask or its constant, by the end of its name and its shape.
+
+    GPT-2 has attn.bias (1, 1, T, T) and attn.masked_bias; TransformerLens attn.mask (T, T), attn.IGNORE and
+    attn.causal_mask.
+
+    >>> is_mask("h.0.attn.bias", (1, 1, 8, 8)), is_mask("h.0.attn.bias", (8,))
+    (True, False)
+    """
+    square = len(shape) >= 2 and shape[-1] == shape[-2] and all(size == 1 for size in shape[:-2])
+    if f".{name}".endswith(".attn.bias"):
+        return square and len(shape) == 4
+    last = name.rpartition(".")[2]
+    return (last in ("mask", "causal_mask") and square) or (
+        (name.endswith("attn.masked_bias") or last == "IGNORE") and all(size == 1 for size in shape)
+    )
+
+
+def cleaned(
+    tensors: Mapping[str, Tensor], where: object, step: int | None = None, rename: Callable[[str], str] = plain
+) -> State:
+    """A state dict with plain names (or other ones), and its masks apart.
+
+    Raises:
+        InputError: two different tensors come to have one name.
+    """
+    kept: dict[str, Tensor] = {}
+    masks: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        short = rename(name)
+        place = masks if is_mask(short, tuple(tensor.shape)) else kept
+        if short in place and not _same(place[short], tensor):
+            raise InputError(f"{where} holds two tensors called {short}, once under another name: keep one of them")
+        place[short] = tensor
+    return State(kept, masks, step)
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(torch.equal(a, b))
+
+
+def direction(masks: Mapping[str, Tensor], where: object) -> str | None:
+    """What masks say about attention: "causal", "bidirectional", or None where there are none.
+
+    Raises:
+        InputError: a mask hides other keys than those to come, as that of local attention does.
+    """
+    found = set()
+    for name, mask in masks.items():
+        if mask.ndim < 2:
+            continue
+        visible = mask.reshape(mask.shape[-2:]).bool()
+        if name.endswith("causal_mask"):  # true where a key is hidden
+            visible = ~visible
+        causal = bool(torch.equal(visible, torch.ones_like(visible).tril()))
+        if not causal and not visible.all():
+            raise InputError(f"{where}: the mask {name} hides other keys than those to come, which no model here does")
+        found.add("causal" if causal else "bidirectional")
+    if len(found) > 1:
+        raise InputError(f"{where}: some of its blocks have a causal mask and others none, which no model here does")
+    return found.pop() if found else None
+
+
+def n_blocks(names: Iterable[str], prefix: str) -> int:
+    """How many different numbers follow the prefix."""
+    below = (name.removeprefix(prefix).partition(".")[0] for name in names if name.startswith(prefix))
+    return len({number for number in below if number.isdecimal()})
+
+
+def check_names(found: Mapping[str, Tensor], wanted: Mapping[str, Shape], where: object, kind: str) -> None:
+    """Refuse tensors that are not exactly those that a format has, or with numbers that are none.
+
+    Raises:
+        InputError: listing those that are missing, that are unknown, and that have another shape; or naming one that
+            holds NaN or infinite numbers.
+    """
+    missing = [name for name in wanted if name not in found]
+    unknown = [name for name in found if name not in wanted]
+    other = [
+        f"{name} with shape {tuple(found[name].shape)} instead of {shape}"
+        for name, shape in wanted.items()
+        if name in found and tuple(found[name].shape) != shape
+    ]
+    faults = [
+        f"{what} {listed(names)}"
+        for what, names in (("lacks", missing), ("has besides", unknown), ("has", other))
+        if names
+    ]
+    if faults:
+        raise InputError(f"{where} looks like {kind}, but its tensors are not those of one: it {'; it '.join(faults)}")
+    weights.check_finite(found, where)
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first names, and how many more there are."""
+    names = [name if len(name) <= 100 else shown(name) for name in names]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def build(cfg: HookedTransformerConfig, tensors: Mapping[str, Tensor], where: object) -> HookedTransformer:
+    """A model with these weights, given under our names and in our shapes.
+
+    Raises:
+        InputError: tensors that do not fit the config, or hold NaN or infinite numbers.
+    """
+    model = HookedTransformer(cfg)
+    own = model.state_dict()
+    wanted = (Wanted(name, tuple(tensor.shape)) for name, tensor in own.items())
+    weights.check_kinds({name: weights.kind(tensor) for name, tensor in tensors.items()}, wanted, where)
+    converted = {name: tensor.to(own[name].dtype) for name, tensor in tensors.items()}
+    weights.check_finite(converted, where)  # only now: a number that float64 holds may be infinite in float32
+    model.load_state_dict(converted)
+    return model.eval()
