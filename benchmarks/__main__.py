@@ -1,0 +1,100 @@
+"""The command line: python -m benchmarks [NAME ...] [--list] [--threads N] [--turns N] [--quick] [--out FILE]."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from benchmarks import output
+from benchmarks.measuring import Options
+from icl_interp.errors import InputError, unknown
+
+# Light: the modules import torch when they are asked to run.
+ABOUT = {
+    "train_step": "a training step, against torch's fused attention and GPT2Model",
+    "evaluation": "the evaluation of a model, against the forward passes that it needs",
+    "probes": "the default probes, together and each alone, against forward passes and cached activations",
+    "report": "the default report of a large model, and of a bundled one, from a cold start",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """One that says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (python -m benchmarks --help lists the options)")
+
+
+def counted(text: str) -> int:
+    """A whole number from 1 up."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, but got {text!r}")
+    return int(text)
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options, with every benchmark where none is named.
+
+    Raises:
+        InputError: an unknown option or name.
+    """
+    parser = Parser(prog="python -m benchmarks", description="Measure what the package costs, beside its goals.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run; all by default")
+    parser.add_argument("--list", action="store_true", help="the benchmarks, a line each")
+    parser.add_argument("--threads", type=counted, metavar="N", help="threads of torch; by default its own number")
+    parser.add_argument("--turns", type=counted, metavar="N", help="turns of each variant; by default each its own")
+    parser.add_argument("--quick", action="store_true", help="the smallest sizes: a trial, whose numbers mean nothing")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write JSON")
+    options = parser.parse_args(arguments)
+    for name in options.names:
+        if name not in ABOUT:
+            raise unknown("benchmark", name, ABOUT)
+    options.names = list(dict.fromkeys(options.names)) or list(ABOUT)
+    return options
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Run benchmarks one after the other: print each when it is done, and write what there is so far."""
+    import torch
+
+    from icl_interp.provenance import write_json
+
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    console, asked = output.console(), Options(options.turns, options.quick)
+    done: list[dict[str, Any]] = []
+    found = {"environment": output.environment(torch.get_num_threads()), "quick": asked.quick, "benchmarks": done}
+    if options.out:
+        write_json(options.out, found)  # before anything is measured: a file that can't be written should cost nothing
+    console.print(", ".join(f"{key} {value}" for key, value in found["environment"].items() if value is not None))
+    for name in options.names:
+        print(f"measuring {name}: {ABOUT[name]}", file=sys.stderr)
+        rows = importlib.import_module(f"benchmarks.{name}").run(asked)
+        done.append({"name": name, "rows": [row.to_dict(judge=not asked.quick) for row in rows]})
+        title = f"{name}: {ABOUT[name]}" + (" (a trial: the numbers mean nothing)" if asked.quick else "")
+        output.show(console, title, rows, judge=not asked.quick)
+        if options.out:
+            write_json(options.out, found)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the arguments say; returns the exit status: 0 done, 2 the input is wrong, 130 interrupted."""
+    try:
+        options = parsed(arguments)
+        if options.list:
+            for name, about in ABOUT.items():
+                print(f"{name:12} {about}")
+        else:
+            measure(options)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
