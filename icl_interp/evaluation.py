@@ -194,7 +194,7 @@ def evaluate(
     if isinstance(predictor, (str, Path)):
         from icl_interp.checkpoints import store  # only here: a predictor need not be a checkpoint
 
-        predictor = store.load(predictor)
+        predictor = store.load(predictor, task, encoding=encoding)
     task = task or getattr(predictor, "task", None)
     if not isinstance(task, Task):
         got = "this predictor brings no task" if task is None else f"{_named(task)} is no task"
@@ -260,9 +260,9 @@ def _row(errors: Mapping[str, np.ndarray], name: str) -> dict[str, float]:
     return row | {"r2": 1 - error.value / square if square else math.nan}  # labels of 0 have no variance to explain
 
 
-def in_distribution(predictor: Predictor, task: Task) -> dict[str, Any]:
+def in_distribution(predictor: Predictor, task: Task, n_contexts: int = 8) -> dict[str, Any]:
     """A checkpoint's error on fresh prompts of its own task, as it stands in provenance files."""
-    table = evaluate(predictor, task, n_functions=256, n_contexts=8)
+    table = evaluate(predictor, task, n_functions=256, n_contexts=n_contexts)
     rows = {row["predictor"]: row for row in table.to_dict("records")}
     references = {name: rows[name]["error"] for name in _references(task)}
     return {**{k: v for k, v in rows["model"].items() if k != "predictor"}, **references, "note": table.attrs["note"]}

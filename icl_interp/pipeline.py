@@ -3,7 +3,7 @@
 import datetime
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ from icl_interp import evaluation
 from icl_interp.analyses import registry
 from icl_interp.analyses.claim import Claim, in_one_line
 from icl_interp.analyses.facts import Facts
-from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.lab import Lab, is_large
 from icl_interp.analyses.measurement import TWIN, Results
 from icl_interp.checkpoints import companions as companions_of
 from icl_interp.checkpoints import foreign, store
 from icl_interp.checkpoints.companions import Role
-from icl_interp.checkpoints.config import RunConfig, check_round_trip
+from icl_interp.checkpoints.config import check_round_trip
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
 from icl_interp.errors import InputError, whole
@@ -45,6 +45,8 @@ def analyze(
     n_prompts: int = 1024,
     seed: int = 0,
     encoding: Encoding | str | None = None,
+    n_heads: int | None = None,
+    settings: Mapping[str, Any] | None = None,
     companions: Sequence[Any] = (),
     device: str | None = None,
     progress: bool = True,
@@ -52,13 +54,15 @@ def analyze(
     """Put published claims to the test on a model's own weights.
 
     Args:
-        checkpoint: a run folder or a file in it, the name of a bundled model, a `Checkpoint`, or any model with
-            TransformerLens' hook and weight names.
-        task: for a bare model, which brings none.
+        checkpoint: a run folder or a file in it, the name of a bundled model, somebody else's folder or file in one of
+            the formats that `load` reads, a `Checkpoint`, or any model with TransformerLens' hook and weight names.
+        task: for what brings none, such as a bare model; it replaces a checkpoint's own.
         claims: ids of claims; all registered ones by default.
         n_prompts: size of the sample: functions x 16 contexts. Fewer than 256 leave every verdict inconclusive.
         seed: of the sample.
-        encoding: "interleaved" or "stacked", where a bare model's width does not tell.
+        encoding: "interleaved" or "stacked", where a bare model's width does not tell, or a file of weights.
+        n_heads: attention heads of a block, where a file of weights does not tell.
+        settings: further settings of the model that a file of weights does not tell; see `load`.
         companions: further checkpoints that differ from this one in a single respect (no normalisation, no attention,
             another degree, ...), for claims about what that changes; bundled ones are found by themselves. Those that
             do not fit are left out: a warning and `report.model["companions_left_out"]` say which and why.
@@ -77,12 +81,12 @@ def analyze(
     n_prompts, seed = whole(n_prompts, "n_prompts", 2 * N_CONTEXTS, MOST), whole(seed, "seed", 0)
     device = None if device is None else str(checked_device(device, torch.float64))
     selected = registry.select(tuple(claims) if claims is not None else None)
-    loaded = _loaded(checkpoint, task, encoding)
+    loaded = store.load(checkpoint, task, encoding=encoding, n_heads=n_heads, settings=settings)
     weights.check_finite(loaded.model.named_parameters(), "the model")
     check_round_trip(loaded.config)
     started = time.perf_counter()
     n_functions = n_prompts // N_CONTEXTS
-    error = evaluation.in_distribution(loaded, loaded.task)
+    error = evaluation.in_distribution(loaded, loaded.task, 2 if is_large(loaded.model) else 8)
     matched, left_out = companions_of_model(companions, loaded)
     known = Facts.of(
         loaded.model,
@@ -127,38 +131,19 @@ def _measure(lab: Lab, claims: list[Claim], progress: bool) -> tuple[Results, di
     wanted = {m.name: m for claim in claims for m in claim.measurements}
     of_twin = {TWIN + m.name: m for claim in claims for m in claim.twin}
     failed: dict[str, str] = {}
-    bar = tqdm([*wanted, *of_twin], desc="measuring", leave=False, disable=None if progress else True)
-    for name in bar:
-        bar.set_postfix_str(name, refresh=False)
-        try:
-            if name in of_twin:
-                lab.twin.measure(of_twin[name])
-            else:
-                lab.measure(wanted[name])
-        except Exception as error:
-            log.warning("measuring %s failed", name, exc_info=True)
-            failed[name] = in_one_line(error)
+    with tqdm(desc="measuring", leave=False, disable=None if progress else True) as bar:
+
+        def watch(what: str, done: int, total: int) -> None:
+            bar.total, bar.n = total, done
+            bar.set_description(what)
+
+        errors = lab.measure_all(list(wanted.values()), watch)
+        if of_twin:
+            errors |= {TWIN + name: e for name, e in lab.twin.measure_all(list(of_twin.values()), watch).items()}
+    for name, error in errors.items():
+        log.warning("measuring %s failed", name, exc_info=error)
+        failed[name] = in_one_line(error)
     return lab.results, failed
-
-
-def _loaded(checkpoint: Any, task: Task | None, encoding: Encoding | str | None) -> Checkpoint:
-    """What was given, as a checkpoint."""
-    if isinstance(encoding, str):
-        encoding = tokens.named(encoding)
-    if isinstance(checkpoint, (str, Path, Checkpoint)):
-        loaded = store.load(checkpoint)
-        task, encoding = task or loaded.task, encoding or loaded.encoding
-        if task == loaded.task and encoding == loaded.encoding:
-            return loaded
-        config = RunConfig(loaded.model.cfg, task, tokens.name_of(encoding), loaded.config.training)
-        return Checkpoint(loaded.model, task, encoding, config, loaded.step, loaded.provenance, loaded.folder)
-    if task is None:
-        foreign.adopt(checkpoint)  # first of all: is it a model?
-        raise InputError(
-            "a bare model brings no task: pass task=, for example icl_interp.tasks.Polynomial(degrees=(1,), "
-            "inputs=icl_interp.tasks.Uniform(-1, 1), coefficients=icl_interp.tasks.Uniform(-1, 1), n_points=20)"
-        )
-    return foreign.as_checkpoint(checkpoint, task, encoding)
 
 
 def companions_of_model(given: Any, loaded: Checkpoint) -> tuple[dict[Role, Checkpoint], list[dict[str, str]]]:

@@ -13,6 +13,7 @@ Axes, the same word in every annotation of the package:
 
 from dataclasses import dataclass, replace
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -53,6 +54,14 @@ class Prompts:
     def first(self, n_points: int) -> "Prompts":
         """The same prompts cut to their first `n_points` points; the last of these is then the query."""
         return replace(self, xs=self.xs[:, :n_points], ys=self.ys[:, :n_points])
+
+    def reordered(self, generator: torch.Generator) -> "Prompts":
+        """The examples of each prompt in a random order of its own, the query last as before."""
+        n = self.n_points - 1
+        order = torch.rand(len(self), n, generator=generator).argsort(-1)
+        order = torch.cat([order, torch.full((len(self), 1), n)], 1)
+        rows = torch.arange(len(self))[:, None]
+        return replace(self, xs=self.xs[rows, order], ys=self.ys[rows, order])
 
     def double(self) -> "Prompts":
         """The same numbers in float64."""

@@ -1,7 +1,7 @@
 """Statistics of a stream in constant memory: each takes batches, and two of them can be merged into one.
 
-All of them work in float64 whatever comes in, keep their state where the batches live, and give the same numbers (up to
-rounding) however the stream was cut or merged. Rows, the first axis of a batch, are what is reduced.
+All of them add up in float64 whatever comes in, keep their state where the batches live, and give the same numbers (up
+to rounding) however the stream was cut or merged. Rows, the first axis of a batch, are what is reduced.
 """
 
 import torch
@@ -123,14 +123,21 @@ class Extremes:
 class Gram:
     """Mean and covariance of vectors: the centred Gram matrix, merged as in `Moments`.
 
+    Rows may hold several vectors, one for each of a few places. Each place then has a mean of its own, and what is
+    pooled over places is the covariance about these means.
+
     Attributes:
-        count: vectors seen.
-        mean: `(d)`.
+        count: rows seen.
+        mean: `(d)`, or `(place, d)`.
 
     >>> g = Gram()
     >>> g.update(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
     >>> g.covariance.tolist(), g.spectrum.round(decimals=6).abs().tolist(), round(float(g.participation_ratio), 6)
     ([[1.0, 0.0], [0.0, 0.0]], [1.0, 0.0], 1.0)
+    >>> g = Gram()
+    >>> g.update(torch.tensor([[[1.0, 0.0], [5.0, 5.0]], [[-1.0, 0.0], [5.0, 5.0]]]))  # two rows of two places
+    >>> g.mean.tolist(), g.covariance.tolist()
+    ([[0.0, 0.0], [5.0, 5.0]], [[0.5, 0.0], [0.0, 0.0]])
     """
 
     def __init__(self) -> None:
@@ -138,18 +145,22 @@ class Gram:
         self.mean = torch.zeros((), dtype=torch.float64)
         self._squares = torch.zeros((), dtype=torch.float64)
 
-    def update(self, batch: Float[Tensor, "row d"]) -> None:
-        """Add vectors.
+    def update(self, batch: Float[Tensor, "row *place d"]) -> None:
+        """Add rows.
 
         Raises:
-            InputError: vectors of another length than before.
+            InputError: vectors of another length, or of other places, than before.
         """
         if len(batch):
             part = Gram()
-            values = batch.detach().double()
-            part.count, part.mean = len(values), values.mean(0)
-            centred = values - part.mean
-            part._squares = centred.T @ centred
+            values = batch.detach()
+            # The products of a batch keep its own precision: once it is centred nothing cancels. So does its mean, and
+            # what that lacks is added afterwards: this spares a copy of the batch in float64.
+            about = values.mean(0)
+            centred = values - about
+            rest = centred.mean(0).double()
+            part.count, part.mean = len(values), about.double() + rest
+            part._squares = _products(centred).double() - len(values) * _products(rest[None])
             self.merge(part)
 
     def merge(self, other: "Gram") -> None:
@@ -158,16 +169,18 @@ class Gram:
         count = self.count + other.count
         share = other.count / max(count, 1)
         delta = other.mean - self.mean
-        self._squares = self._squares + other._squares + delta[..., None] * delta * self.count * share
+        # Without any vectors on one side a mean is a scalar, and the product of nothing is nothing.
+        between = _products(delta[None]) * (self.count * share) if self.count and other.count else 0.0
+        self._squares = self._squares + other._squares + between
         self.mean = self.mean + delta * share
         self.count = count
 
     @property
     def covariance(self) -> Float[Tensor, "d d"]:
-        """E (v - E v)(v - E v)^T, divided by n."""
+        """E (v - E v)(v - E v)^T, divided by the number of vectors."""
         if not self.count:
             raise InputError("there is no covariance of no vectors: update with some first")
-        return self._squares / self.count
+        return self._squares / (self.count * self.mean[..., 0].numel())
 
     @property
     def spectrum(self) -> Float[Tensor, " d"]:
@@ -184,6 +197,47 @@ class Gram:
         # The traces of C and C^2: the same numbers without a decomposition.
         covariance = self.covariance
         return covariance.trace().square() / covariance.square().sum()
+
+
+class PerPrompt:
+    """A value for each prompt: the mean over the tokens of a kind. The only state that grows with the prompts.
+
+    >>> p = PerPrompt()
+    >>> p.update(torch.tensor([[1.0, 3.0], [5.0, 5.0]]))  # two prompts of two tokens
+    >>> p.result.tolist()
+    [2.0, 5.0]
+    """
+
+    def __init__(self) -> None:
+        self._rows: list[Tensor] = []
+
+    def update(
+        self, batch: Float[Tensor, "prompt token *shape"], where: Bool[Tensor, "prompt token *shape"] | None = None
+    ) -> None:
+        """Add prompts; with `where`, a prompt's mean is over the tokens at which it is true, and NaN without any."""
+        values = batch.detach().double()
+        # Not `nanmean`: a NaN among the values stays in sight.
+        self._rows.append(values.mean(1) if where is None else values.where(where, 0.0).sum(1) / where.sum(1))
+
+    @property
+    def result(self) -> Float[Tensor, "*shape prompt"]:
+        """The values, prompts on the last axis."""
+        return torch.cat(self._rows).movedim(0, -1)
+
+
+class Pooled(Moments):
+    """`Moments` over prompts and the tokens of a kind together."""
+
+    def update(
+        self, batch: Float[Tensor, "prompt token *shape"], where: Bool[Tensor, "prompt token *shape"] | None = None
+    ) -> None:
+        """Add the tokens of some prompts; with `where`, only the elements at which it is true."""
+        super().update(batch.flatten(0, 1), None if where is None else where.flatten(0, 1))
+
+
+def _products(vectors: Float[Tensor, "row *place d"]) -> Float[Tensor, "d d"]:
+    flat = vectors.flatten(0, -2)
+    return flat.T @ flat
 
 
 def _same_shape(mine: Tensor, other: Tensor, anything_goes: bool) -> None:

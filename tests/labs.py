@@ -28,3 +28,8 @@ def bench(name: str = "causal interleaved", lab_class: type[Lab] = Lab, **sizes)
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal up to rounding in float64."""
     return torch.allclose(a, b, rtol=1e-10, atol=1e-10)
+
+
+def in_fours(model, n: int, *_, **__) -> list[slice]:
+    """Rows in parts of four, for `models.transformer.chunks`: what goes wrong between parts of nine prompts shows."""
+    return [slice(start, min(start + 4, n)) for start in range(0, n, 4)]

@@ -36,6 +36,7 @@ SIDEWAYS = {
     "stored": {"errors"},
     "registers": {"errors"},
     "training": {"checkpoints", "evaluation"},
+    "probes": {"interventions"},
     "evaluation": {"checkpoints"},
     "pipeline": {"report"},
     "reproduction": {"report"},
@@ -45,7 +46,7 @@ ALONE = {"theory"}
 # Where a third-party package may be imported: one file, or one package of that name.
 SITES = {"plotly": "figures", "transformer_lens": "models.hooks", "typer": "cli", "ray": "training.launch"}
 # ... and what may be imported anywhere, but by one file only.
-ONCE = {"kaleido"}
+ONCE = {"kaleido", "sklearn"}
 PRINTS = {"cli"}
 MARKUP = {"figures/text.py", "figures/files.py"}  # where `markup` is, and plotly's own HTML
 STUDIES = "icl_interp.studies"
@@ -67,6 +68,8 @@ JUDGES = {
     *(f"experiments/{name}.py" for name in ("errors", "calibration")),
     *(f"studies/{name}/study.py" for name in ("limits", "linear_attention")),
 }
+# Entropies and read-outs of the stream are computed where their one definition is; the rest asks these.
+DEFINED = {"xlogy": {"probes", "theory"}, "entr": {"probes", "theory"}, "unembed": {"probes", "models"}}
 # Neither `import icl_interp` nor `icl-interp --help` loads any of these.
 HEAVY = {"torch", "numpy", "plotly", "transformer_lens", "jaxtyping"}
 
@@ -285,6 +288,16 @@ def engine_names_no_study(sources: Sources) -> Iterator[str]:
                 yield f"{path}:{line}: names {found[0]!r}, which only its study may"
 
 
+def quantities_are_defined_once(sources: Sources) -> Iterator[str]:
+    """What probes define is asked of them, not computed again (by the calls that give it away)."""
+    for path, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.Call(func=ast.Attribute(attr=str(name)) | ast.Name(id=str(name))) if name in DEFINED:
+                    if unit(module(path)) not in DEFINED[name]:
+                        yield f"{path}:{node.lineno}: calls {name}, which only {sorted(DEFINED[name])} may"
+
+
 RULES = (
     imports_point_down,
     studies_stand_apart,
@@ -299,4 +312,5 @@ RULES = (
     public_names_are_documented,
     html_has_one_origin,
     only_criteria_pass_verdicts,
+    quantities_are_defined_once,
 )

@@ -22,7 +22,7 @@ from icl_interp.probes.attention import AttentionEntropy
 from icl_interp.probes.base import Probe, observe
 from icl_interp.probes.heads import HeadOrthogonality, map_orthogonality
 from icl_interp.probes.norms import LayerNormScale
-from icl_interp.probes.residual import ResidualStream
+from icl_interp.probes.residual import LogitLens, ResidualStream
 from icl_interp.probes.runner import probe
 from icl_interp.provenance import generator
 from icl_interp.results import to_dict
@@ -38,7 +38,7 @@ def check_same(one, other):
 
 
 def applicable(model):
-    every = (ResidualStream(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality())
+    every = (ResidualStream(), LogitLens(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality())
     return [p for p in every if not p.refusal(model)]
 
 
@@ -100,7 +100,7 @@ def check_constant_memory(make_probe):
     assert few == state_size(p) > 0
 
 
-@pytest.mark.parametrize("make_probe", [ResidualStream, LayerNormScale, AttentionEntropy, HeadOrthogonality])
+@pytest.mark.parametrize("make_probe", [ResidualStream, LogitLens, LayerNormScale, AttentionEntropy, HeadOrthogonality])
 def test_memory_is_constant_in_the_number_of_prompts(make_probe):
     check_constant_memory(make_probe)
 
@@ -123,7 +123,7 @@ def test_a_probe_starts_anew_each_time():
 def test_default_probes_are_those_that_apply(name):
     model = make(name)
     results = icl_interp.probe(model, PROMPTS)
-    expected = {"residual_stream"}
+    expected = {"residual_stream", "logit_lens"}
     expected |= {"layernorm_scale"} if model.norms else set()
     expected |= {"attention_entropy"} if not model.cfg.mlp_only and model.cfg.score_fn != "linear" else set()
     expected |= {"head_orthogonality"} if not model.cfg.mlp_only and model.cfg.n_heads > 1 else set()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from icl_interp.errors import InputError
-from icl_interp.reductions import Extremes, Gram, Moments
+from icl_interp.reductions import Extremes, Gram, Moments, PerPrompt, Pooled
 
 NUMBERS = st.floats(-1e6, 1e6, allow_subnormal=False)
 ROWS = hnp.arrays(np.float64, st.tuples(st.integers(1, 24), st.integers(1, 4)), elements=NUMBERS)
@@ -181,3 +181,101 @@ def test_gradients_do_not_pile_up():
     for state, tensor in ((Moments(), "mean"), (Extremes(), "minimum"), (Gram(), "mean")):
         state.update(batch)
         assert not getattr(state, tensor).requires_grad
+
+
+# ---- several vectors a row -------------------------------------------------------------------------------------------
+
+PLACES = hnp.arrays(
+    np.float64, st.tuples(st.integers(1, 12), st.integers(1, 4), st.integers(1, 3)), elements=st.floats(-1e3, 1e3)
+)
+
+
+def check_places(data, pieces, feed=fed):
+    """Each place is centred by itself; what is left is pooled."""
+    gram = feed(Gram(), pieces)
+    centred = (data - data.mean(0)).reshape(-1, data.shape[-1])
+    np.testing.assert_allclose(gram.mean.numpy(), data.mean(0), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(gram.covariance.numpy(), centred.T @ centred / len(centred), rtol=1e-9, atol=1e-6)
+
+
+@given(data=PLACES, cuts=st.lists(st.integers(0, 12), max_size=3), order=st.randoms(use_true_random=False))
+def test_each_place_has_a_mean_of_its_own(data, cuts, order):
+    pieces = np.split(data, sorted(cuts))
+    order.shuffle(pieces)
+    check_places(data, pieces)
+    check_places(data, pieces, merged)
+
+
+def test_a_mean_over_places_is_noticed():
+    data = np.random.default_rng(0).normal(size=(6, 3, 2)) + 10 * np.arange(3)[:, None]
+
+    def one_mean(state, parts):
+        return fed(state, [part.reshape(-1, part.shape[-1]) for part in parts])
+
+    check_places(data, [data[:4], data[4:]])
+    must_fail(check_places, data, [data[:4], data[4:]], one_mean)
+    must_fail(check_places, data, [data[:4]])
+
+
+def test_vectors_of_other_places_are_refused():
+    gram = fed(Gram(), [np.ones((4, 3, 2))])
+    for shape in ((4, 1, 2), (4, 2), (4, 3, 1)):
+        with pytest.raises(InputError, match="cannot join rows of shape"):
+            gram.update(torch.ones(shape, dtype=torch.float64))
+
+
+# ---- prompts of several tokens ---------------------------------------------------------------------------------------
+
+
+def check_tokens(kind, data, keep, cut):
+    """A prompt's mean over its tokens, or mean and spread over all tokens; only those that count."""
+    state = kind()
+    holes = torch.from_numpy(np.where(keep, data, np.nan))
+    for part, where in zip(np.split(holes, [cut]), np.split(torch.from_numpy(keep), [cut]), strict=True):
+        state.update(part, where=where)
+    masked = np.ma.masked_array(data, ~keep)
+    if kind is PerPrompt:
+        expected = masked.mean(1).filled(np.nan)
+    else:
+        pooled = masked.reshape(-1, *data.shape[2:])
+        expected = np.ma.stack([pooled.mean(0), pooled.std(0)]).filled(np.nan)
+    np.testing.assert_allclose(state.result.numpy(), np.moveaxis(expected, 0, -1), rtol=1e-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [PerPrompt, Pooled])
+@given(
+    data=hnp.arrays(np.float64, st.just((6, 3, 2)), elements=st.floats(-10, 10)),
+    cut=st.integers(0, 6),
+    seed=st.integers(0, 9),
+    share=st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_tokens_of_prompts(kind, data, cut, seed, share):
+    keep = np.random.default_rng(seed).random(data.shape) < share
+    check_tokens(kind, data, keep, cut)
+    state = kind()
+    state.update(torch.from_numpy(data))
+    everything = kind()
+    everything.update(torch.from_numpy(data), where=torch.ones(data.shape, dtype=torch.bool))
+    np.testing.assert_allclose(state.result.numpy(), everything.result.numpy(), rtol=1e-9, atol=1e-9)
+
+
+def test_tokens_that_do_not_count_are_left_out():
+    data, keep = np.arange(36.0).reshape(6, 3, 2), np.arange(36).reshape(6, 3, 2) % 4 > 0
+
+    class CountsAll(PerPrompt):
+        def update(self, batch, where=None):
+            super().update(batch.where(where, 0.0))
+
+    class MixesPrompts(PerPrompt):
+        def update(self, batch, where=None):
+            super().update(batch.flip(0), where.flip(0))
+
+    check_tokens(PerPrompt, data, keep, 4)
+    for mutant in (CountsAll, MixesPrompts):
+        must_fail(check_tokens, mutant, data, keep, 4)
+
+
+def test_a_nan_among_the_tokens_stays_in_sight():
+    state = PerPrompt()
+    state.update(torch.tensor([[1.0, torch.nan], [1.0, 3.0]]))
+    assert state.result.isnan().tolist() == [True, False]

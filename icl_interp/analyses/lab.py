@@ -16,16 +16,21 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.analyses.facts import x_unit
-from icl_interp.analyses.measurement import TWIN, Measurement, R, Results, check_distinct
+from icl_interp.analyses.measurement import TWIN, Measurement, Planned, R, Results, check_distinct
+from icl_interp.analyses.plan import Numbers, Watch, take
 from icl_interp.checkpoints import store
 from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.interventions.attention import AblateHeads
-from icl_interp.interventions.base import At, Intervention, intervene
+from icl_interp.interventions.base import Intervention, first_block, intervene
 from icl_interp.interventions.norms import FreezeNorms
 from icl_interp.models.tokens import Encoding
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.transformer import HookedTransformer, chunks
+from icl_interp.probes.base import Probe, started
+from icl_interp.probes.residual import depths
+from icl_interp.probes.runner import probe as run_probes
+from icl_interp.probes.sweep import Sweep, Tick, places, run
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.tasks.base import Task
@@ -33,9 +38,7 @@ from icl_interp.tasks.base import Task
 # Far queries are multiples of `Lab.x_unit`, so that far means the same whatever interval the model was trained on.
 MAGNITUDES = np.round(10.0 ** np.arange(-1, 6.01, 0.25), 12)  # 0.1 .. 1e6, four a decade
 GRID = np.concatenate([-MAGNITUDES[::-1], MAGNITUDES])
-CHUNK = 128  # prompts at once: small enough for the cache, and memory does not grow with the sample
-REMEMBERED = 512 * 2**20  # bytes of context keys and values that are kept between sweeps
-Watch = Callable[[str, Tensor, slice], None]
+LARGE = 2_000_000  # parameters of a model that is measured on fewer contexts, where intervals are over functions
 Xs = Sequence[float] | np.ndarray  # queries, one coordinate each
 
 
@@ -86,8 +89,8 @@ class Lab:
         self._results = Results()
         self._taken: dict[str, Measurement[Any]] = {}
         self._errors: dict[str, Exception] = {}
-        self._contexts: dict[tuple[str, int] | None, Any] = {}
-        self._key: tuple[str, int] | None = None
+        self._intact: Tensor | None = None
+        self.under_way: set[str] = set()  # measurements that are being taken
 
     def measure(self, measurement: Measurement[R]) -> R:
         """The result of a measurement, taken once; where it failed, its error again, without a second attempt.
@@ -95,15 +98,36 @@ class Lab:
         Raises:
             InputError: another measurement of this name was taken before.
         """
+        self.measure_all([measurement])
+        if measurement.name in self._errors:
+            raise self._errors[measurement.name]
+        return self._results[measurement]
+
+    def measure_all(self, measurements: Sequence[Measurement[Any]], watch: Watch | None = None) -> dict[str, Exception]:
+        """Take measurements, and run what they ask for together; returns those that failed, with the error.
+
+        Args:
+            measurements: which; those taken before are not taken again.
+            watch: is told what is under way.
+
+        Raises:
+            InputError: two measurements of one name.
+        """
+        for one in measurements:
+            check_distinct(self._taken, one)
+        new = [m for m in dict.fromkeys(measurements) if m not in self._results and m.name not in self._errors]
+        take(new, self, self._results, self._errors, watch)
+        return {m.name: self._errors[m.name] for m in measurements if m.name in self._errors}
+
+    def need(self, measurement: Measurement[R]) -> Planned[R]:
+        """`yield from lab.need(other)`: the result of another measurement, for one that builds on it."""
         check_distinct(self._taken, measurement)
+        while measurement.name in self.under_way:  # others go on meanwhile
+            yield ()
         if measurement.name in self._errors:
             raise self._errors[measurement.name]
         if measurement not in self._results:
-            try:
-                self._results[measurement.name] = measurement(self)
-            except Exception as error:
-                self._errors[measurement.name] = error
-                raise
+            self._results[measurement.name] = yield from measurement.steps(self)
         return self._results[measurement]
 
     @property
@@ -121,7 +145,7 @@ class Lab:
             self.task,
             self.encoding,
             n_functions=self.n_functions,
-            n_contexts=4,
+            n_contexts=few_contexts(self.model),
             seed=self.seed,
             device=self.device,
         )
@@ -151,7 +175,17 @@ class Lab:
     @cached_property
     def small_sample(self) -> Prompts:
         """Two contexts of each function: for what must be repeated head by head."""
-        return self.prompts[torch.arange(len(self.prompts)) % self.n_contexts < 2]
+        return self._subset(2)
+
+    @cached_property
+    def head_sample(self) -> Prompts:
+        """Prompts for what is repeated head by head: `small_sample`, or one context a function of a large model."""
+        return self.one_each if is_large(self.model) else self.small_sample
+
+    @cached_property
+    def one_each(self) -> Prompts:
+        """The first context of each function."""
+        return self._subset(1)
 
     @cached_property
     def frozen(self) -> FreezeNorms:
@@ -194,144 +228,127 @@ class Lab:
         return values.view(-1, len(values) // self.n_functions, *values.shape[1:]).mean(1).numpy()
 
     def predictions(self, *interventions: Intervention) -> tuple[Tensor, Tensor]:
-        """Predictions and truth at the scored points of `few`, in distribution: each (batch, point).
+        """Predictions and truth at the scored points of `head_sample`, in distribution: each (batch, point).
 
-        In the model's own float32: in distribution nothing needs more, and it is done for every head.
+        In the model's own float32: in distribution nothing needs more, and it is done for every head. What lies before
+        the first block that the interventions touch is computed once for all of them.
         """
-        prompts = self.small_sample
-        read, points = self.encoding.read_at(prompts.n_points, self.model.cfg.attention_dir)
+        prompts, model = self.head_sample, self.single
+        read, points = self.encoding.read_at(prompts.n_points, model.cfg.attention_dir)
         first = max(points.start, self.task.n_determining)
-        parts = []
-        with torch.no_grad(), intervene(self.single, *interventions):
-            for rows in _chunks(len(prompts)):
-                out = self.single(self.tokens(prompts[rows]).float(), read)[..., 0]
-                parts.append(out[:, first - points.start :].double().cpu())
+        block = first_block(model, interventions)
+        parts, before = [], self._streams  # taken here: not under the interventions
+        with torch.no_grad(), model.fixed_weights(), intervene(model, *interventions):
+            for rows, streams in zip(self.chunks(prompts), before, strict=True):
+                if block < 0:
+                    out = model(self.tokens(prompts[rows]).float(), read)
+                else:
+                    out = model.resume(streams[block], block, read)
+                parts.append(out[:, first - points.start :, 0].double().cpu())
         return torch.cat(parts), prompts.ys[:, first:]
 
     @cached_property
-    def intact(self) -> Float[Tensor, "batch point"]:
-        """f on the whole far grid, for every prompt: most far measurements read from it."""
-        return self.sweep(self.grid)
+    def _streams(self) -> list[list[Tensor]]:
+        """`before_blocks` of `head_sample`, in chunks."""
+        prompts = self.head_sample
+        return [self.before_blocks(self.tokens(prompts[rows])) for rows in self.chunks(prompts)]
+
+    def before_blocks(self, tokens: Float[Tensor, "batch token d_in"]) -> list[Float[Tensor, "batch token d_model"]]:
+        """The stream before each block of the float32 model: where a run under interventions may be taken up."""
+        names = depths(self.single)[:-1]
+        with torch.no_grad():
+            _, cache = self.single.run_with_cache(tokens.float(), names_filter=names)
+        return [cache[name] for name in names]
+
+    def on_grid(self) -> Numbers[Tensor]:
+        """`yield from lab.on_grid()`: f on the whole far grid, for every prompt, `(batch, point)`; asked for once."""
+        if self._intact is None:
+            self._intact = yield from self.ask(self.grid)
+        return self._intact
 
     def truth(self, xs: Xs, prompts: Prompts | None = None) -> Float[Tensor, "batch point"]:
         """What the functions really are at these queries."""
         prompts = prompts or self.prompts
-        return self.task.value(prompts.parameters, self._queries(xs, prompts))
+        return self.task.value(prompts.parameters, places(xs, self.task.dim).expand(len(prompts), -1, -1))
 
-    def at_own_query(
-        self, watch: Watch | None = None, names: Sequence[str] = (), query: Sequence[Intervention] = ()
-    ) -> Float[Tensor, " batch"]:
-        """Predictions for the prompts' own last queries: in distribution."""
-        return self._run(self.prompts, self.prompts.xs[:, -1:], (), query, watch, names)[:, 0]
-
-    def sweep(
+    def ask(
         self,
-        xs: Xs,
+        xs: Xs | None = None,
         *,
         context: Sequence[Intervention] = (),
         query: Sequence[Intervention] = (),
-        watch: Watch | None = None,
-        names: Sequence[str] = (),
+        probes: Sequence[Probe] = (),
         prompts: Prompts | None = None,
-    ) -> Float[Tensor, "batch point"]:
-        """Predictions with the last query put at each of `xs`, for every prompt.
+        n_points: int | None = None,
+    ) -> Sweep:
+        """Predictions with the last query put at each of `xs`, for every prompt: a sweep that is still to be run.
+
+        `f = yield from lab.ask(xs)` in a measurement has it run together with what others ask for; `lab.sweep(xs)`
+        runs it at once.
 
         Args:
-            xs: queries (the first coordinate; others 0).
+            xs: queries (the first coordinate; others 0); each prompt's own query by default.
             context: interventions while the context is read.
             query: interventions while the query is read.
-            watch: called with (hook name, activation at the queries, rows of the batch) for the hooks in `names`.
-            names: hooks that `watch` is called for.
+            probes: what reads at the queries, which are their position kinds ("query" for a prompt's own).
             prompts: contexts; those of the lab by default.
+            n_points: cuts the contexts to prompts of so many points; each prompt's own query is then its last of these.
         """
         prompts = prompts or self.prompts
-        return self._run(prompts, self._queries(xs, prompts), context, query, watch, names)
+        last = (n_points or prompts.n_points) - 1
+        queries = prompts.xs[:, last : last + 1] if xs is None else places(xs, self.task.dim)
+        labels = ("query",) if xs is None else [float(x) for x in xs]
+        return Sweep(prompts, queries, labels, n_points, tuple(context), tuple(query), tuple(probes))
 
-    def _queries(self, xs: Xs, prompts: Prompts) -> Float[Tensor, "batch point dim"]:
-        queries = torch.zeros(len(prompts), len(xs), self.task.dim, dtype=torch.float64)
-        queries[..., 0] = torch.as_tensor(np.asarray(xs), dtype=torch.float64)
-        return queries
+    def run(self, sweeps: Sequence[Sweep], tick: Tick | None = None) -> list[Float[Tensor, "batch point"]]:
+        """The predictions of several sweeps, on the float64 model: every context is read once for all of them."""
+        return run(self.model, self.encoding, sweeps, tick)
 
-    def _run(
+    def sweep(
         self,
-        prompts: Prompts,
-        queries: Tensor,
-        context: Sequence[Intervention],
-        query: Sequence[Intervention],
-        watch: Watch | None,
-        names: Sequence[str],
+        xs: Xs | None = None,
+        *,
+        context: Sequence[Intervention] = (),
+        query: Sequence[Intervention] = (),
+        probes: Sequence[Probe] = (),
+        prompts: Prompts | None = None,
     ) -> Float[Tensor, "batch point"]:
-        causal = self.model.cfg.attention_dir == "causal"
-        run = self._after_context if causal else self._whole_prompts
+        """`ask`, run at once."""
+        return self.run([self.ask(xs, context=context, query=query, probes=probes, prompts=prompts)])[0]
+
+    def last_predictions(self, prompts: Prompts, probes: Sequence[Probe] = ()) -> Float[Tensor, " batch"]:
+        """Predictions for the query of whole prompts, in the model's own float32, and what probes read there."""
+        last = self.encoding.n_tokens(prompts.n_points) - 1
+        hooks = started(self.single, probes, {"query": [last]})
         parts = []
-        # Only the lab's own contexts, read without interventions, come again and again.
-        samples = () if context else ("prompts", "small_sample")
-        own = next((name for name in samples if prompts is self.__dict__.get(name)), None)
-        with torch.no_grad():
-            for rows in _chunks(len(prompts)):
-                hooks = [(name, _reader(watch, name, rows)) for name in names] if watch else []
-                self._key = (own, rows.start) if own else None
-                parts.append(run(prompts[rows], queries[rows], context, query, hooks))
+        for rows in self.chunks(prompts):
+            with torch.no_grad(), self.single.hooks(fwd_hooks=hooks):
+                parts.append(self.single(self.tokens(prompts[rows]).float(), range(last, last + 1))[:, 0, 0].cpu())
         return torch.cat(parts)
 
-    def _after_context(
-        self,
-        prompts: Prompts,
-        queries: Tensor,
-        context: Sequence[Intervention],
-        query: Sequence[Intervention],
-        hooks: list[Any],
-    ) -> Tensor:
-        """The context once, then one token a point."""
-        position = self.encoding.n_tokens(prompts.n_points) - 1
-        memory = self._remember(prompts, context)
-        with intervene(self.model, *query), self.model.hooks(fwd_hooks=hooks):
-            return self.model.after(memory, self.encoding.encode_queries(queries).to(self.device), position)[
-                ..., 0
-            ].cpu()
+    def read(self, prompts: Prompts, probes: Sequence[Probe]) -> None:
+        """Have probes read whole prompts on the float64 model."""
+        at_once = self.chunks(prompts)[0].stop
+        run_probes(self.model, prompts, probes, self.encoding, batch_size=at_once)
 
-    def _remember(self, prompts: Prompts, context: Sequence[Intervention]) -> Any:
-        """Keys and values of contexts; those of the lab's own prompts are kept while they fit."""
-        if self._key in self._contexts:
-            return self._contexts[self._key]
-        with intervene(self.model, *context):
-            memory = self.model.remember(self.tokens(prompts)[:, :-1])
-        size = sum(t.numel() * t.element_size() for layer in memory for t in layer) * len(self.prompts) / len(prompts)
-        if self._key is not None and size <= REMEMBERED:
-            self._contexts[self._key] = memory
-        return memory
+    def chunks(self, prompts: Prompts) -> list[slice]:
+        """Whole prompts, so many at once."""
+        return chunks(self.model, len(prompts), self.encoding.n_tokens(prompts.n_points))
 
-    def _whole_prompts(
-        self,
-        prompts: Prompts,
-        queries: Tensor,
-        context: Sequence[Intervention],
-        query: Sequence[Intervention],
-        hooks: list[Any],
-    ) -> Tensor:
-        """Whole prompts for every point: attention that looks both ways leaves nothing to reuse."""
-        tokens = self.tokens(prompts)
-        n = tokens.shape[1]
-        edits = [At(tuple(range(n - 1)), i) for i in context] + [At((n - 1,), i) for i in query]
-        outs, seen = [], {name: [] for name, _ in hooks}
-        gather = [(name, lambda t, hook, s=seen[name]: s.append(_last(t, hook.name))) for name, _ in hooks]
-        for k in range(queries.shape[1]):
-            tokens = torch.cat([tokens[:, :-1], self.encoding.encode_queries(queries[:, k : k + 1]).to(self.device)], 1)
-            with intervene(self.model, *edits), self.model.hooks(fwd_hooks=gather):
-                outs.append(self.model(tokens)[:, -1, 0])
-        for name, read in hooks:
-            read(torch.cat(seen[name], 2 if name.endswith(("pattern", "scores")) else 1), hook=None)
-        return torch.stack(outs, 1).cpu()
+    def _subset(self, first: int) -> Prompts:
+        """The first contexts of each function."""
+        return self.prompts[torch.arange(len(self.prompts)) % self.n_contexts < first]
 
 
-def _chunks(n: int) -> list[slice]:
-    return [slice(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]
+def is_large(model: HookedTransformer) -> bool:
+    """Whether a model is so large that what is measured beside the sample itself takes fewer contexts.
+
+    Intervals are over functions. With k contexts of each instead of K they are sqrt((b + w / k) / (b + w / K)) times as
+    wide, where b is the variance between functions and w that within.
+    """
+    return model.cfg.n_params > LARGE
 
 
-def _reader(watch: Watch, name: str, rows: slice) -> Callable[..., None]:
-    return lambda t, hook: watch(name, t.cpu(), rows)
-
-
-def _last(t: Tensor, name: str) -> Tensor:
-    """The last query's part of an activation."""
-    return t[:, :, -1:] if name.endswith(("pattern", "scores")) else t[:, -1:]
+def few_contexts(model: HookedTransformer) -> int:
+    """Contexts of each function for untrained models beside this one."""
+    return 2 if is_large(model) else 4

@@ -1,20 +1,24 @@
 """Measurements: named functions of the lab whose results have a static type, and the results by measurement."""
 
 from collections import UserDict
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from pandas import DataFrame
+from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.errors import InputError, shown, unknown
+from icl_interp.probes.sweep import Sweep
 from icl_interp.results import Result
 
 if TYPE_CHECKING:
     from icl_interp.analyses.lab import Lab
 
 R = TypeVar("R", bound=Result)
+# Yields sweeps, is sent the predictions of each, returns the result.
+Planned = Generator[tuple[Sweep, ...], Sequence[Tensor], R]
 TWIN = "twin/"  # in front of the names of an untrained twin's results
 
 
@@ -24,26 +28,42 @@ class Measurement(Generic[R]):
 
     It is also the key of its result: `results[far.intact]`. No two may have one name.
 
+    A function that runs the model over queries is best written as a generator, which asks and is answered:
+    `f = yield from lab.ask(xs)`. The lab then runs what all measurements ask for together, and reads each context once.
+
     Attributes:
         version: goes up when the same model would give another result: stored results are then not judged again.
     """
 
     name: str
-    function: "Callable[[Lab], R]"
+    function: "Callable[[Lab], R | Planned[R]]"
     version: int = 1
 
     def __call__(self, lab: "Lab") -> R:
-        """Measure.
+        """Measure by itself: what it asks for is run at once.
 
         Raises:
             TypeError: the function returned something that a report cannot hold.
         """
+        steps = self.steps(lab)
+        answers: Sequence[Tensor] | None = None
+        while True:
+            try:
+                asked = next(steps) if answers is None else steps.send(answers)
+                answers = lab.run(asked)
+            except StopIteration as end:
+                return end.value
+
+    def steps(self, lab: "Lab") -> "Planned[R]":
+        """What it asks for, step by step, and the result at the end."""
         result = self.function(lab)
+        if isinstance(result, Generator):
+            result = yield from result
         _check(self.name, result)
-        return result
+        return cast(R, result)
 
 
-def measurement(name: str, version: int = 1) -> "Callable[[Callable[[Lab], R]], Measurement[R]]":
+def measurement(name: str, version: int = 1) -> "Callable[[Callable[[Lab], R | Planned[R]]], Measurement[R]]":
     """Decorator that makes a function of the lab a measurement."""
     return lambda function: Measurement(name, function, version)
 

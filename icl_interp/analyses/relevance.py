@@ -43,7 +43,7 @@ def relevance(lab: Lab) -> DataArray:
         "statistic": ("rise", "movement", "intact"),
         "function": tuple(range(lab.n_functions)),
     }
-    return make_array(values, axes, note=f"{len(lab.small_sample)} prompts, all scored points")
+    return make_array(values, axes, note=f"{len(lab.head_sample)} prompts, all scored points")
 
 
 def relevant(results: Results, facts: Facts) -> list[str]:

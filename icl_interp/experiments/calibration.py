@@ -128,12 +128,12 @@ def lab_for(case: Case, *, n_functions: int = 32, n_contexts: int = 8, seed: int
 
 def measure(lab: Lab, facts: Facts, claims: Sequence[Claim]) -> Results:
     """Everything that these claims need, if they apply."""
-    for claim in claims:
-        if not claim.excluded(facts):
-            for m in claim.measurements:
-                lab.measure(m)
-            for m in claim.twin:
-                lab.twin.measure(m)
+    applying = [claim for claim in claims if not claim.excluded(facts)]
+    errors = lab.measure_all([m for claim in applying for m in claim.measurements])
+    of_twin = [m for claim in applying for m in claim.twin]
+    errors |= lab.twin.measure_all(of_twin) if of_twin else {}
+    for error in errors.values():
+        raise error
     return lab.results
 
 

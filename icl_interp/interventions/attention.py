@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.errors import InputError, unknown
-from icl_interp.interventions.base import Head, Hook, Intervention, by_layer, merge, reference
+from icl_interp.interventions.base import Head, Hook, Intervention, by_layer, mean_activations, merge, reference
 from icl_interp.models.transformer import HookedTransformer
 
 
@@ -148,10 +148,8 @@ class AblateHeads(Intervention):
     def measure(cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], *heads: Head) -> Self:
         """Mean ablation, the mean taken over these prompts at each position."""
         layers = list(by_layer(model, heads))
-        names = [f"blocks.{layer}.attn.hook_z" for layer in layers]
-        with torch.no_grad():
-            _, cache = model.run_with_cache(tokens, names_filter=names)
-        return cls(heads, {layer: cache[name].mean(0) for layer, name in zip(layers, names, strict=True)})
+        means = mean_activations(model, tokens, [f"blocks.{layer}.attn.hook_z" for layer in layers])
+        return cls(heads, dict(zip(layers, means.values(), strict=True)))
 
     def only(self, *heads: Head) -> Self:
         """The same reference for other heads of the layers measured."""

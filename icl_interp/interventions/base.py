@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
+import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.errors import InputError
-from icl_interp.models.hooks import check_names
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.hooks import check_names, token_axis
+from icl_interp.models.transformer import HookedTransformer, chunks
 
 Hook = tuple[str, Callable[..., Tensor | None]]
 Head = tuple[int, int]  # (layer, head)
@@ -49,6 +51,26 @@ def intervene(model: HookedTransformer, *interventions: Intervention) -> Iterato
         yield model
 
 
+def first_block(model: HookedTransformer, interventions: Sequence[Intervention]) -> int:
+    """The first block that interventions touch; the last where they touch none, -1 where they touch what comes before.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.interventions.attention import SwapPattern
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=3, d_model=8, n_heads=2))
+    >>> first_block(model, [SwapPattern("uniform", ((1, 0), (2, 1)))])
+    1
+    """
+    names = [name for intervention in interventions for name, _ in intervention.hooks(model)]
+    return min([_block(name, model.cfg.n_layers) for name in names], default=model.cfg.n_layers - 1)
+
+
+def _block(name: str, n_layers: int) -> int:
+    if name.startswith("blocks."):
+        return int(name.split(".")[1])
+    # The final norm comes after all blocks; everything else before them.
+    return n_layers - 1 if name.startswith("ln_final") else -1
+
+
 @dataclass(frozen=True)
 class At(Intervention):
     """Another intervention, at some token positions only (queries, for scores and patterns).
@@ -65,8 +87,7 @@ class At(Intervention):
         """The inner ones, each with its effect elsewhere undone."""
 
         def restrict(name: str, function: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
-            # Scores and patterns are (batch, head, query, key); everything else is (batch, token, ...).
-            axis = 2 if name.endswith(("hook_attn_scores", "hook_pattern")) else 1
+            axis = token_axis(name)
 
             def edit(t: Tensor, hook: object) -> Tensor | None:
                 if any(not -t.shape[axis] <= position < t.shape[axis] for position in self.positions):
@@ -103,6 +124,20 @@ def reference(rows: Tensor, t: Tensor) -> Tensor:
             f"the reference covers {len(rows)} positions, but there are {t.shape[1]} tokens: measure on longer prompts"
         )
     return rows[: t.shape[1]].to(t).expand_as(t)
+
+
+@torch.no_grad()
+def mean_activations(
+    model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], names: Sequence[str]
+) -> dict[str, Float[Tensor, "token ..."]]:
+    """The mean over prompts of what hooks show, at each position: the reference of mean ablation and frozen norms."""
+    totals: dict[str, Tensor] = {}
+    for rows in chunks(model, len(tokens), tokens.shape[1]):
+        _, cache = model.run_with_cache(tokens[rows], names_filter=list(names))
+        for name in names:
+            part = cache[name].sum(0)
+            totals[name] = totals[name] + part if name in totals else part
+    return {name: total / len(tokens) for name, total in totals.items()}
 
 
 def merge(original: Tensor, axis: int, places: list[int], edited: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.errors import InputError, unknown
-from icl_interp.interventions.base import Hook, Intervention, reference
+from icl_interp.interventions.base import Hook, Intervention, mean_activations, reference
 from icl_interp.models.transformer import HookedTransformer
 
 
@@ -36,9 +36,8 @@ class FreezeNorms(Intervention):
         wanted = list(norms or model.norms)
         if not wanted:
             raise InputError(f"{model.cfg.no_scale} to freeze")
-        with torch.no_grad():
-            _, cache = model.run_with_cache(tokens, names_filter=[f"{name}.hook_scale" for name in wanted])
-        return cls({name: cache[f"{name}.hook_scale"].mean(0) for name in wanted})
+        means = mean_activations(model, tokens, [f"{name}.hook_scale" for name in wanted])
+        return cls({name: means[f"{name}.hook_scale"] for name in wanted})
 
     def at_query(self) -> Self:
         """The last position's scales only."""

@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.interventions.base import Hook, Intervention, reference
+from icl_interp.interventions.base import Hook, Intervention, mean_activations, reference
 from icl_interp.models.transformer import HookedTransformer
 
 
@@ -28,9 +27,7 @@ class MeanOutputs(Intervention):
     @classmethod
     def measure(cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], names: Sequence[str]) -> Self:
         """Means over these prompts, of the sublayers whose hooks are named."""
-        with torch.no_grad():
-            _, cache = model.run_with_cache(tokens, names_filter=names)
-        return cls({name: cache[name].mean(0) for name in names})
+        return cls(mean_activations(model, tokens, names))
 
     def only(self, *names: str) -> Self:
         """Some of the sublayers measured."""

@@ -62,6 +62,8 @@ class Attention(nn.Module):
         # None: fused on a GPU where the steps between are not read. True and False are for tests.
         self.fused: bool | None = None
         self._mask = torch.empty(0)  # a plain attribute: masks do not belong in the state dict
+        # Projections put together, by letters, while the model's weights are fixed (`HookedTransformer.fixed_weights`).
+        self.projections: dict[str, tuple[Tensor, Tensor]] | None = None
 
     def forward(
         self, x: Float[Tensor, "batch token d_model"], rows: slice | None = None, memory: list[KeysValues] | None = None
@@ -114,10 +116,18 @@ class Attention(nn.Module):
 
     def _project(self, x: Tensor, letters: str) -> list[Float[Tensor, "batch token head d_head"]]:
         """Several projections by one matrix product, which is what makes it fast."""
-        weights = torch.stack([getattr(self, f"W_{c}") for c in letters])
-        biases = torch.stack([getattr(self, f"b_{c}") for c in letters])
-        flat = F.linear(x, weights.transpose(2, 3).flatten(0, 2), biases.flatten())
+        flat = F.linear(x, *self._together(letters))
         return list(flat.view(*x.shape[:2], len(letters), self.cfg.n_heads, self.cfg.head_width).unbind(2))
+
+    def _together(self, letters: str) -> tuple[Tensor, Tensor]:
+        """Weights and biases of several projections as those of one."""
+        if self.projections is not None and letters in self.projections:
+            return self.projections[letters]
+        weights = torch.stack([getattr(self, f"W_{c}") for c in letters]).transpose(2, 3).flatten(0, 2)
+        biases = torch.stack([getattr(self, f"b_{c}") for c in letters]).flatten()
+        if self.projections is not None:
+            self.projections[letters] = weights, biases
+        return weights, biases
 
     def _pattern(self, scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
         scores = self.hook_attn_scores(scores)

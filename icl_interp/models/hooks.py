@@ -25,6 +25,7 @@ __all__ = [
     "listened",
     "patching",
     "refuse_patching_by_position",
+    "token_axis",
 ]
 
 HookName = str | Callable[[str], bool]  # a name, or a filter of names
@@ -64,6 +65,11 @@ class NumericCache(ActivationCache):
         if name in _OF_HEADS and object.__getattribute__(self, "model").cfg.mlp_only:
             raise InputError(f"{name} needs attention heads, but this model has none (mlp_only)")
         return super().__getattribute__(name)
+
+
+def token_axis(name: str) -> int:
+    """Which axis of a hook's activation runs over tokens; for scores and patterns, over the queries."""
+    return 2 if name.endswith(("hook_attn_scores", "hook_pattern")) else 1
 
 
 def listened(module: nn.Module) -> bool:

@@ -1,6 +1,7 @@
 """`HookedTransformer`: the model class, for prompts of numbers."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -30,6 +31,10 @@ from icl_interp.provenance import build, generator, read_json
 Tokens = Float[Tensor, "batch token d_in"]
 Stream = Float[Tensor, "batch token d_model"]
 Kept = Float[Tensor, "batch query d_model"]  # the stream at the tokens somebody asked for
+
+
+CACHED = 4 * 2**20  # bytes of the widest activation, in `chunks`
+MOST_AT_ONCE = 128  # prompts
 
 
 class Embed(nn.Module):
@@ -222,11 +227,19 @@ class HookedTransformer(WeightProperties, HookedRootModule):
             InputError: tokens of another width, more of them than `n_ctx`, or positions that are not among them.
         """
         self._check(tokens)
-        wanted = None if positions is None else _as_slice(positions, tokens.shape[1])
+        return self.resume(self._embed(tokens), 0, positions)
+
+    def resume(
+        self, stream: Stream, block: int, positions: range | Sequence[int] | None = None
+    ) -> Float[Tensor, "batch query d_out"]:
+        """Predictions from the stream before a block (its `hook_resid_pre`): the rest of a forward pass.
+
+        Runs that differ from this block on only, as those under an intervention there, share what lies before it.
+        """
+        wanted = None if positions is None else _as_slice(positions, stream.shape[1])
         rows = None if self._anyone_listens() else wanted
-        stream = self._embed(tokens)
-        for block in self.blocks[:-1]:
-            stream = block(stream)
+        for one in self.blocks[block:-1]:
+            stream = one(stream)
         out = self._read_out(self.blocks[-1](stream, rows))
         return out if wanted == rows else out[:, wanted]
 
@@ -263,6 +276,22 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         for i, block in enumerate(self.blocks):
             stream = block(stream) if self.cfg.mlp_only else block.after(stream, memory[i])
         return self._read_out(stream)
+
+    @contextmanager
+    def fixed_weights(self) -> Iterator[None]:
+        """A context in which no weight changes: what is made of weights alone is then made once.
+
+        Worth it for many short runs without gradients, as of alternative last tokens.
+        """
+        attentions = [module for module in self.modules() if isinstance(module, Attention)]
+        known = [attention.projections for attention in attentions]
+        for attention in attentions:
+            attention.projections = attention.projections or {}
+        try:
+            yield
+        finally:
+            for attention, before in zip(attentions, known, strict=True):
+                attention.projections = before
 
     def _embed(self, tokens: Tokens, position: int | None = None) -> Stream:
         stream = self.hook_embed(self.embed(tokens))
@@ -334,6 +363,22 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         values = {key: value for key, value in config["model"].items() if key != "kind"}
         cfg = build(HookedTransformerConfig, values, "config.json, section model")
         return weights.load_model(cls, cfg, folder / "model.safetensors").eval()
+
+
+def chunks(model: HookedTransformer, n: int, n_tokens: int, fewest: int = 8) -> list[slice]:
+    """Prompts in parts whose widest activation stays in the processor's cache: larger parts take more time and memory.
+
+    A part has at least `fewest` prompts.
+
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=64, n_heads=2))
+    >>> chunks(model, 200, 40)
+    [slice(0, 102, None), slice(102, 200, None)]
+    """
+    cfg = model.cfg
+    widest = max(cfg.mlp_width, 3 * cfg.n_heads * cfg.head_width, cfg.n_heads * n_tokens)
+    step = CACHED // (widest * n_tokens * model.unembed.W_U.element_size())
+    step = max(fewest, min(MOST_AT_ONCE, step))
+    return [slice(start, min(start + step, n)) for start in range(0, n, step)]
 
 
 def _as_slice(positions: range | Sequence[int], n_tokens: int) -> slice:

@@ -1,23 +1,42 @@
-"""Read-only measurements at hook points, reduced while they stream: memory does not grow with the number of prompts."""
+"""Read-only measurements at hook points, reduced while they stream: what every claim's numbers are made of."""
 
-from icl_interp.probes.attention import AttentionEntropy, PatternStatistics
+from icl_interp.probes.attention import (
+    AttentionEntropy,
+    AttentionTargets,
+    PatternStatistics,
+    entropy,
+    entropy_deficit,
+    hardmax_distance,
+    resampled_scores,
+)
 from icl_interp.probes.base import Probe, observe
 from icl_interp.probes.heads import HeadOrthogonality, frobenius_cosines, map_orthogonality, principal_angles
-from icl_interp.probes.norms import LayerNormScale, layernorm_scale_by_magnitude
-from icl_interp.probes.residual import ResidualStream
+from icl_interp.probes.norms import LayerNormScale
+from icl_interp.probes.record import Activations
+from icl_interp.probes.residual import LogitLens, ResidualStream, depths, logit_lens
 from icl_interp.probes.runner import probe
+from icl_interp.probes.sweep import Sweep
 
 __all__ = [
+    "Activations",
     "AttentionEntropy",
+    "AttentionTargets",
     "HeadOrthogonality",
     "LayerNormScale",
+    "LogitLens",
     "PatternStatistics",
     "Probe",
     "ResidualStream",
+    "Sweep",
+    "depths",
+    "entropy",
+    "entropy_deficit",
     "frobenius_cosines",
-    "layernorm_scale_by_magnitude",
+    "hardmax_distance",
+    "logit_lens",
     "map_orthogonality",
     "observe",
     "principal_angles",
     "probe",
+    "resampled_scores",
 ]

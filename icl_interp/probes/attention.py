@@ -1,39 +1,86 @@
-"""How concentrated attention is: entropy, effective number of keys, largest weight, per head and position kind."""
+"""How concentrated attention is, what it looks at most, and what its entropy would be in longer prompts."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, NamedTuple, Self
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.probes.base import Hook, Positions, Probe
-from icl_interp.reductions import Moments
+from icl_interp.probes.base import Hook, Kept, Positions, Probe, kept_axes, new_reduction
 from icl_interp.results import Result, make_array
 
 # Weights this close to the largest (relatively) tie with it.
 TIE = 1e-6
+CACHED = 2**18  # weights at once
 _UNITS = {"entropy": "nats", "deficit": "nats", "effective_keys": "keys", "visible_keys": "keys"}
 
 
+def entropy(pattern: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
+    """H = -sum_j a_j log a_j of each row of weights a, in nats. Hidden keys weigh 0 and count for nothing.
+
+    Source: Shannon (1948), theorem 2.
+
+    >>> round(float(entropy(torch.tensor([0.25, 0.25, 0.25, 0.25, 0.0]))), 4)  # log 4
+    1.3863
+    """
+    # Twice as fast as torch.special.entr. A weight below the smallest normal number adds nothing either way.
+    return -torch.linalg.vecdot(pattern, pattern.clamp(min=torch.finfo(pattern.dtype).tiny).log())
+
+
+def entropy_deficit(
+    pattern: Float[Tensor, "*batch key"], visible: Float[Tensor, "*batch"] | None = None
+) -> Float[Tensor, "*batch"]:
+    """D = log n - H of each row over the n keys it sees (all, unless `visible` says how many), in nats.
+
+    It is the Kullback-Leibler divergence of the row from uniform weights: 0 for these, log n for a one-hot row.
+
+    >>> bool(entropy_deficit(torch.full((8,), 0.125)).abs() < 1e-6)
+    True
+    """
+    n = torch.as_tensor(pattern.shape[-1], dtype=pattern.dtype) if visible is None else visible
+    return n.log() - entropy(pattern)
+
+
+def hardmax_distance(
+    pattern: Float[Tensor, "*batch key"], visible: Float[Tensor, "*batch"] | None = None
+) -> Float[Tensor, "*batch"]:
+    """delta = 1 - the weight on all keys that tie for the largest: the total variation distance to the hardmax.
+
+    Where more than half of the n keys that a row sees tie, there is no largest but evenness: delta is 1. So a uniform
+    row is as far from a hardmax as can be.
+
+    >>> hardmax_distance(torch.tensor([[0.5, 0.5, 0.0, 0.0, 0.0], [0.2, 0.2, 0.2, 0.2, 0.2]]))
+    tensor([0., 1.])
+    """
+    n = pattern.shape[-1] if visible is None else visible
+    # As numbers, not as a mask: sums of these are several times as fast.
+    most = pattern.amax(-1, keepdim=True)
+    below = (pattern < most * (1 - TIE)).to(pattern.dtype)
+    even = pattern.shape[-1] - below.sum(-1) > n / 2
+    # A row with a NaN keeps it: nothing is larger than a NaN, and all of such a row would tie.
+    return torch.linalg.vecdot(pattern, below).masked_fill(even & ~most[..., 0].isnan(), 1.0)
+
+
 class PatternStatistics(NamedTuple):
-    """How concentrated each row of an attention pattern is; every field is float64 `(*batch, query)`.
+    """How concentrated each row of an attention pattern is; every field is `(*batch, query)`, in the pattern's dtype.
 
     With a row's weights a_j over the n keys it sees (hidden keys weigh 0):
 
     Attributes:
-        entropy: H = -sum_j a_j log a_j, in nats.
+        entropy: H, `entropy`, in nats.
         normalised_entropy: H / log n, from 0 to 1; NaN where n = 1. Never enough alone: it tends to 1 for any bounded
             scores as n grows, however uneven the weights stay.
-        deficit: D = log n - H, in nats: the Kullback-Leibler divergence from uniform weights.
+        deficit: log n - H, `entropy_deficit`, in nats.
         effective_keys: exp(H), from 1 to n.
         max_weight: max_j a_j.
-        delta: 1 - the weight on all keys that tie for the largest: the total variation distance to hardmax.
+        delta: `hardmax_distance`.
         visible_keys: n.
 
-    Source: Shannon (1948) for H. The two ends that these tell apart, hardmax and uniform weights: Naim & Asher (2025),
-    appendix G.2.
+    Source: the two ends that these tell apart, hardmax and uniform weights: Naim & Asher (2025), appendix G.2.
 
     >>> p = torch.tensor([[0.5, 0.5, 0.0, 0.0]])
     >>> s = PatternStatistics.of(p, torch.tensor([4]))
@@ -50,15 +97,17 @@ class PatternStatistics(NamedTuple):
     visible_keys: Float[Tensor, "*batch query"]
 
     @classmethod
-    def of(cls, pattern: Float[Tensor, "*batch query key"], visible: Int[Tensor, "*batch query"]) -> Self:
+    def of(
+        cls,
+        pattern: Float[Tensor, "*batch query key"],
+        visible: Int[Tensor, "*batch query"] | Float[Tensor, "*batch query"],
+    ) -> Self:
         """The statistics of a pattern of which each query sees `visible` keys."""
-        p, n = pattern.double(), visible.double()
-        entropy = torch.special.entr(p).sum(-1)
-        most = p.amax(-1)
-        tied = p >= most[..., None] * (1 - TIE)
-        delta = p.masked_fill(tied, 0.0).sum(-1)
+        n = visible.to(pattern.dtype).expand(pattern.shape[:-1])
+        h = entropy(pattern)
+        delta = hardmax_distance(pattern, n)
         # One visible key: 0 / 0.
-        return cls(entropy, entropy / n.log(), n.log() - entropy, entropy.exp(), most, delta, n)
+        return cls(h, h / n.log(), n.log() - h, h.exp(), pattern.amax(-1), delta, n)
 
 
 class AttentionEntropy(Probe):
@@ -68,12 +117,20 @@ class AttentionEntropy(Probe):
     are left out: their weights say nothing about a head. What is visible is counted from the scores (-inf: hidden), so
     causal, bidirectional and alternative last tokens are all served.
 
-    Results, Matrix (layer, head, position, statistic) each, the statistics being "mean" and "std":
+    Args:
+        per_prompt: keep a value for each prompt instead of mean and standard deviation.
+        keys: places of the keys that count; the weights on these are scaled to add up to 1. Default: all keys.
+
+    Results, Matrix (layer, head, position, statistic) each, the statistics being "mean" and "std", or with `per_prompt`
+    (layer, head, position, prompt):
         entropy, normalised_entropy, deficit, effective_keys, max_weight, delta, visible_keys.
         All NaN for a kind whose queries see one key only.
     """
 
     name: ClassVar[str] = "attention_entropy"
+
+    def __init__(self, per_prompt: bool = False, keys: Sequence[int] | None = None) -> None:
+        self.per_prompt, self.keys = per_prompt, keys
 
     def refusal(self, model: HookedTransformer) -> str | None:
         """Models without attention, or whose attention weights are not a distribution."""
@@ -88,7 +145,9 @@ class AttentionEntropy(Probe):
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
         """Two a layer: the scores, which tell what is visible, and the pattern."""
         self._positions = positions
-        self._moments = [{kind: Moments() for kind in positions} for _ in range(model.cfg.n_layers)]
+        self._kept: list[dict[str | float, Kept]] = [
+            {kind: new_reduction(self.per_prompt) for kind in positions} for _ in range(model.cfg.n_layers)
+        ]
         self._heads = tuple(range(model.cfg.n_heads))
         self._visible: dict[int, Tensor] = {}
         hooks: list[Hook] = []
@@ -99,29 +158,119 @@ class AttentionEntropy(Probe):
         return hooks
 
     def _count(self, layer: int, scores: Float[Tensor, "batch head query key"], hook: object) -> None:
-        self._visible[layer] = (scores > -torch.inf).sum(-1)
+        counted = scores if self.keys is None else scores[..., list(self.keys)]
+        self._visible[layer] = (counted > -torch.inf).to(counted.dtype).sum(-1)
 
     def _read(self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object) -> None:
         visible = self._visible.pop(layer)
-        quantities = torch.stack(PatternStatistics.of(pattern, visible), -1)
+        if self.keys is not None:
+            part = pattern[..., list(self.keys)]
+            pattern = part / part.sum(-1, keepdim=True).clamp(min=torch.finfo(part.dtype).tiny)
+        # In parts that stay in the processor's cache: every statistic passes over the weights a few times.
+        step = max(1, CACHED // max(1, pattern[0].numel()))
+        parts = zip(pattern.split(step), visible.split(step), strict=True)
+        quantities = torch.cat([torch.stack(PatternStatistics.of(*part), -1) for part in parts])
         for kind, places in self._positions.items():
-            # (batch, head, query, quantity) -> (batch query, head, quantity)
-            rows = quantities[:, :, list(places)].transpose(1, 2).flatten(0, 1)
+            # (batch, head, query, quantity) -> (batch, query, head, quantity)
+            rows = quantities[:, :, list(places)].transpose(1, 2)
             several = (rows[..., -1:] > 1).expand_as(rows)
-            self._moments[layer][kind].update(rows, where=several)
+            self._kept[layer][kind].update(rows, where=several)
 
     def results(self) -> dict[str, Result]:
         """One matrix a statistic."""
         # (layer, position, head, quantity, statistic)
-        values = torch.stack([torch.stack([m.result for m in kinds.values()]) for kinds in self._moments]).cpu()
+        values = torch.stack([torch.stack([m.result for m in kinds.values()]) for kinds in self._kept]).cpu()
         axes = {
-            "layer": tuple(range(len(self._moments))),
+            "layer": tuple(range(len(self._kept))),
             "head": self._heads,
             "position": tuple(self._positions),
-            "statistic": ("mean", "std"),
+            **kept_axes(self.per_prompt, values.shape[-1]),
         }
-        note = "over prompts and the queries of each kind that see more than one key"
+        note = "over the queries of each kind that see more than one key"
         return {
             quantity: make_array(values[..., i, :].transpose(1, 2).numpy(), axes, _UNITS.get(quantity, ""), note)
             for i, quantity in enumerate(PatternStatistics._fields)
         }
+
+
+TARGETS = ("itself", "the first token", "an x", "a y", "a pair")
+
+
+class AttentionTargets(Probe):
+    """What every head attends to most at the last token: how often its largest weight is on a token of some kind.
+
+    It is about queries only: the kind "query" of whole prompts, and alternative last tokens.
+
+    Args:
+        kinds: what each token of the prompt shows, "x", "y" or "xy", as `Encoding.kinds` tells.
+
+    Results:
+        share: Matrix (layer, head, position, target). Targets are "itself", "the first token", "an x" (another than
+            itself), "a y" and "a pair"; the first token is also an x or a pair. Of equal weights the first one counts.
+    """
+
+    name: ClassVar[str] = "attention_targets"
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        self.kinds = np.array(kinds)
+
+    def refusal(self, model: HookedTransformer) -> str | None:
+        """Models without attention."""
+        return "this model has no attention" if model.cfg.mlp_only else None
+
+    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+        """The pattern of every layer."""
+        self._positions = {kind: where for kind, where in positions.items() if kind not in ("x", "y", "xy", "token")}
+        self._kept: list[dict[str | float, Kept]] = [
+            {kind: new_reduction(False) for kind in self._positions} for _ in range(model.cfg.n_layers)
+        ]
+        self._heads = tuple(range(model.cfg.n_heads))
+        return [(f"blocks.{i}.attn.hook_pattern", partial(self._read, i)) for i in range(model.cfg.n_layers)]
+
+    def _read(self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object) -> None:
+        best = pattern.argmax(-1)
+        own = len(self.kinds) - 1
+        is_of = {kind: torch.from_numpy(self.kinds == kind).to(best.device)[best] for kind in ("x", "y", "xy")}
+        hits = torch.stack([best == own, best == 0, is_of["x"] & (best != own), is_of["y"], is_of["xy"]], -1)
+        for kind, places in self._positions.items():
+            self._kept[layer][kind].update(hits[:, :, list(places)].transpose(1, 2).double())
+
+    def results(self) -> dict[str, Result]:
+        """The shares."""
+        values = torch.stack([torch.stack([m.result[..., 0] for m in kinds.values()]) for kinds in self._kept])
+        axes = {"layer": tuple(range(len(self._kept))), "head": self._heads, "position": tuple(self._positions)}
+        return {"share": make_array(values.transpose(1, 2).cpu().numpy(), {**axes, "target": TARGETS})}
+
+
+def resampled_scores(
+    scores: Float[Tensor, "*batch context key"], kinds: Sequence[str], n: int, generator: torch.Generator
+) -> tuple[Float[Tensor, "*batch n"], tuple[str, ...]]:
+    """Scores of a query over n keys: its own, and others drawn from what several contexts show to the same query.
+
+    What a longer prompt would show, as far as the trained lengths tell: exact in the first layer, where the score of a
+    key depends on its own token only, and a counterfactual deeper. Kinds of token keep their proportion.
+
+    Args:
+        scores: of the keys of each context at that query, the query's own key last.
+        kinds: what each key shows, the query's own last.
+        n: keys, the query's own included.
+        generator: of the draws.
+
+    Returns:
+        The scores and the kind of each key, "own" first.
+
+    >>> draws = torch.Generator().manual_seed(0)
+    >>> s, kinds = resampled_scores(torch.tensor([[1.0, 2.0, 0.0]]), ("x", "y", "x"), 5, draws)
+    >>> s.tolist(), kinds
+    ([0.0, 1.0, 1.0, 2.0, 2.0], ('own', 'x', 'x', 'y', 'y'))
+    """
+    others = np.array(kinds[:-1])
+    parts, kind_of = [scores[..., 0, -1:]], ["own"]
+    names, counts = np.unique(others, return_counts=True)
+    sizes = ((n - 1) * counts / counts.sum()).astype(int)
+    sizes[0] += n - 1 - sizes.sum()
+    for kind, size in zip(names.tolist(), sizes.tolist(), strict=True):
+        pool = scores[..., torch.from_numpy(np.flatnonzero(others == kind))].flatten(-2)
+        parts.append(pool[..., torch.randint(pool.shape[-1], (size,), generator=generator)])
+        kind_of += [kind] * size
+    return torch.cat(parts, -1), tuple(kind_of)

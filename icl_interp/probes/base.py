@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
@@ -14,11 +15,14 @@ from icl_interp.models.hooks import check_names
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
+from icl_interp.reductions import PerPrompt, Pooled
 from icl_interp.results import Result
 
 Hook = tuple[str, Callable[..., Any]]
-# Token positions by kind: "x", "y" (or "xy" where one token shows both), and "query" for the last one.
-Positions = Mapping[str, Sequence[int]]
+# Token positions by kind: "x", "y" (or "xy" where one token shows both), and "query" for the last one. In a sweep over
+# alternative last tokens a kind is the x of one of them.
+Positions = Mapping[str, Sequence[int]] | Mapping[str | float, Sequence[int]]
+Kept = Pooled | PerPrompt  # what a probe keeps of the values it reads
 
 
 @runtime_checkable
@@ -105,7 +109,7 @@ def started(model: HookedTransformer, probes: Sequence[Probe], positions: Positi
     """Fresh hooks of several probes, each made read-only.
 
     Raises:
-        InputError: a probe has nothing to measure in this model, two have one name, or a hook does not exist.
+        InputError: a probe has nothing to measure in this model, or a hook does not exist.
     """
     hooks: list[Hook] = []
     for p in probes:
@@ -114,19 +118,47 @@ def started(model: HookedTransformer, probes: Sequence[Probe], positions: Positi
         if reason := p.refusal(model):
             raise InputError(f"probe {p.name}: {reason}")
         hooks += [(name, _read_only(p, name, function)) for name, function in p.hooks(model, positions)]
-    names = [p.name for p in probes]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"two probes are called {name!r}, so their results would mix: run one after the other")
     check_names([name for name, _ in hooks], model.hook_dict)
     return hooks
 
 
+def at_places(t: Float[Tensor, "batch token *rest"], places: Sequence[int]) -> Float[Tensor, "batch place *rest"]:
+    """An activation at some token positions: a view where these are evenly spaced, as those of a kind mostly are."""
+    steps = {b - a for a, b in pairwise(places)} or {1}
+    if len(steps) == 1 and min(steps) > 0:
+        return t[:, places[0] : places[-1] + 1 : steps.pop()]
+    return t[:, list(places)]
+
+
+def new_reduction(per_prompt: bool) -> Kept:
+    """Where a probe keeps what it reads: a value a prompt, or mean and standard deviation over all of them."""
+    return PerPrompt() if per_prompt else Pooled()
+
+
+def kept_axes(per_prompt: bool, n: int) -> dict[str, tuple[str, ...] | tuple[int, ...]]:
+    """The last axis of what a reduction gives."""
+    return {"prompt": tuple(range(n))} if per_prompt else {"statistic": ("mean", "std")}
+
+
+_reading: list[Probe] = []  # the probe that reads at this moment
+
+
+def is_reading() -> bool:
+    """Whether a probe is at work: what it runs of the model itself, as the logit lens does, is not for the others."""
+    return bool(_reading)
+
+
 def _read_only(owner: Probe, name: str, function: Callable[..., Any]) -> Callable[..., None]:
     def read(t: Tensor, hook: Any) -> None:
+        if is_reading():
+            return
         # Torch counts the edits of every tensor, except of those made in inference mode.
         edits = None if t.is_inference() else t._version
-        function(t, hook=hook)
+        _reading.append(owner)
+        try:
+            function(t, hook=hook)
+        finally:
+            _reading.pop()
         if edits is not None and t._version != edits:
             raise InputError(f"probe {owner.name} edited {name} in place; a probe may only read (to edit, intervene)")
 

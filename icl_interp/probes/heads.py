@@ -10,11 +10,12 @@ from xarray import DataArray
 
 from icl_interp.errors import InputError
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.probes.base import Hook, Positions, Probe
+from icl_interp.probes.base import Hook, Positions, Probe, at_places
 from icl_interp.reductions import Gram
 from icl_interp.results import Result, make_array
 
 SHARE = 0.99
+ALL = "all"  # the position kind that pools every token
 Bases = list[Tensor]  # one orthonormal basis a head, (d_model, k)
 
 
@@ -54,7 +55,7 @@ def principal_angles(a: Float[Tensor, "d_model k"], b: Float[Tensor, "d_model m"
     return torch.atan2(sines, cosines)
 
 
-def map_orthogonality(model: HookedTransformer, share: float = SHARE) -> dict[str, DataArray]:
+def map_orthogonality(model: HookedTransformer, share: float = SHARE, angles: bool = True) -> dict[str, DataArray]:
     """How alike heads of a layer are as maps: cosines and principal angles, from the weights alone.
 
     The OV map W_V W_O takes what a head reads to what it writes; the QK map W_Q W_K^T is the bilinear form of query
@@ -63,6 +64,7 @@ def map_orthogonality(model: HookedTransformer, share: float = SHARE) -> dict[st
 
     Returns:
         ov_cosine, qk_cosine: `frobenius_cosines`, Matrix (layer, head, other).
+        With `angles` also
         ov_read_angles, ov_write_angles, qk_query_angles, qk_key_angles: `principal_angles` in radians between what
             heads read from and write to, Matrix (layer, head, other, angle); NaN where a pair has fewer angles.
 
@@ -72,28 +74,29 @@ def map_orthogonality(model: HookedTransformer, share: float = SHARE) -> dict[st
     if reason := _refusal(model):
         raise InputError(reason)
     cosines: dict[str, list[Tensor]] = {"ov_cosine": [], "qk_cosine": []}
-    names = ("ov_read_angles", "ov_write_angles", "qk_query_angles", "qk_key_angles")
-    angles: dict[str, list[Tensor]] = {name: [] for name in names}
+    names = ("ov_read_angles", "ov_write_angles", "qk_query_angles", "qk_key_angles") if angles else ()
+    between: dict[str, list[Tensor]] = {name: [] for name in names}
     for block in model.blocks:
         attn = block.attn
         for kind, left, right in (("ov", attn.W_V, attn.W_O), ("qk", attn.W_Q, attn.W_K.transpose(1, 2))):
             cosines[f"{kind}_cosine"].append(frobenius_cosines(left, right))
-            inputs, outputs = _map_subspaces(left, right, share)
-            one, other = [name for name in names if name.startswith(kind)]
-            angles[one].append(_all_angles(inputs, attn.cfg.head_width))
-            angles[other].append(_all_angles(outputs, attn.cfg.head_width))
+            subspaces = _map_subspaces(left, right, share) if angles else ()
+            of_kind = [name for name in names if name.startswith(kind)]
+            for name, bases in zip(of_kind, subspaces, strict=True):
+                between[name].append(_all_angles(bases, attn.cfg.head_width))
     axes, note = _axes(model), _note(share)
     wide = {**axes, "angle": _numbers(model.cfg.head_width)}
     return {
         **{name: make_array(torch.stack(v).cpu().numpy(), axes) for name, v in cosines.items()},
-        **{name: make_array(torch.stack(v).cpu().numpy(), wide, "rad", note) for name, v in angles.items()},
+        **{name: make_array(torch.stack(v).cpu().numpy(), wide, "rad", note) for name, v in between.items()},
     }
 
 
 class HeadOrthogonality(Probe):
     """How alike the heads of a layer are: in what they write on these prompts, and as maps.
 
-    With o_h the addition of head h to the stream (`hook_result`, without b_O) and o~ = o - E o:
+    With o_h the addition of head h to the stream (`hook_result`, without b_O) and o~ = o - E o, its deviation from the
+    mean over prompts at that token position, so that what a head writes whatever the prompt does not count:
 
         cosine(h, g) = E <o~_h, o~_g> / sqrt(E |o~_h|^2  E |o~_g|^2)
 
@@ -101,19 +104,26 @@ class HeadOrthogonality(Probe):
     listens to `hook_result`. The subspace of a head is spanned by the fewest principal directions of o~_h that hold
     `share` of its variance.
 
+    The position "all" pools the tokens of every kind.
+
+    Args:
+        share: of the variance that a head's subspace holds.
+        angles: whether to compute angles between subspaces, which takes about a second for a hundred heads.
+
     Results:
         output_cosine: Matrix (layer, position, head, other); NaN for a head that writes a constant.
-        output_angles: principal angles between these subspaces in radians, smallest first,
+        output_angles: with `angles`, principal angles between these subspaces in radians, smallest first,
             Matrix (layer, position, head, other, angle); NaN where a pair has fewer angles.
-        ov_cosine, qk_cosine, ov_read_angles, ov_write_angles, qk_query_angles, qk_key_angles: `map_orthogonality`.
+        ov_cosine, qk_cosine, and with `angles` ov_read_angles, ov_write_angles, qk_query_angles, qk_key_angles:
+            `map_orthogonality`.
     """
 
     name: ClassVar[str] = "head_orthogonality"
 
-    def __init__(self, share: float = SHARE) -> None:
+    def __init__(self, share: float = SHARE, angles: bool = True) -> None:
         if not 0 < share <= 1:
             raise InputError(f"share must lie in (0, 1], but got {share}")
-        self.share = share
+        self.share, self.angles = share, angles
 
     def refusal(self, model: HookedTransformer) -> str | None:
         """Models without two heads in a layer."""
@@ -127,34 +137,42 @@ class HeadOrthogonality(Probe):
 
     def _read(self, layer: int, z: Float[Tensor, "batch token head d_head"], hook: object) -> None:
         for kind, places in self._positions.items():
-            self._grams[layer][kind].update(z[:, list(places)].flatten(2).flatten(0, 1))
+            self._grams[layer][kind].update(at_places(z, places).flatten(2))
+
+    def covariances(self) -> list[dict[str | float, Float[Tensor, "head d_head head d_head"]]]:
+        """For each layer and position kind, "all" among them, the covariance of the heads' mixtures of values."""
+        cfg = self._model.cfg
+        shape = (cfg.n_heads, cfg.head_width, cfg.n_heads, cfg.head_width)
+        sizes = {kind: len(places) for kind, places in self._positions.items()}
+        found: list[dict[str | float, Tensor]] = []
+        for grams in self._grams:
+            parts: dict[str | float, Tensor] = {kind: gram.covariance for kind, gram in grams.items()}
+            pooled = torch.stack([parts[kind] * n for kind, n in sizes.items()]).sum(0) / sum(sizes.values())
+            found.append({kind: part.view(shape) for kind, part in {**parts, ALL: pooled}.items()})
+        return found
 
     def results(self) -> dict[str, Result]:
         """Outputs and maps."""
         cfg = self._model.cfg
         cosines, angles = [], []
-        for block, grams in zip(self._model.blocks, self._grams, strict=True):
+        for block, found in zip(self._model.blocks, self.covariances(), strict=True):
             write = block.attn.W_O.detach().double()
             pairs = torch.einsum("hed,gfd->hegf", write, write)
-            for gram in grams.values():
-                covariance = gram.covariance.view(pairs.shape)
+            for covariance in found.values():
                 # E <o~_h, o~_g> = trace of E[z~_h z~_g^T] W_g W_h^T.
                 cosines.append(_cosines((covariance * pairs).sum((1, 3))))
-                angles.append(_all_angles(_output_subspaces(covariance, write, self.share), cfg.head_width))
+                if self.angles:
+                    angles.append(_all_angles(_output_subspaces(covariance, write, self.share), cfg.head_width))
         layers, *heads = _axes(self._model).items()
-        axes = dict([layers, ("position", tuple(self._positions)), *heads])
+        axes = dict([layers, ("position", (*self._positions, ALL)), *heads])
         shape = tuple(map(len, axes.values()))
-        note = "centred outputs over prompts and the positions of each kind"
-        return {
-            "output_cosine": make_array(torch.stack(cosines).view(shape).cpu().numpy(), axes, note=note),
-            "output_angles": make_array(
-                torch.stack(angles).view(*shape, -1).cpu().numpy(),
-                {**axes, "angle": _numbers(cfg.head_width)},
-                "rad",
-                _note(self.share),
-            ),
-            **map_orthogonality(self._model, self.share),
-        }
+        note = "over prompts and the positions of each kind, centred at each position"
+        found = {"output_cosine": make_array(torch.stack(cosines).view(shape).cpu().numpy(), axes, note=note)}
+        if self.angles:
+            wide = {**axes, "angle": _numbers(cfg.head_width)}
+            values = torch.stack(angles).view(*shape, -1).cpu().numpy()
+            found["output_angles"] = make_array(values, wide, "rad", _note(self.share))
+        return {**found, **map_orthogonality(self._model, self.share, self.angles)}
 
 
 def _refusal(model: HookedTransformer) -> str | None:

@@ -1,4 +1,4 @@
-"""The residual stream: how long its vectors are, where they point on average, and how many directions they use."""
+"""The residual stream: how long its vectors are, how many directions they use, and which prediction it holds."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,9 +10,80 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.probes.base import Hook, Positions, Probe
+from icl_interp.probes.base import Hook, Kept, Positions, Probe, at_places, kept_axes, new_reduction
 from icl_interp.reductions import Gram, Moments
 from icl_interp.results import Result, make_array, make_curve
+
+
+def depths(model: HookedTransformer) -> list[str]:
+    """Hooks of the stream after 0, 1, ..., all blocks.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> depths(HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8)))
+    ['blocks.0.hook_resid_pre', 'blocks.0.hook_resid_post']
+    """
+    return ["blocks.0.hook_resid_pre", *(f"blocks.{i}.hook_resid_post" for i in range(model.cfg.n_layers))]
+
+
+def normed(model: HookedTransformer, stream: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+    """The stream as the read-out would see it: through the final norm. A post-norm model has none."""
+    return model.ln_final(stream) if hasattr(model, "ln_final") else stream
+
+
+def logit_lens(model: HookedTransformer, stream: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_out"]:
+    """The prediction that the stream holds: what the read-out would say if the remaining blocks wrote nothing.
+
+    A post-norm model has no final norm, and its stream is read as it is. Interventions on the final norm act here too.
+
+    Source: nostalgebraist (2020), "interpreting GPT: the logit lens"; for functions of numbers, Naim & Asher (2025),
+    appendix F.
+
+    After all blocks it is the model's own prediction:
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, init_std=1.0))
+    >>> out, cache = model.run_with_cache(torch.linspace(-1, 1, 5)[None, :, None])
+    >>> bool((logit_lens(model, cache[depths(model)[-1]]) - out).abs().max() < 1e-5)
+    True
+    """
+    return model.unembed(normed(model, stream))
+
+
+class LogitLens(Probe):
+    """The prediction that the stream holds after 0, 1, ..., all blocks: `logit_lens` by depth and position kind.
+
+    Args:
+        per_prompt: keep a value for each prompt instead of mean and standard deviation.
+
+    Results, in units of y:
+        prediction: Matrix (depth, position, target, statistic), or with `per_prompt` (depth, position, target, prompt).
+    """
+
+    name: ClassVar[str] = "logit_lens"
+
+    def __init__(self, per_prompt: bool = False) -> None:
+        self.per_prompt = per_prompt
+
+    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+        """One before the first block and one after each."""
+        names = depths(model)
+        self._model, self._positions = model, positions
+        self._kept: list[dict[str | float, Kept]] = [
+            {kind: new_reduction(self.per_prompt) for kind in positions} for _ in names
+        ]
+        return [(name, partial(self._read, depth)) for depth, name in enumerate(names)]
+
+    def _read(self, depth: int, stream: Float[Tensor, "batch token d_model"], hook: object) -> None:
+        seen = logit_lens(self._model, stream)
+        for kind, places in self._positions.items():
+            self._kept[depth][kind].update(at_places(seen, places))
+
+    def results(self) -> dict[str, Result]:
+        """The predictions."""
+        values = _over(self._kept, lambda kept: kept.result)
+        axes = {"depth": tuple(range(len(self._kept))), "position": tuple(self._positions)}
+        axes |= {"target": tuple(range(values.shape[2])), **kept_axes(self.per_prompt, values.shape[-1])}
+        return {"prediction": make_array(values, axes, "y", "depth counts the blocks passed")}
 
 
 class ResidualStream(Probe):
@@ -34,7 +105,7 @@ class ResidualStream(Probe):
 
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
         """One before the first block and one after each."""
-        names = ["blocks.0.hook_resid_pre", *(f"blocks.{i}.hook_resid_post" for i in range(model.cfg.n_layers))]
+        names = depths(model)
         self._positions = positions
         self._norms = [{kind: Moments() for kind in positions} for _ in names]
         self._vectors = [{kind: Gram() for kind in positions} for _ in names]
@@ -42,9 +113,9 @@ class ResidualStream(Probe):
 
     def _read(self, depth: int, stream: Float[Tensor, "batch token d_model"], hook: object) -> None:
         for kind, places in self._positions.items():
-            vectors = stream[:, list(places)].flatten(0, 1)
+            vectors = at_places(stream, places).flatten(0, 1)
             # In float64: a norm squares, and 1e20 is within float32.
-            self._norms[depth][kind].update(vectors.double().norm(dim=-1))
+            self._norms[depth][kind].update(torch.linalg.vector_norm(vectors, dim=-1, dtype=torch.float64))
             self._vectors[depth][kind].update(vectors)
 
     def results(self) -> dict[str, Result]:
@@ -71,6 +142,6 @@ class ResidualStream(Probe):
         }
 
 
-def _over(states: list[dict[str, Any]], quantity: Callable[[Any], Tensor]) -> np.ndarray:
+def _over(states: list[dict[Any, Any]], quantity: Callable[[Any], Tensor]) -> np.ndarray:
     """A quantity of every state as one array (depth, position, ...)."""
     return torch.stack([torch.stack([quantity(s) for s in kinds.values()]) for kinds in states]).cpu().numpy()

@@ -1,17 +1,22 @@
 """`icl_interp.probe`: run a model over prompts and measure it on the way."""
 
+import copy
+import math
 from collections.abc import Sequence
 
 import torch
 
 from icl_interp.errors import InputError
+from icl_interp.models import tokens as encodings
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.attention import AttentionEntropy
 from icl_interp.probes.base import ModelWithEncoding, Probe, Source, batches, resolve, started
 from icl_interp.probes.heads import HeadOrthogonality
 from icl_interp.probes.norms import LayerNormScale
-from icl_interp.probes.residual import ResidualStream
+from icl_interp.probes.residual import LogitLens, ResidualStream
+from icl_interp.probes.sweep import Sweep, places, run
+from icl_interp.prompts import Prompts
 from icl_interp.results import Result
 
 
@@ -20,22 +25,32 @@ def probe(
     prompts: Source,
     probes: Sequence[Probe] | None = None,
     encoding: Encoding | None = None,
-    batch_size: int = 256,
+    batch_size: int = 64,
+    *,
+    queries: Sequence[float] | None = None,
+    dtype: torch.dtype | None = None,
 ) -> dict[str, Result]:
     """Measure a model on prompts. Memory does not grow with the number of prompts.
+
+    These are the measurements that verdicts are made of: on the prompts of a report, in its float64, the numbers are
+    those of the report.
 
     Args:
         model: a model, or a checkpoint, which brings its encoding.
         prompts: `Prompts`, tokens `(batch, token, d_in)`, or an iterable of either, read once and one item at a time.
             All must be equally long.
-        probes: what to measure; by default every probe of this package that the model has something for.
+        probes: what to measure; by default every probe of this package that the model has something for (of heads the
+            cosines; angles between their subspaces take longer: `HeadOrthogonality()`).
         encoding: how prompts become tokens. By default the checkpoint's; for a bare model it is told from its `d_in`.
             Tokens without an encoding have the position kinds "token" and "query" (the last one).
         batch_size: prompts at once.
+        queries: inputs; the last query of every prompt is put at each of them (first coordinate, others 0), and the
+            probes read there only. Causal models read each context once.
+        dtype: of a copy of the model that is measured. Far out float32 has lost the context: use torch.float64 there.
 
     Returns:
         Results by "probe.result", for example "residual_stream.norm". Position kinds are "x" and "y" (or "xy") for the
-        context and "query" for the last token. Each probe's class says what it returns.
+        context and "query" for the last token; with `queries`, these. Each probe's class says what it returns.
 
     Raises:
         InputError: no prompts, prompts of different lengths or longer than `n_ctx`, tokens that are not whole prompts,
@@ -50,13 +65,33 @@ def probe(
     >>> results = probe(model, stream, [ResidualStream(), AttentionEntropy()])
     >>> results["attention_entropy.max_weight"].dims
     ('layer', 'head', 'position', 'statistic')
+    >>> far = probe(model, task.sample(32, generator(0, "doc")), [AttentionEntropy()], queries=[1.0, 1e3])
+    >>> far["attention_entropy.max_weight"].indexes["position"].tolist()
+    [1.0, 1000.0]
     """
     model, encoding = resolve(model, encoding)
     if probes is None:
-        every = (ResidualStream(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality())
+        every = (ResidualStream(), LogitLens(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality(angles=False))
         probes = [p for p in every if not p.refusal(model)]
     elif isinstance(probes, Probe) or not len(probes):
         raise InputError("probes must be a list or tuple with at least one probe, for example (ResidualStream(),)")
+    names = [p.name for p in probes if isinstance(p, Probe)]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two probes are called {name!r}, so their results would mix: run one after the other")
+    if dtype is not None:
+        model = copy.deepcopy(model).to(dtype)
+    if queries is not None:
+        _sweep(model, prompts, probes, encoding, queries)
+    else:
+        _read(model, prompts, probes, encoding, batch_size)
+    return {f"{p.name}.{name}": result for p in probes for name, result in p.results().items()}
+
+
+def _read(
+    model: HookedTransformer, prompts: Source, probes: Sequence[Probe], encoding: Encoding | None, batch_size: int
+) -> None:
+    """Whole prompts as they are."""
     hooks = None
     for tokens, positions in batches(model, prompts, encoding, batch_size):
         if hooks is None:
@@ -64,4 +99,26 @@ def probe(
         # Attached for this batch only: a stream may run the model itself to make its next prompts.
         with torch.no_grad(), model.hooks(fwd_hooks=hooks):
             model(tokens)
-    return {f"{p.name}.{name}": result for p in probes for name, result in p.results().items()}
+
+
+def _sweep(
+    model: HookedTransformer,
+    prompts: Source,
+    probes: Sequence[Probe],
+    encoding: Encoding | None,
+    queries: Sequence[float],
+) -> None:
+    """Alternative last tokens."""
+    if not isinstance(prompts, Prompts):
+        raise InputError(f"queries change the inputs of Prompts, but got {type(prompts).__name__}")
+    if not len(prompts) or not len(queries):
+        raise InputError(f"there is nothing to probe: {len(prompts)} prompts and {len(queries)} queries")
+    xs = [float(x) for x in queries]
+    for x in xs:
+        if not math.isfinite(x):
+            raise InputError(f"queries must be finite, but got {x}")
+        if xs.count(x) > 1:
+            raise InputError(f"queries must differ, but got {x:g} twice: each names its own results")
+    encoding = encoding or encodings.infer(model.cfg.d_in, prompts.xs.shape[-1])
+    at = places(queries, prompts.xs.shape[-1])
+    run(model, encoding, [Sweep(prompts, at, xs, probes=tuple(probes))])

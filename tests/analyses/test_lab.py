@@ -6,10 +6,12 @@ from helpers import must_fail
 from labs import LABS, XS, bench, same
 from small_models import TASK
 
-from icl_interp.analyses import lab as lab_module
 from icl_interp.analyses.lab import Lab
 from icl_interp.interventions.attention import SwapPattern, Temperature
 from icl_interp.interventions.base import At, intervene
+from icl_interp.models.hooks import token_axis
+from icl_interp.probes import sweep as sweep_module
+from icl_interp.probes.record import Activations
 from icl_interp.provenance import generator
 
 pytestmark = pytest.mark.usefixtures("several_chunks")
@@ -32,20 +34,22 @@ def arms(lab: Lab) -> dict[str, dict[str, list]]:
     }
 
 
-def prompts_with(lab: Lab, x: float, prompts=None) -> torch.Tensor:
-    """Whole prompts whose last query is x."""
+def prompts_with(lab: Lab, x: float | None, prompts=None) -> torch.Tensor:
+    """Whole prompts whose last query is x, or their own."""
     prompts = prompts or lab.prompts
     xs = prompts.xs.clone()
-    xs[:, -1] = x
+    if x is not None:
+        xs[:, -1] = x
     return lab.encoding.encode(type(prompts)(xs, prompts.ys, prompts.parameters, prompts.function))
 
 
-def whole(lab: Lab, xs=XS, context=(), query=(), prompts=None) -> torch.Tensor:
+def whole(lab: Lab, xs=XS, context=(), query=(), prompts=None, n_points=None) -> torch.Tensor:
     """The slow way: every point a whole prompt, interventions restricted to the positions they are meant for."""
+    prompts = (prompts or lab.prompts).first(n_points or 7)
     n = lab.encoding.n_tokens((prompts or lab.prompts).n_points)
     edits = [At(tuple(range(n - 1)), i) for i in context] + [At((n - 1,), i) for i in query]
     with torch.no_grad(), intervene(lab.model, *edits):
-        return torch.stack([lab.model(prompts_with(lab, x, prompts))[:, -1, 0] for x in XS], 1)
+        return torch.stack([lab.model(prompts_with(lab, x, prompts))[:, -1, 0] for x in xs or (None,)], 1)
 
 
 def check_sweep(lab: Lab):
@@ -59,29 +63,29 @@ def test_a_sweep_equals_whole_prompts(name):
 
 
 class IgnoresContextEdits(Lab):
-    def sweep(self, xs, *, context=(), **rest):
-        return super().sweep(xs, **rest)
+    def ask(self, xs=None, *, context=(), **rest):
+        return super().ask(xs, **rest)
 
 
 class IgnoresQueryEdits(Lab):
-    def sweep(self, xs, *, query=(), **rest):
-        return super().sweep(xs, **rest)
+    def ask(self, xs=None, *, query=(), **rest):
+        return super().ask(xs, **rest)
 
 
 class Single(Lab):
     """Float32 where float64 is promised."""
 
-    def sweep(self, xs, **rest):
-        return super().sweep(xs, **rest).float().double()
+    def run(self, sweeps, tick=None):
+        return [f.float().double() for f in super().run(sweeps, tick)]
 
 
 class WithoutPositions(Lab):
     """Every query at the first position."""
 
-    def _after_context(self, *args):
+    def run(self, sweeps, tick=None):
         vectors = self.model.pos_embed.W_pos.data
         kept, vectors[-4] = vectors[-4].clone(), vectors[0]
-        out = super()._after_context(*args)
+        out = super().run(sweeps, tick)
         vectors[-4] = kept
         return out
 
@@ -98,130 +102,128 @@ def test_every_arm_moves_the_output():
     assert moved == {arm: arm != "none" for arm in moved}
 
 
-# ---- watchers -------------------------------------------------------------------------------------------------------
+# ---- probes ---------------------------------------------------------------------------------------------------------
 
 
-def check_watchers(lab: Lab, watch_from: int = 0):
-    """Watchers see the last row of every activation, prompts in order, alternatives along the token axis."""
-    seen: dict[str, list[torch.Tensor]] = {}
-    rows: dict[str, list[slice]] = {}
+NAMES = [f"blocks.{i}.attn.hook_{what}" for i in range(2) for what in ("attn_scores", "pattern", "q", "z")]
+NAMES += ["blocks.1.hook_resid_post", "blocks.0.ln1.hook_scale", "ln_final.hook_scale"]
 
-    def look(name, t, part):
-        seen.setdefault(name, []).append(t)
-        rows.setdefault(name, []).append(part)
 
-    names = [f"blocks.{i}.attn.hook_{what}" for i in range(2) for what in ("attn_scores", "pattern", "q", "z")]
-    names += ["blocks.1.hook_resid_post", "blocks.0.ln1.hook_scale", "ln_final.hook_scale"]
-    out = lab.sweep(XS, watch=look, names=names[watch_from:])
-    assert same(out, whole(lab)), "listening changes the output"
+def check_probes(lab: Lab):
+    """Probes see the last row of every activation, prompts in order, alternatives along the token axis."""
+    seen = Activations(NAMES)
+    assert same(lab.sweep(XS, probes=[seen]), whole(lab)), "reading changes the output"
     for k, x in enumerate(XS):
         with torch.no_grad():
             _, cache = lab.model.run_with_cache(prompts_with(lab, x))
-        for name in names:
-            assert name in seen, name
-            keyed = name.endswith(("scores", "pattern"))
-            expected = cache[name][:, :, -1] if keyed else cache[name][:, -1]
-            found = torch.cat(seen[name])
-            assert same(found[:, :, k] if keyed else found[:, k], expected), (name, x)
-            assert [n for r in rows[name] for n in range(r.start, r.stop)] == list(range(len(lab.prompts)))
+        for name in NAMES:
+            axis = token_axis(name)
+            assert same(seen.recorded[name].select(axis, k), cache[name].select(axis, -1)), (name, x)
 
 
 @pytest.mark.parametrize("name", ["causal interleaved", "causal stacked", "bidirectional stacked"])
-def test_watchers_see_the_last_row_of_whole_prompts(name):
-    check_watchers(bench(name))
+def test_probes_see_the_last_row_of_whole_prompts(name):
+    check_probes(bench(name))
 
 
-def test_watchers_can_fail():
-    class Shuffled(Lab):
-        def _run(self, prompts, queries, *rest):
-            return super()._run(prompts, queries.flip(1), *rest).flip(1)
+class Shuffled(Lab):
+    """Queries in another order; the predictions are put back."""
 
-    must_fail(check_watchers, bench(lab_class=Shuffled))
-    must_fail(check_watchers, bench(), watch_from=1)
+    def sweep(self, xs=None, **rest):
+        return super().sweep(xs[::-1], **rest).flip(1)
 
 
-def test_watchers_see_what_interventions_leave():
-    lab, seen = bench(), []
-    lab.sweep(
-        XS,
-        query=[SwapPattern("uniform")],
-        watch=lambda name, t, rows: seen.append(t),
-        names=["blocks.0.attn.hook_pattern"],
-    )
-    assert torch.equal(torch.cat(seen), torch.full_like(torch.cat(seen), 1 / 13))
+class PromptsShuffled(Lab):
+    """The same with the prompts."""
+
+    def sweep(self, xs=None, **rest):
+        return super().sweep(xs, prompts=self.prompts[torch.arange(len(self.prompts)).flip(0)], **rest).flip(0)
 
 
-# ---- memory ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("mutant", [Shuffled, PromptsShuffled])
+def test_what_probes_see_can_be_wrong(mutant):
+    must_fail(check_probes, bench(lab_class=mutant))
 
 
-def check_memory(lab_class: type[Lab]):
-    """Kept contexts are the lab's own prompts', read without interventions: in every order."""
+@pytest.mark.parametrize("name", ["causal interleaved", "bidirectional stacked"])
+def test_probes_see_what_interventions_leave(name):
+    lab, seen = bench(name), Activations(["blocks.0.attn.hook_pattern"])
+    lab.sweep(XS, query=[SwapPattern("uniform")], probes=[seen])
+    (pattern,) = seen.recorded.values()
+    assert torch.equal(pattern, torch.full_like(pattern, 1 / pattern.shape[-1]))
+
+
+# ---- many at once ---------------------------------------------------------------------------------------------------
+
+
+def cases(lab: Lab) -> dict[str, tuple]:
+    """Places of the query, and the rest of what can be asked; None for each prompt's own query."""
     other = TASK.sample(3, generator(5, "test/other prompts"), n_contexts=3, dtype=torch.float64)
-    cases = {"plain": {}, "uniform": {"context": [SwapPattern("uniform")]}}
-    cases["other prompts"] = {"prompts": other}
-    cases["few"] = {"prompts": "few"}
-    for first in cases:
-        lab = bench(lab_class=lab_class)
-        for case in (first, *cases, first):
-            arguments = {**cases[case], **({"prompts": lab.small_sample} if case == "few" else {})}
-            assert same(lab.sweep(XS, **arguments), whole(lab, **arguments)), (first, case)
+    uniform = [SwapPattern("uniform")]
+    return {
+        "plain": (XS, {}),
+        "uniform context": (XS, {"context": uniform}),
+        "uniform query": (XS, {"query": uniform}),
+        "other places": ((0.8, -2.0), {}),
+        "own query": (None, {}),
+        "other prompts": (XS, {"prompts": other}),
+        "two of each": (XS, {"prompts": lab.small_sample}),
+        "one of each": (XS, {"prompts": lab.one_each}),
+        "own query, two of each": (None, {"prompts": lab.small_sample}),
+        "shorter": (XS, {"n_points": 4}),
+        "shorter, own query, two of each": (None, {"n_points": 5, "prompts": lab.small_sample}),
+    }
 
 
-def test_memory_is_not_mixed_up():
-    check_memory(Lab)
-
-    class IgnoresInterventions(Lab):
-        def _remember(self, prompts, context):
-            starts = torch.arange(len(self.prompts))[:: lab_module.CHUNK].tolist()
-            rows = {s: self.prompts.xs[s : s + lab_module.CHUNK] for s in starts}
-            start = next((s for s, xs in rows.items() if torch.equal(xs, prompts.xs)), None)
-            self._key = None if start is None else ("prompts", start)
-            return super()._remember(prompts, context)
-
-    class IgnoresPrompts(Lab):
-        def _run(self, prompts, queries, context, *rest):
-            self._context = context
-            return super()._run(prompts, queries, context, *rest)
-
-        def _remember(self, prompts, context):
-            if self._key is None and not context:
-                self._key = ("prompts", 0) if len(prompts) == lab_module.CHUNK else None
-            return super()._remember(prompts, context)
-
-    class OneKeyForAllChunks(Lab):
-        def _remember(self, prompts, context):
-            if self._key is not None and len(prompts) == lab_module.CHUNK:
-                self._key = ("prompts", 0)
-            return super()._remember(prompts, context)
-
-    class OneKeyForBothSamples(Lab):
-        def _remember(self, prompts, context):
-            if self._key == ("small_sample", 0):
-                self._key = ("prompts", 0)
-            return super()._remember(prompts, context)
-
-    for mutant in (IgnoresInterventions, IgnoresPrompts, OneKeyForAllChunks, OneKeyForBothSamples):
-        must_fail(check_memory, mutant)
+def check_together(lab: Lab):
+    """What is asked together gets what whole prompts give, in every order."""
+    asked = cases(lab)
+    expected = {case: whole(lab, xs, **settings) for case, (xs, settings) in asked.items()}
+    for order in (list(asked), list(asked)[::-1], ["two of each", "plain", "two of each"]):
+        found = lab.run([lab.ask(asked[case][0], **asked[case][1]) for case in order])
+        for case, f in zip(order, found, strict=True):
+            assert f.shape == expected[case].shape, case
+            assert same(f, expected[case]), (case, order)
 
 
-def test_memory_is_used_and_bounded(monkeypatch):
-    def reads(lab: Lab) -> int:
-        calls, remember = [], lab.model.remember
-        monkeypatch.setattr(lab.model, "remember", lambda tokens: calls.append(1) or remember(tokens))
-        for _ in range(3):
-            lab.sweep(XS)
-        lab.at_own_query()
-        return len(calls)
-
-    assert reads(bench()) == 3  # chunks of 4, 4 and 1 prompts, once each
-    monkeypatch.setattr(lab_module, "REMEMBERED", 1000)
-    assert reads(bench()) == 12
+@pytest.mark.parametrize("name", ["causal interleaved", "causal stacked", "bidirectional stacked"])
+def test_what_is_asked_together_is_not_mixed_up(name):
+    check_together(bench(name))
 
 
-def test_few_is_remembered_too(monkeypatch):
-    lab, calls = bench(), []
-    remember = lab.model.remember
-    monkeypatch.setattr(lab.model, "remember", lambda tokens: calls.append(len(tokens)) or remember(tokens))
-    for _ in range(3):
-        lab.sweep(XS, prompts=lab.small_sample)
-    assert sum(calls) == len(lab.small_sample)
+class IgnoresPrompts(Lab):
+    def ask(self, xs=None, *, prompts=None, **rest):
+        n = len(prompts or self.prompts)
+        return super().ask(xs, prompts=self.prompts[torch.arange(n)], **rest)
+
+
+class IgnoresLength(Lab):
+    def ask(self, xs=None, *, n_points=None, **rest):
+        return super().ask(xs, **rest)
+
+
+def test_a_mix_up_is_noticed(monkeypatch):
+    for mutant in (IgnoresPrompts, IgnoresLength, IgnoresContextEdits, IgnoresQueryEdits):
+        must_fail(check_together, bench(lab_class=mutant))
+    monkeypatch.setattr(sweep_module, "_ids", lambda interventions: ())  # all count as the same
+    must_fail(check_together, bench())
+
+
+def reads(lab: Lab, ask) -> list[int]:
+    """Contexts that are read at a time while something is asked."""
+    seen, remember = [], lab.model.remember
+    lab.model.remember = lambda tokens: seen.append(len(tokens)) or remember(tokens)
+    ask(lab)
+    return seen
+
+
+def test_contexts_are_read_once_for_all_that_is_asked_together():
+    def together(lab):
+        lab.run([lab.ask(XS), lab.ask(), lab.ask([0.3], query=[SwapPattern("uniform")]), lab.ask(XS, n_points=4)])
+
+    assert reads(bench(), together) == [4, 4, 1]
+    few = lambda lab: lab.run([lab.ask(XS, prompts=lab.small_sample), lab.ask(prompts=lab.small_sample)])  # noqa: E731
+    assert reads(bench(), few) == [4, 2]
+    assert reads(bench(), lambda lab: [lab.sweep(XS), lab.sweep()]) == [4, 4, 1] * 2
+    other = lambda lab: lab.run([lab.ask(XS), lab.ask(XS, context=[SwapPattern("uniform")])])  # noqa: E731
+    assert reads(bench(), other) == [4, 4, 1] * 2

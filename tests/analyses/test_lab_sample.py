@@ -8,7 +8,6 @@ from labs import SIZES, XS, bench, same
 from pandas import DataFrame
 from small_models import OTHERS, TASK, make
 
-from icl_interp.analyses import lab as lab_module
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Measurement
@@ -16,6 +15,10 @@ from icl_interp.analyses.registry import select
 from icl_interp.errors import InputError
 from icl_interp.interventions.attention import SwapPattern
 from icl_interp.models.tokens import Interleaved
+from icl_interp.probes.norms import LayerNormScale
+from icl_interp.probes.record import Activations
+from icl_interp.probes.residual import LogitLens
+from icl_interp.probes.runner import probe as run_probes
 from icl_interp.provenance import generator
 from icl_interp.results import make_table
 from icl_interp.studies.heads.claims import orthogonality as heads
@@ -54,8 +57,9 @@ def test_the_twin_and_the_counterpart_meet_the_same_functions():
     assert lab.twin.model.cfg == lab.model.cfg
 
 
-def test_few_keeps_two_contexts_of_each_function():
+def test_smaller_samples_keep_the_first_contexts_of_each_function():
     lab = bench(n_functions=4, n_contexts=5)
+    assert torch.equal(lab.one_each.xs, lab.prompts.xs[[0, 5, 10, 15]])
     assert lab.small_sample.function.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert torch.equal(lab.small_sample.xs, lab.prompts.xs[[0, 1, 5, 6, 10, 11, 15, 16]])
 
@@ -72,10 +76,59 @@ def test_own_queries_and_truth():
     for name in ("causal interleaved", "bidirectional stacked"):
         lab = bench(name)
         with torch.no_grad():
-            expected = lab.model(lab.encoding.encode(lab.prompts))[:, -1, 0]
-        assert same(lab.at_own_query(), expected)
+            expected = lab.model(lab.encoding.encode(lab.prompts))[:, -1:, 0]
+        assert same(lab.sweep(), expected)
+        assert same(lab.sweep(prompts=lab.small_sample), expected[[0, 1, 3, 4, 6, 7]])
+        assert not same(lab.sweep(prompts=lab.small_sample), expected[:6])
     a, b = lab.prompts.parameters.T
     assert same(lab.truth(XS), a[:, None] + b[:, None] * torch.tensor(XS, dtype=torch.float64))
+
+
+def check_last_predictions(lab: Lab):
+    """In float32, at the query of any prompts; probes read there only, and change nothing."""
+    probes = [Activations(["blocks.1.hook_resid_post"]), LogitLens(per_prompt=True)]
+    for prompts in (lab.prompts, lab.small_sample, OTHERS.double().first(4)):
+        with torch.no_grad():
+            out, cache = lab.single.run_with_cache(lab.encoding.encode(prompts).float())
+        found = lab.last_predictions(prompts)
+        assert found.dtype == torch.float32
+        assert torch.allclose(found, out[:, -1, 0], rtol=1e-5, atol=1e-5)
+        assert torch.allclose(lab.last_predictions(prompts, probes), found, rtol=1e-5, atol=1e-5)
+        (stream,) = probes[0].recorded.values()
+        assert torch.allclose(stream, cache["blocks.1.hook_resid_post"][:, -1:], rtol=1e-5, atol=1e-5)
+        seen = probes[1].results()["prediction"].sel(depth=2, position="query", target=0).values
+        assert np.allclose(seen, out[:, -1, 0], rtol=1e-5, atol=1e-5)
+    assert not any(hook.has_hooks() for hook in lab.single.hook_dict.values())
+
+
+@pytest.mark.parametrize("name", ["causal interleaved", "causal stacked", "bidirectional stacked", "post-norm"])
+def test_predictions_of_whole_prompts(name):
+    check_last_predictions(bench(name))
+
+
+def test_predictions_at_another_point_are_noticed():
+    class OnePointEarlier(Lab):
+        def last_predictions(self, prompts, probes=()):
+            return super().last_predictions(prompts.first(prompts.n_points - 1), probes)
+
+    must_fail(check_last_predictions, bench(lab_class=OnePointEarlier))
+
+
+def check_read(lab: Lab, read):
+    """Probes of whole prompts see the float64 model, at every kind of position."""
+    p = LayerNormScale(per_prompt=True)
+    read(lab.small_sample, [p])
+    with torch.no_grad():
+        _, cache = lab.model.run_with_cache(lab.encoding.encode(lab.small_sample))
+    found, scale = p.results()["scale"].sel(norm="ln_final"), cache["ln_final.hook_scale"][..., 0]
+    assert np.allclose(found.sel(position="query").values, scale[:, -1], rtol=1e-12)
+    assert np.allclose(found.sel(position="y").values, scale[:, 1::2].mean(1), rtol=1e-12)
+
+
+def test_probes_read_whole_prompts_in_float64():
+    lab = bench()
+    check_read(lab, lab.read)
+    must_fail(check_read, lab, lambda prompts, probes: run_probes(lab.single, prompts, probes, lab.encoding))
 
 
 def test_predictions_are_the_models_own():
@@ -145,7 +198,6 @@ def check_length(lab_class: type[Lab], *claims: str):
 
 
 def test_no_measurement_goes_past_the_trained_length(monkeypatch):
-    monkeypatch.setattr(lab_module, "CHUNK", 128)
     monkeypatch.setattr(heads, "N_ROTATIONS", 10)
     check_length(Lab)
 

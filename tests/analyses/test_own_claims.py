@@ -19,6 +19,7 @@ from icl_interp.analyses.criterion import Condition, Criterion, Estimate
 from icl_interp.analyses.measurement import Measurement
 from icl_interp.errors import InputError
 from icl_interp.figures import catalogue
+from icl_interp.probes.record import Activations
 from icl_interp.results import make_array, make_table
 from icl_interp.studies.limits.measurements import far
 
@@ -51,6 +52,12 @@ def own():
 
 def fail(*_):
     return 1 / 0
+
+
+def asks(lab):
+    """For a hook that is not there, in one pass with what others ask for."""
+    yield from lab.ask([1.0], probes=[Activations(["nope"])])
+    return make_table({"a": [1.0]})
 
 
 def a_key(results, facts):
@@ -93,9 +100,10 @@ def check_broken(report, claim, *words):
             ("'own/cells'", "holds a Tensor"),
         ),
         (
-            {"measurements": (measured("own/hook", lambda lab: lab.sweep([1.0], names=["nope"], watch=print)),)},
+            {"measurements": (measured("own/hook", lambda lab: lab.sweep([1.0], probes=[Activations(["nope"])])),)},
             ("'own/hook'", "unknown hook 'nope'"),
         ),
+        ({"measurements": (measured("own/planned", asks),)}, ("'own/planned'", "unknown hook 'nope'")),
         ({"evidence": lambda results, facts: _raise(RuntimeError("a\nb\n" + "c" * 9999))}, ("a b c",)),
     ],
 )

@@ -9,13 +9,13 @@ from icl_interp.probes.attention import AttentionEntropy
 from icl_interp.probes.base import observe
 from icl_interp.probes.heads import HeadOrthogonality
 from icl_interp.probes.norms import LayerNormScale
-from icl_interp.probes.residual import ResidualStream
+from icl_interp.probes.residual import LogitLens, ResidualStream
 from icl_interp.probes.runner import probe
 
 
 @pytest.mark.parametrize("name", ["pre", "post"])
 def test_alternative_last_tokens_are_measured_like_whole_prompts(name):
-    model, used = make(name), [ResidualStream(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality()]
+    model, used = make(name), [ResidualStream(), LogitLens(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality()]
     tokens, whole = tokens_for(model), probe(model, PROMPTS, used)
     with torch.no_grad():
         memory = model.remember(tokens[:, :-1])
@@ -24,5 +24,8 @@ def test_alternative_last_tokens_are_measured_like_whole_prompts(name):
     for p in used:
         for key, result in p.results().items():
             expected = whole[f"{p.name}.{key}"]
-            expected = expected.sel(position="query").values if "position" in expected.indexes else expected.values
-            np.testing.assert_allclose(result.values.squeeze(), expected.squeeze(), rtol=1e-6, atol=1e-6, err_msg=key)
+            if "position" in expected.indexes:
+                expected, result = (r.sel(position="query") for r in (expected, result))
+            np.testing.assert_allclose(
+                result.values.squeeze(), expected.values.squeeze(), rtol=1e-6, atol=1e-6, err_msg=key
+            )

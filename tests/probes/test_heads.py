@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from activations import KINDS, pooled, value
+from activations import KINDS, value
 from helpers import must_fail
 from small_models import PROMPTS, make, tokens_for
 
@@ -33,18 +33,27 @@ def leading(matrix, share):
     return u[:, : int(np.searchsorted((s**2).cumsum() / (s**2).sum(), share - 1e-12) + 1)]
 
 
-@pytest.mark.parametrize("share", [0.9, 0.99])
-def test_head_outputs(share):
-    model = make()
-    results = probe(model, PROMPTS, [HeadOrthogonality(share)])
+def written(model, prompts=PROMPTS):
+    """What each head adds to the stream: (batch, token, head, d_model) of each layer."""
     with torch.no_grad():
-        _, cache = model.run_with_cache(tokens_for(model), names_filter=lambda name: name.endswith("hook_result"))
+        _, cache = model.run_with_cache(tokens_for(model, prompts), names_filter=lambda name: name.endswith("result"))
+    return [cache[f"blocks.{layer}.attn.hook_result"].numpy() for layer in range(model.cfg.n_layers)]
+
+
+def at_each_position(outputs):
+    return outputs - outputs.mean(0)
+
+
+def over_all_positions(outputs):
+    return outputs - outputs.mean((0, 1))
+
+
+def check_outputs(results, model, share, centre=at_each_position):
+    """Of every kind and of all tokens, by `hook_result`; returns how many heads have fewer directions than d_head."""
     fewer = 0
-    for layer in range(2):
-        outputs = cache[f"blocks.{layer}.attn.hook_result"].numpy()
-        for kind in KINDS:
-            centred = pooled(outputs, kind)
-            centred = centred - centred.mean(0)
+    for layer, outputs in enumerate(written(model)):
+        for kind, places in {**KINDS, "all": range(outputs.shape[1])}.items():
+            centred = centre(outputs[:, list(places)]).reshape(-1, *outputs.shape[2:])
             for h in range(3):
                 for g in range(3):
                     at = {"layer": layer, "position": kind, "head": h, "other": g}
@@ -55,7 +64,58 @@ def test_head_outputs(share):
                     np.testing.assert_allclose(got[: len(expected)], expected, atol=1e-6)
                     assert np.isnan(got[len(expected) :]).all()
                     fewer += len(expected) < 4
+    return fewer
+
+
+@pytest.mark.parametrize("share", [0.9, 0.99])
+def test_head_outputs(share):
+    model = make()
+    results = probe(model, PROMPTS, [HeadOrthogonality(share)])
+    assert tuple(results["head_orthogonality.output_cosine"].indexes["position"]) == ("x", "y", "query", "all")
+    fewer = check_outputs(results, model, share)
     assert fewer or share > 0.9, "a share of .9 should leave some heads fewer directions than d_head"
+    check_outputs(probe(model, PROMPTS, [HeadOrthogonality(share)], batch_size=5), model, share)
+    must_fail(check_outputs, results, model, share, over_all_positions)
+
+
+class CentredOverPositions(HeadOrthogonality):
+    """One mean for all positions of a kind."""
+
+    def _read(self, layer, z, hook):
+        for kind, places in self._positions.items():
+            self._grams[layer][kind].update(z[:, list(places)].flatten(2).flatten(0, 1))
+
+
+class LastKindForAll(HeadOrthogonality):
+    """What should pool all tokens sees those of one kind."""
+
+    def covariances(self):
+        return [{**found, "all": found["query"]} for found in super().covariances()]
+
+
+class KindsWeighedAlike(HeadOrthogonality):
+    """A kind of one token counts as much as one of six."""
+
+    def covariances(self):
+        kinds = list(KINDS)
+        return [{**found, "all": sum(found[k] for k in kinds) / 3} for found in super().covariances()]
+
+
+@pytest.mark.parametrize("mutant", [CentredOverPositions, LastKindForAll, KindsWeighedAlike])
+def test_other_ways_to_centre_and_pool_are_noticed(mutant):
+    model = make()
+    must_fail(check_outputs, probe(model, PROMPTS, [mutant(0.99)]), model, 0.99)
+
+
+def test_what_heads_write_whatever_the_prompt_does_not_count():
+    """Two heads that write the same large constant at each position are no more alike than without it."""
+    model, other = make(), make()
+    with torch.no_grad():
+        other.blocks[1].attn.b_V[:2] += 100.0
+        other.blocks[1].attn.W_O[1] = other.blocks[1].attn.W_O[0]
+        model.blocks[1].attn.W_O[1] = model.blocks[1].attn.W_O[0]
+    found = [probe(m, PROMPTS, [HeadOrthogonality()])["head_orthogonality.output_cosine"] for m in (model, other)]
+    np.testing.assert_allclose(found[0].sel(layer=1).values, found[1].sel(layer=1).values, atol=1e-9)
 
 
 def test_head_maps():

@@ -14,10 +14,11 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes.heads import HeadOrthogonality
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.heads.claims import orthogonality as heads
-from icl_interp.studies.heads.claims.orthogonality import N_ROTATIONS, _haar_blocks, _overlap, _Thin
+from icl_interp.studies.heads.claims.orthogonality import N_ROTATIONS, _haar_blocks, _root, _Thin, rotated_overlaps
 
 ORTHOGONAL = "heads.orthogonality"
 
@@ -29,10 +30,10 @@ def explicit(thin: _Thin) -> torch.Tensor:
     return thin.first @ thin.second
 
 
-def random_thin(rows: int, rank: int, columns: int, seed: int) -> _Thin:
+def random_thin(rows: int, rank: int, columns: int, seed: int, paired: bool = False) -> _Thin:
     g = generator(seed, "test/thin")
     first = torch.randn(rows, rank, generator=g, dtype=torch.float64)
-    return _Thin(first, torch.randn(rank, columns, generator=g, dtype=torch.float64))
+    return _Thin(first, torch.randn(rank, columns, generator=g, dtype=torch.float64), paired)
 
 
 def test_thin_maps_know_their_spectrum():
@@ -42,19 +43,38 @@ def test_thin_maps_know_their_spectrum():
     assert torch.allclose((thin.left.T @ u[:, :3]).abs(), torch.eye(3).double(), atol=1e-10)
 
 
-def check_overlaps(overlap):
-    """|<A, B>| / (|A| |B|) as whole matrices give it, for maps and for outputs."""
-    for rows, columns in ((8, 8), (30, 8)):
-        a, b = (random_thin(rows, 3, columns, seed) for seed in (1, 2))
+def check_identity(overlaps):
+    """Rotations that rotate nothing leave |<A, B>| / (|A| |B|), as whole matrices give it: of maps, and of outputs."""
+    for rows, paired in ((8, False), (30, True), (8, True)):
+        a, b = (random_thin(rows, 3, 8, seed, paired) for seed in (1, 2))
+        bases = [torch.linalg.svd(explicit(m), full_matrices=False) for m in (a, b)]
+        # The blocks that the identity has between the singular bases, signs as the code has them.
+        left = [m.left for m in (a, b)]
+        right = [(u.T @ explicit(m)) / m.sizes[:, None] for m, u in zip((a, b), left, strict=True)]
+        assert torch.allclose(bases[0].S[:3], a.sizes)
+        blocks = (left[0].T @ left[1])[None], (right[0] @ right[1].T)[None]
         expected = (explicit(a) * explicit(b)).sum().abs() / (explicit(a).norm() * explicit(b).norm())
-        assert overlap(a, b) == pytest.approx(float(expected), abs=1e-12)
-        assert overlap(a, a) == pytest.approx(1, abs=1e-12)
+        assert overlaps(a, b, *blocks)[0] == pytest.approx(float(expected), abs=1e-12)
+        itself = torch.eye(3, dtype=torch.float64)[None]
+        assert overlaps(a, a, itself, itself)[0] == pytest.approx(1, abs=1e-12)
 
 
-def test_overlaps_equal_those_of_whole_matrices():
-    blocks = torch.zeros(1, 3, 3, dtype=torch.float64)
-    check_overlaps(lambda a, b: _overlap(a, b, blocks, blocks)[0])
-    must_fail(check_overlaps, lambda a, b: float((a.sizes @ b.sizes) / (a.sizes.norm() * b.sizes.norm())))
+def test_overlaps_of_rotated_maps_equal_those_of_whole_matrices():
+    check_identity(rotated_overlaps)
+    must_fail(check_identity, lambda a, b, left, right: rotated_overlaps(a, b, left, left))
+    must_fail(check_identity, lambda a, b, left, right: rotated_overlaps(a, b, right, left))
+    all_maps = lambda thin: _Thin(thin.first, thin.second)  # noqa: E731
+    must_fail(check_identity, lambda a, b, left, right: rotated_overlaps(all_maps(a), all_maps(b), left.abs(), right))
+
+
+def test_a_head_that_writes_nothing_overlaps_with_nothing():
+    blocks = _haar_blocks(N_ROTATIONS, 8, 3, seed=0)
+    for paired in (False, True):
+        silent = _Thin(torch.zeros(8, 3).double(), torch.ones(3, 8).double(), paired)
+        broken = _Thin(torch.full((8, 3), torch.nan).double(), torch.ones(3, 8).double(), paired)
+        other = random_thin(8, 3, 8, 1, paired)
+        assert not rotated_overlaps(silent, other, *blocks).any()
+        assert np.isnan(rotated_overlaps(broken, other, *blocks)).all()
 
 
 def test_stored_overlaps_are_those_of_the_models_maps(monkeypatch):
@@ -136,8 +156,8 @@ CRITICAL = 1.95 * math.sqrt(2 / N_ROTATIONS)  # of that distance at a level of 0
 def check_null(blocks):
     """The null of one pair, and against whole rotations P A Q of explicit matrices."""
     for rows in (8, 20):
-        a, b = (random_thin(rows, 3, 8, seed) for seed in (3, 4))
-        _, null = _overlap(a, b, *blocks)
+        a, b = (random_thin(rows, 3, 8, seed, paired=rows == 20) for seed in (3, 4))
+        null = rotated_overlaps(a, b, *blocks)
         left = haar(N_ROTATIONS, 8, 1) if rows == 8 else torch.eye(20).double()
         rotated = left @ explicit(b) @ haar(N_ROTATIONS, 8, 2)
         full = (explicit(a) * rotated).sum((1, 2)).abs() / (explicit(a).norm() * explicit(b).norm())
@@ -148,6 +168,41 @@ def test_the_null_of_a_pair_equals_whole_rotations():
     blocks = _haar_blocks(N_ROTATIONS, 8, 3, seed=0)
     check_null(blocks)
     must_fail(check_null, [1.2 * side for side in blocks])
+
+
+def check_root(root):
+    """Samples with the covariance of many stand for all of them: the same sizes, and the same law of overlaps."""
+    g = generator(0, "test/samples")
+    mixing = torch.randn(6, 6, generator=g, dtype=torch.float64)
+    many = torch.randn(500, 6, generator=g, dtype=torch.float64) @ mixing
+    many = many - many.mean(0)
+    few = root((many.T @ many / len(many)).view(2, 3, 2, 3))
+    assert few.shape == (6, 2, 3)
+    flat = few.flatten(1)
+    torch.testing.assert_close(flat.T @ flat, many.T @ many / len(many), rtol=1e-9, atol=1e-9)
+    write = torch.randn(2, 3, 8, generator=g, dtype=torch.float64)
+    blocks = _haar_blocks(N_ROTATIONS, 8, 3, seed=0)
+    nulls = []
+    for samples in (many.view(-1, 2, 3) / math.sqrt(len(many)), few):
+        a, b = (_Thin(samples[:, h], write[h], paired=True) for h in range(2))
+        outputs = [explicit(a), explicit(b)]
+        assert a.size == pytest.approx(float(outputs[0].norm()), rel=1e-9)
+        nulls.append(rotated_overlaps(a, b, *blocks))
+        # ... also where every rotation is written out.
+        right = haar(200, 8, 3)
+        full = (outputs[0] * (outputs[1] @ right)).sum((1, 2)).abs() / (a.size * b.size)
+        nulls.append(full.numpy())
+    np.testing.assert_allclose(nulls[1], nulls[3], rtol=1e-8, atol=1e-10)
+    assert distance(nulls[0], nulls[2]) < CRITICAL
+
+
+def test_samples_of_one_covariance_give_one_null():
+    check_root(_root)
+    must_fail(check_root, lambda covariance: _root(covariance).flip(-1))
+    # Heads that are rotated apart, as if each had prompts of its own.
+    must_fail(check_root, lambda covariance: torch.stack([_root(covariance)[:, 0], _root(covariance)[:, 1].flip(0)], 1))
+    must_fail(check_root, lambda covariance: _root(covariance) * 1.1)
+    assert _root(torch.full((2, 3, 2, 3), torch.nan).double()).isnan().all()
 
 
 def layer(n_heads: int, d_model: int, d_head: int) -> Lab:
@@ -167,14 +222,16 @@ def layer(n_heads: int, d_model: int, d_head: int) -> Lab:
 
 def check_mean_null(stored: list[np.ndarray], lab: Lab):
     """The null of the mean over pairs, against heads that each get whole rotations of their own."""
-    maps = heads._maps(lab)
+    probe = HeadOrthogonality()
+    lab.read(lab.small_sample, [probe])
+    maps = heads._maps(lab, probe)
     for kind, found in zip(heads.MAPS, stored, strict=True):
         n_heads, d = lab.model.cfg.n_heads, lab.model.cfg.d_model
         explicit_maps = [explicit(m) for m in maps[kind][0]]
         turned = []
         for h, m in enumerate(explicit_maps):
             right = haar(N_ROTATIONS, d, 10 + h)
-            if m.shape[0] == m.shape[1]:
+            if not maps[kind][0][h].paired:
                 turned.append(haar(N_ROTATIONS, d, 50 + h) @ m @ right)
             else:  # outputs: rows are samples; their Gram matrix is all that a rotation of the stream leaves
                 turned.append(torch.linalg.qr(torch.cat(explicit_maps, 1)).Q.T @ m @ right)
@@ -187,20 +244,20 @@ def check_mean_null(stored: list[np.ndarray], lab: Lab):
 def test_the_null_of_the_mean_lets_every_pair_vary_on_its_own(monkeypatch):
     """Rotations shared between pairs would make the mean vary as much as one pair, and hide what is orthogonal."""
     lab, seen = layer(4, 6, 2), []
-    real = heads._overlap
+    real = heads.rotated_overlaps
 
     def record(share: bool):
         def overlap(a, b, left, right):
-            value, null = real(a, b, left, shared[1] if share else right)
+            null = real(a, b, left, shared[1] if share else right)
             seen.append(null)
-            return value, null
+            return null
 
         return overlap
 
     shared = _haar_blocks(heads.N_ROTATIONS, 6, 2, lab.seed)
     for share in (False, True):
         seen.clear()
-        monkeypatch.setattr(heads, "_overlap", record(share))
+        monkeypatch.setattr(heads, "rotated_overlaps", record(share))
         heads.overlap(lab)
         stored = [np.mean(seen[6 * m : 6 * m + 6], axis=0) for m in range(3)]
         if share:

@@ -126,7 +126,7 @@ def test_approach_is_what_forward_passes_give():
 
     def own_context_included(lab):
         curve = boundary.approach(lab)
-        line = lab.intact.mean(0)
+        line = lab.sweep(lab.grid).mean(0)
         values = curve.values.copy()
         values[3] = lab.by_function((line - lab.truth(GRID)).square())
         return curve.copy(data=values)
@@ -257,7 +257,7 @@ def test_the_table_of_a_pre_norm_model():
         assert rows["level, spread"]["value"] < 0.01 * rows["one decade out, spread"]["value"]
         for row in rows.values():
             assert row["low"] <= row["value"] <= row["high"]
-        f = lab.intact[:, [list(GRID).index(float(f"{sign}10"))]]
+        f = lab.sweep(lab.grid)[:, [list(GRID).index(float(f"{sign}10"))]]
         assert rows["one decade out"]["value"] == pytest.approx(float(f.mean()))
         assert rows["one decade out, spread"]["value"] == pytest.approx(float(f.std(correction=0)))
     bare = of_scalar(scalar_layer(generator(0, "test/table"), 4.0)).measure(boundary.boundary)

@@ -12,14 +12,15 @@ from helpers import must_fail
 from pandas import DataFrame
 
 from icl_interp import registers, tasks
+from icl_interp.analyses import lab as lab_module
 from icl_interp.analyses import relevance
 from icl_interp.analyses.lab import Lab
 from icl_interp.errors import InputError
 from icl_interp.experiments import calibration
 from icl_interp.models.blank import blank
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes import attention
 from icl_interp.provenance import generator
-from icl_interp.studies.limits.claims import softmax as limits_softmax
 from icl_interp.studies.limits.constructions import layers as constructions
 from icl_interp.studies.limits.constructions import mechanisms
 from icl_interp.studies.limits.constructions.layers import (
@@ -158,31 +159,30 @@ def test_more_models_of_known_truth(name, table):
 
 def single_precision(monkeypatch):
     """Float32 instead of float64."""
-    run, encode = Lab._run, Lab.tokens
+    run, encode = Lab.run, Lab.tokens
 
-    def run_single(self, prompts, queries, context, query, watch, names):
+    def run_single(self, sweeps, tick=None):
         self.model.float()
-        look = watch and (lambda name, t, rows: watch(name, t.double(), rows))
-        return run(self, prompts, queries.float(), context, query, look, names).double()
+        return [f.double() for f in run(self, sweeps, tick)]
 
-    monkeypatch.setattr(Lab, "_run", run_single)
+    monkeypatch.setattr(Lab, "run", run_single)
     monkeypatch.setattr(Lab, "tokens", lambda self, prompts: encode(self, prompts).to(self.model.unembed.W_U))
 
 
 def ties_unmerged(monkeypatch):
     """Delta is one minus the largest weight."""
-    monkeypatch.setattr(limits_softmax, "deltas", lambda pattern: 1 - pattern.amax(-1))
+    monkeypatch.setattr(attention, "hardmax_distance", lambda pattern, visible=None: 1 - pattern.amax(-1))
 
 
 def context_frozen_only(monkeypatch):
     """Norms are frozen at the context positions where the query is meant."""
-    sweep = Lab.sweep
+    ask = Lab.ask
 
-    def misplaced(self, xs, *, context=(), query=(), **rest):
+    def misplaced(self, xs=None, *, context=(), query=(), **rest):
         moved = [self.frozen] if query and self.model.norms else []
-        return sweep(self, xs, context=[*context, *moved], query=() if moved else query, **rest)
+        return ask(self, xs, context=[*context, *moved], query=() if moved else query, **rest)
 
-    monkeypatch.setattr(Lab, "sweep", misplaced)
+    monkeypatch.setattr(Lab, "ask", misplaced)
 
 
 def every_head_counts(monkeypatch):
@@ -192,13 +192,13 @@ def every_head_counts(monkeypatch):
 
 def near_is_far(monkeypatch):
     """Magnitudes a thousand times smaller than they are said to be."""
-    queries = Lab._queries
+    places = lab_module.places
 
-    def nearer(self, xs, prompts):
-        found = queries(self, xs, prompts)
+    def nearer(xs, dim):
+        found = places(xs, dim)
         return torch.where(found.abs() > 100, found / 1e3, found)
 
-    monkeypatch.setattr(Lab, "_queries", nearer)
+    monkeypatch.setattr(lab_module, "places", nearer)
 
 
 @pytest.mark.parametrize(

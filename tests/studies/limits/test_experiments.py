@@ -10,10 +10,10 @@ from xarray import DataArray
 from icl_interp import evaluation
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.errors import InputError
 from icl_interp.experiments import bench, errors, scales
 from icl_interp.models import scores
 from icl_interp.models.tokens import Interleaved
+from icl_interp.probes.attention import resampled_scores
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_table
 from icl_interp.studies.limits.experiments import functions as limits_functions
@@ -64,7 +64,7 @@ def test_sweep_is_the_model_itself_at_each_query():
         must_fail(check, queries.sweep(model, queries.contexts(torch.square, Uniform(-1, 1), 7, 5, seed=2), xs))
 
 
-@pytest.mark.parametrize("name", ["pre", "no norm", "rms", "attention only"])
+@pytest.mark.parametrize("name", ["pre", "post", "no norm", "rms", "attention only"])
 def test_the_last_row_of_the_lens_is_the_prediction(name):
     model = checkpoint(name)
     prompts = queries.contexts(torch.sin, Uniform(-1, 1), 7, 4, seed=1)
@@ -84,9 +84,30 @@ def test_the_lens_at_a_prompts_own_query():
     torch.testing.assert_close(read[-1].float(), model.predict(prompts)[:, -1], atol=1e-5, rtol=1e-5)
 
 
-def test_the_lens_refuses_a_post_norm_model():
-    with pytest.raises(InputError, match="normalises after each block"):
-        queries.lens(checkpoint("post"), queries.contexts(torch.sin, Uniform(-1, 1), 7, 2, seed=0), [0.0])
+@pytest.mark.parametrize("name", ["pre", "post"])
+def test_the_lens_reads_every_depth_as_the_model_would(name):
+    """A post-norm stream has no final norm before it, and is read as it is."""
+    model, prompts = checkpoint(name), queries.contexts(torch.sin, Uniform(-1, 1), 7, 4, seed=1)
+    double = small_models.make(name)
+    read = queries.lens(model, prompts, [0.2, 3.0])
+
+    def check(found):
+        for k, x in enumerate((0.2, 3.0)):
+            tokens = Interleaved().encode(prompts).double()
+            tokens[:, -1, 0] = x
+            with torch.no_grad():
+                _, cache = double.run_with_cache(tokens)
+                for depth, hook in enumerate(
+                    ("blocks.0.hook_resid_pre", *(f"blocks.{i}.hook_resid_post" for i in (0, 1)))
+                ):
+                    stream = cache[hook][:, -1:]
+                    stream = double.ln_final(stream) if name == "pre" else stream
+                    expected = (stream @ double.unembed.W_U + double.unembed.b_U)[:, 0, 0]
+                    torch.testing.assert_close(found[depth, :, k], expected, rtol=1e-5, atol=1e-5)
+
+    check(read)
+    must_fail(check, read.flip(0))
+    must_fail(check, read.flip(2))
 
 
 def test_polynomial_fits_are_numpys():
@@ -248,7 +269,8 @@ def test_softmax_disperses_and_log_n_scaling_slows_it():
     ns = [160, 640, 2560, 10240]
 
     def check(name, expected):
-        patterns = [scores.apply(name, limits_remedies._resampled(pool, n, 0)) for n in ns]
+        drawn = [resampled_scores(pool, ("x",) * 40, n, generator(0, "test/drawn"))[0] for n in ns]
+        patterns = [scores.apply(name, more[..., None, :]) for more in drawn]
         shares = [limits_remedies._spread(pattern)[0].mean() for pattern in patterns]
         assert np.polyfit(np.log(ns), np.log(shares), 1)[0] == pytest.approx(expected, abs=0.05)
 

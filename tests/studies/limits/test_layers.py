@@ -5,7 +5,7 @@ import pytest
 import torch
 from helpers import must_fail
 from known import facts
-from small_models import MODELS, OTHERS, TASK, encoding_of, make, tokens_for
+from small_models import TASK, encoding_of, make
 from torch.testing import assert_close
 from xarray import DataArray
 
@@ -15,7 +15,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import layers as limits_layers
-from icl_interp.studies.limits.claims.layers import LENSES, cross_validated, depths, r_squared, readable
+from icl_interp.studies.limits.claims.layers import LENSES, cross_validated, r_squared
 from icl_interp.studies.limits.constructions.layers import LABEL, TOKEN, WRITTEN, hand_set
 from icl_interp.studies.limits.constructions.mechanisms import step_elsewhere, step_in_layers
 from icl_interp.studies.limits.measurements.ablation import ALL, QUERY
@@ -25,15 +25,6 @@ N = 40
 
 
 # ---- the read-outs --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_last_depth_reads_the_prediction_itself(name):
-    model = make(name)
-    tokens = tokens_for(model, OTHERS)
-    out, cache = model.run_with_cache(tokens)
-    assert depths(model)[-1] == "blocks.1.hook_resid_post"
-    assert_close(model.unembed(readable(model, cache[depths(model)[-1]])), out, rtol=1e-12, atol=1e-12)
 
 
 def rows(n=60, width=5, noise=0.1, seed=0):

@@ -1,68 +1,74 @@
-"""Heads that attend to one token: the mass off the arg-max set, and what the claim says of hand-set models."""
+"""Heads that attend to one token: what is measured along x, and what the claim says of hand-set models."""
 
-import pytest
+from dataclasses import replace
+
+import numpy as np
 import torch
 from helpers import must_fail
-from hypothesis import given
-from hypothesis import strategies as st
-from small_models import long
+from small_models import long, small_lab
 
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes.attention import TARGETS, hardmax_distance
 from icl_interp.provenance import generator
-from icl_interp.studies.limits.claims.softmax import TARGETS, deltas
+from icl_interp.studies.limits.claims import softmax as limits_softmax
+from icl_interp.studies.limits.claims.softmax import CONCENTRATED, FAR_CONDITIONS
 from icl_interp.studies.limits.constructions.layers import random_pre_norm, scalar_layer
 
 HARDMAX, UNIFORM = "limits.softmax_hardmax", "limits.softmax_uniform"
 
 
-# ---- patterns -------------------------------------------------------------------------------------------------------
+# ---- what is measured -----------------------------------------------------------------------------------------------
 
 
-def check_deltas(delta):
-    """One minus the mass on the arg-max set, ties merged; a set of more than half of the keys is evenness."""
-    for pattern, expected in (
-        ([1.0, 0, 0, 0, 0], 0.0),
-        ([0.6, 0.1, 0.1, 0.1, 0.1], 0.4),
-        ([0, 0, 0, 0, 1.0], 0.0),
-        ([0.5, 0.5, 0, 0, 0], 0.0),
-        ([0.4, 0.4, 0.2, 0, 0], 0.2),
-        ([0.3, 0.3, 0.3, 0.1, 0], 1.0),
-        ([0.2] * 5, 1.0),
-        ([0.25] * 4, 1.0),
-        ([0.5, 0.5], 1.0),
-        ([0.4, 0.4 * (1 - 1e-9), 0.2, 0, 0], 0.2),
-        ([0.4, 0.399, 0.201, 0, 0], 0.6),
-    ):
-        assert float(delta(torch.tensor(pattern).double())) == pytest.approx(expected, abs=1e-8), pattern
+def last_rows(lab, x=None):
+    """Weights of every head at the last query of whole prompts, put at x or left at its own: (batch, head, key)."""
+    xs = lab.prompts.xs.clone()
+    if x is not None:
+        xs[:, -1] = x
+    with torch.no_grad():
+        _, cache = lab.model.run_with_cache(lab.encoding.encode(replace(lab.prompts, xs=xs)))
+    return torch.cat([cache[f"blocks.{i}.attn.hook_pattern"][:, :, -1] for i in range(2)], 1)
 
 
-def unmerged(pattern):
-    return 1 - pattern.amax(-1)
+def check_concentration(result, lab):
+    """The share of a function's contexts in which a head is at its hardmax, at their own queries and far out."""
+    places = [None, *(lab.x_unit * x for x in FAR_CONDITIONS)]
+    assert list(result.indexes["condition"]) == ["in distribution", *places[1:]]
+    for condition, x in zip(result.indexes["condition"], places, strict=True):
+        near = (hardmax_distance(last_rows(lab, x)) <= CONCENTRATED).double()
+        expected = near.view(4, 3, 6).mean(1).T
+        np.testing.assert_allclose(result.sel(condition=condition).values, expected, atol=1e-12)
 
 
-def test_deltas_merge_ties():
-    check_deltas(deltas)
-    must_fail(check_deltas, unmerged)
+def check_curve(result, lab):
+    """delta and the targets, means over all contexts, at each place of the query."""
+    kinds = np.array(lab.encoding.kinds(7))
+    for x in (-1e6, 1.0, 10.0):
+        rows = last_rows(lab, x)
+        best = rows.argmax(-1).numpy()
+        hits = [best == 12, best == 0, (kinds[best] == "x") & (best != 12), kinds[best] == "y", kinds[best] == "xy"]
+        expected = np.stack([hardmax_distance(rows).mean(0).numpy(), *(h.mean(0) for h in hits)])
+        np.testing.assert_allclose(result.sel(x=x).values, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_a_token_shown_twice_counts_once():
-    """A hardmax onto the largest token stays one where that token stands several times in the context."""
-    tokens = torch.tensor([3.0, -1.0, 3.0, 0.5, 3.0, 1.0, 0.0]).double()
-    pattern = (1e4 * tokens).softmax(-1)
-    assert float(deltas(pattern)) == 0
-    assert float(unmerged(pattern)) == pytest.approx(2 / 3)
+def test_concentration_is_counted_over_contexts():
+    lab = small_lab(init_std=1.5)
+    result = limits_softmax.concentration(lab)
+    assert 0 < result.values.mean() < 1
+    check_concentration(result, lab)
+    must_fail(check_concentration, result.copy(data=result.values[:, :, ::-1]), lab)
+    must_fail(check_concentration, result.copy(data=result.values[::-1]), lab)
+    must_fail(check_concentration, result.copy(data=np.roll(result.values, 1, 1)), lab)
 
 
-EIGHTHS = st.integers(-40, 40).map(lambda k: k / 8)  # so that ties stay ties when a number is added
-
-
-@given(st.lists(EIGHTHS, min_size=3, max_size=9), EIGHTHS)
-def test_delta_ignores_order_and_shift(scores, shift):
-    pattern = torch.tensor(scores).double().softmax(-1)
-    assert float(deltas(pattern.flip(-1))) == pytest.approx(float(deltas(pattern)), abs=1e-9)
-    moved = (torch.tensor(scores).double() + shift).softmax(-1)
-    assert float(deltas(moved)) == pytest.approx(float(deltas(pattern)), abs=1e-9)
+def test_delta_along_x_is_that_of_whole_prompts():
+    lab = small_lab()
+    result = limits_softmax.delta(lab)
+    assert list(result.indexes["statistic"]) == ["delta", *TARGETS]
+    check_curve(result, lab)
+    must_fail(check_curve, result.copy(data=result.values[..., ::-1]), lab)
+    must_fail(check_curve, result.copy(data=result.values[:, ::-1]), lab)
 
 
 # ---- the claim ------------------------------------------------------------------------------------------------------

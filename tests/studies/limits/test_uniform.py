@@ -13,10 +13,12 @@ from small_models import make, small_lab
 from icl_interp.analyses import registry
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.experiments.calibration import TASK as LONG
+from icl_interp.probes.attention import entropy_deficit, resampled_scores
+from icl_interp.probes.record import Activations
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import uniform as limits_uniform
-from icl_interp.studies.limits.claims.uniform import _resampled, _scores, _split, _uniform_share, _within, deficits
+from icl_interp.studies.limits.claims.uniform import _uniform_share, _within
 from icl_interp.studies.limits.constructions.layers import scalar_layer
 from icl_interp.theory.limits import entropy_deficit_bound
 
@@ -26,52 +28,13 @@ UNIFORM = "limits.softmax_uniform"
 # ---- patterns -------------------------------------------------------------------------------------------------------
 
 
-def check_deficits(deficit):
-    """log n - H, by numpy, zeros included; 0 for uniform and log n for one-hot; at most min(R, R^2 / 8)."""
-    scores = torch.randn(50, 17, generator=generator(0, "test/deficit"), dtype=torch.float64)
-    pattern = scores.softmax(-1)
-    p = pattern.numpy()
-    assert np.allclose(deficit(pattern), math.log(17) + (p * np.log(p)).sum(-1), rtol=0, atol=1e-13)
-    one_hot = torch.eye(6).double()
-    assert torch.allclose(deficit(one_hot), torch.full((6,), math.log(6)).double())
-    assert deficit(torch.full((3, 9), 1 / 9, dtype=torch.float64)).abs().max() < 1e-14
-    extent = scores.amax(-1) - scores.amin(-1)
-    assert (deficit(pattern) <= entropy_deficit_bound(extent)).all()
-
-
-def test_deficits():
-    check_deficits(deficits)
-    must_fail(check_deficits, lambda p: 1 + torch.xlogy(p, p).sum(-1) / math.log(p.shape[-1]))
-    must_fail(check_deficits, lambda p: math.log(p.shape[-1] - 1) + torch.xlogy(p, p).sum(-1))
-
-
 def test_deficits_within_a_kind_of_token():
     """Even among y tokens, though x tokens get nothing: uniform within y, far from it in total."""
     kinds = np.array(["x", "y"] * 6)
     pattern = torch.from_numpy((kinds == "y") / 6.0)
     assert float(_within(pattern, kinds == "y")) == pytest.approx(0)
-    assert float(deficits(pattern)) == pytest.approx(math.log(2))
+    assert float(entropy_deficit(pattern)) == pytest.approx(math.log(2))
     assert _within(pattern, kinds == "z").isnan().all()
-
-
-def check_split(split):
-    """All n keys are given out, each kind within one key of its share."""
-    for kinds in (["x", "y"] * 6, ["x", "y", "x"], ["xy"] * 5, ["x"] * 7 + ["y"] * 2 + ["z"]):
-        for n in (7, 10, 100):
-            sizes = split(np.array(kinds), n)
-            assert sum(sizes.values()) == n
-            assert set(sizes) == set(kinds)
-            for kind, size in sizes.items():
-                assert abs(size - n * kinds.count(kind) / len(kinds)) < len(sizes)
-
-
-def test_split_keeps_proportions():
-    check_split(_split)
-    must_fail(check_split, lambda kinds, n: {k: v + 1 for k, v in _split(kinds, n).items()})
-    must_fail(check_split, lambda kinds, n: dict.fromkeys(_split(kinds, n), 0) | {"x": n})
-    swapped = lambda kinds, n: dict(zip(_split(kinds, n), reversed(_split(kinds, n).values()), strict=True))  # noqa: E731
-    must_fail(check_split, swapped)
-    assert _split(np.array(["x", "y"] * 6), 100) == {"x": 50, "y": 50}
 
 
 # ---- heads ----------------------------------------------------------------------------------------------------------
@@ -80,11 +43,22 @@ def test_split_keeps_proportions():
 def test_the_limit_of_the_deficit_is_what_resampling_tends_to():
     """At n keys the mean deficit is off by O(1/n); the stored limit is exact for that law."""
     lab = small_lab()
-    result, pool = limits_uniform.deficit(lab), _scores(lab, lab.inner)
+    seen = Activations([f"blocks.{i}.attn.hook_attn_scores" for i in range(2)])
+    lab.sweep(lab.inner, probes=[seen])
+    scores = torch.cat(list(seen.recorded.values()), 1).view(4, 3, 6, 2, 13)
+    pool = scores.permute(0, 2, 3, 1, 4)  # (function, head, query, context, key)
+    result = limits_uniform.deficit(lab)
     limit = result.sel(n="limit").values
 
+    def resampled(n):
+        drawn, _ = resampled_scores(pool, lab.encoding.kinds(7), n, generator(lab.seed, "heads/resampled", n))
+        return entropy_deficit(drawn.softmax(-1)).mean(-1).T.numpy()
+
+    np.testing.assert_allclose(resampled(130), result.sel(n="10 x trained").values, rtol=1e-9, atol=1e-12)
+    must_fail(np.testing.assert_allclose, resampled(131), result.sel(n="10 x trained").values, rtol=1e-9)
+
     def check(stored):
-        gaps = [np.abs(_resampled(lab, pool, n)[0] - stored).max() for n in (500, 50_000)]
+        gaps = [np.abs(resampled(n) - stored).max() for n in (500, 50_000)]
         assert gaps[1] < 0.02
         assert gaps[1] < 0.3 * gaps[0]
 
@@ -121,6 +95,44 @@ def test_deficits_of_heads_are_those_of_their_patterns():
     )
     assert list(curve["n"].values) == sorted(curve["n"].values)
     assert curve["n"].values[-1] == 40 * 13
+
+
+def check_dispersion(curve, lab):
+    """Every statistic at every direct length, by whole prompts of two contexts a function."""
+    direct = [n for n in curve["n"].values if n <= 13]
+    assert len(direct) >= 4
+    for n in direct:
+        short = lab.small_sample.first((int(n) + 1) // 2)
+        patterns, outputs = [], []
+        for x in lab.inner:
+            xs = short.xs.clone()
+            xs[:, -1] = x
+            _, cache = lab.model.run_with_cache(lab.encoding.encode(replace(short, xs=xs)))
+            patterns.append(torch.cat([cache[f"blocks.{i}.attn.hook_pattern"][:, :, -1] for i in range(2)], 1))
+            outputs.append(torch.cat([cache[f"blocks.{i}.attn.hook_z"][:, -1] for i in range(2)], 1))
+        p, z = torch.stack(patterns), torch.stack(outputs)  # (query, batch, head, key or d_head)
+        x_keys, y_keys = p[..., ::2], p[..., 1::2]
+        rows = [_deficit(p), p.amax(-1), _deficit(x_keys / x_keys.sum(-1, keepdim=True))]
+        rows += [_deficit(y_keys / y_keys.sum(-1, keepdim=True))]
+        expected = [row.mean((0, 1)) for row in rows]
+        by_function = z.view(2, 4, 2, *z.shape[2:])
+        within = by_function.var(2).mean((0, 1, 3))
+        expected.append(within / z.var(1).mean((0, 2)))
+        np.testing.assert_allclose(curve.sel(n=n).values, torch.stack(expected), rtol=1e-9, atol=1e-12, err_msg=str(n))
+
+
+def _deficit(p):
+    return math.log(p.shape[-1]) + torch.xlogy(p, p).sum(-1)
+
+
+def test_dispersion_at_direct_lengths_is_that_of_whole_prompts():
+    lab = small_lab()
+    curve = limits_uniform.dispersion(lab)
+    with torch.no_grad():
+        check_dispersion(curve, lab)
+        must_fail(check_dispersion, curve.copy(data=curve.values[[0, 1, 3, 2, 4]]), lab)
+        must_fail(check_dispersion, curve.copy(data=curve.values[:, ::-1]), lab)
+        must_fail(check_dispersion, curve.copy(data=np.roll(curve.values, 1, -1)), lab)
 
 
 # ---- the claim ------------------------------------------------------------------------------------------------------

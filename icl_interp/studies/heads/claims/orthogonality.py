@@ -13,11 +13,13 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.probes.heads import ALL, HeadOrthogonality
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 
 N_ROTATIONS = 2000
 MAPS = ("OV", "QK", "outputs")
+MOST_PAIRS = 32  # of heads that are ablated together: each takes a run of the model, and what is shown is a median
 
 
 @measurement("heads/overlap")
@@ -31,7 +33,9 @@ def overlap(lab: Lab) -> DataArray:
     cfg = lab.model.cfg
     pairs = [(i, a, b) for i in range(cfg.n_layers) for a in range(cfg.n_heads) for b in range(a + 1, cfg.n_heads)]
     blocks = _haar_blocks(N_ROTATIONS, cfg.d_model, min(cfg.head_width, cfg.d_model), lab.seed)
-    maps = _maps(lab)
+    probe = HeadOrthogonality(angles=False)
+    lab.read(lab.small_sample, [probe])
+    cosines, maps = _cosines(probe), _maps(lab, probe)
     values = np.zeros((len(MAPS), len(pairs)))
     null = np.zeros((len(MAPS), N_ROTATIONS))
     draw = generator(lab.seed, "heads/pairing")
@@ -39,9 +43,10 @@ def overlap(lab: Lab) -> DataArray:
         for p, (layer, a, b) in enumerate(pairs):
             # Every pair gets rotations of its own: a mean over pairs varies less than one pair.
             left, right = (side[torch.randperm(N_ROTATIONS, generator=draw)] for side in blocks)
-            value, rotated = _overlap(maps[name][layer][a], maps[name][layer][b], left, right)
-            values[m, p] = value
-            null[m] += rotated / len(pairs)
+            one, other = maps[name][layer][a], maps[name][layer][b]
+            # A head without any map has no cosine with another; it does not overlap with it.
+            values[m, p] = abs(cosines[name][layer, a, b]) if one.size * other.size else 0.0
+            null[m] += rotated_overlaps(one, other, left, right) / len(pairs)
     mean = values.mean(1, keepdims=True)
     position = np.where(np.isnan(mean[:, 0]), np.nan, (null < mean).mean(1))
     rows = np.concatenate([values, mean, np.median(null, 1)[:, None], position[:, None]], 1)
@@ -50,10 +55,13 @@ def overlap(lab: Lab) -> DataArray:
 
 
 class _Thin:
-    """A = first @ second of low rank, with its left singular vectors and singular values; never formed as a whole."""
+    """A = first @ second of low rank, with its left singular vectors and singular values; never formed as a whole.
 
-    def __init__(self, first: torch.Tensor, second: torch.Tensor) -> None:
-        self.first, self.second = first, second
+    The rows of `paired` maps are samples, which two heads share.
+    """
+
+    def __init__(self, first: torch.Tensor, second: torch.Tensor, paired: bool = False) -> None:
+        self.first, self.second, self.paired = first, second, paired
         if not (first.isfinite().all() and second.isfinite().all()):  # LAPACK would raise an error
             rank = min(*first.shape, *second.shape)
             self.sizes, self.left = first.new_full((rank,), torch.nan), first.new_full((len(first), rank), torch.nan)
@@ -62,32 +70,47 @@ class _Thin:
         u, self.sizes, _ = torch.linalg.svd(r @ torch.linalg.qr(second.T).R.T)
         self.left = q @ u
 
+    @property
+    def size(self) -> float:
+        """Frobenius norm."""
+        return float(self.sizes.norm())
 
-def _maps(lab: Lab) -> dict[str, list[list[_Thin]]]:
+
+def _cosines(probe: HeadOrthogonality) -> dict[str, np.ndarray]:
+    """The probe's cosines (layer, head, other) by map."""
+    found = probe.results()
+    names = {"OV": found["ov_cosine"], "QK": found["qk_cosine"], "outputs": found["output_cosine"].sel(position=ALL)}
+    return {name: np.asarray(array.values) for name, array in names.items()}
+
+
+def _maps(lab: Lab, probe: HeadOrthogonality) -> dict[str, list[list[_Thin]]]:
     """Each head's maps in factored form, never as d_model x d_model matrices."""
-    names = [f"blocks.{i}.attn.hook_z" for i in range(lab.model.cfg.n_layers)]
-    with torch.no_grad():
-        _, cache = lab.model.run_with_cache(lab.tokens(lab.small_sample), names_filter=names)
     out: dict[str, list[list[_Thin]]] = {name: [] for name in MAPS}
-    for i, block in enumerate(lab.model.blocks):
-        attn, z = block.attn, cache[names[i]]
-        z = (z - z.mean(0)).flatten(0, 1)  # centred at each position: what varies with the prompt
-        heads = range(lab.model.cfg.n_heads)
+    for block, covariances in zip(lab.model.blocks, probe.covariances(), strict=True):
+        attn, heads = block.attn, range(lab.model.cfg.n_heads)
+        samples = _root(covariances[ALL])
         out["OV"].append([_Thin(attn.W_V[h], attn.W_O[h]) for h in heads])
         out["QK"].append([_Thin(attn.W_Q[h], attn.W_K[h].T) for h in heads])
-        out["outputs"].append([_Thin(z[:, h], attn.W_O[h]) for h in heads])
+        out["outputs"].append([_Thin(samples[:, h], attn.W_O[h], paired=True) for h in heads])
     return out
 
 
-def _overlap(a: _Thin, b: _Thin, left: torch.Tensor, right: torch.Tensor) -> tuple[float, np.ndarray]:
-    """Overlap of A and B, and of A and P B Q for Haar P, Q, given blocks of these in the maps' singular bases."""
-    inner = ((a.first.T @ b.first) * (a.second @ b.second.T)).sum()
-    size = a.sizes.norm() * b.sizes.norm()
-    if not size.isfinite():
-        return np.nan, np.full(len(left), np.nan)
+def _root(covariance: torch.Tensor) -> torch.Tensor:
+    """Samples (sample, head, d_head) with this covariance: as good as all the prompts it was measured on."""
+    n_heads, width = covariance.shape[:2]
+    matrix = covariance.reshape(n_heads * width, -1)
+    if not matrix.isfinite().all():  # LAPACK would raise an error
+        return matrix.view(-1, n_heads, width)
+    values, vectors = torch.linalg.eigh(matrix)
+    return (values.clamp(min=0).sqrt()[:, None] * vectors.T).view(-1, n_heads, width)
+
+
+def rotated_overlaps(a: _Thin, b: _Thin, left: torch.Tensor, right: torch.Tensor) -> np.ndarray:
+    """Overlap of A and P B Q for Haar P and Q, given blocks of these in the maps' singular bases."""
+    size = a.size * b.size
     if not size > 0:
-        return 0.0, np.zeros(len(left))
-    if a.first.shape[0] == a.second.shape[1]:
+        return np.full(len(left), 0.0 if np.isfinite(size) else np.nan)
+    if not a.paired:
         # tr(A^T P B Q) needs P between the left singular vectors and Q between the right ones only.
         weights = a.sizes[:, None] * b.sizes
         rotated = torch.einsum("nij,nij,ij->n", left, right, weights)
@@ -95,28 +118,34 @@ def _overlap(a: _Thin, b: _Thin, left: torch.Tensor, right: torch.Tensor) -> tup
         # Outputs: rows are samples, which must stay paired; only the directions in the stream are rotated.
         between = (a.left * a.sizes).T @ (b.left * b.sizes)
         rotated = right.flatten(1) @ between.flatten()
-    return float(inner.abs() / size), (rotated.abs() / size).numpy()
+    return (rotated.abs() / size).numpy()
 
 
-@functools.lru_cache(maxsize=2)  # a model and its untrained twin need the same, and 2,000 QR factorisations take time
+@functools.lru_cache(maxsize=2)  # a model and its untrained twin need the same
 def _haar_blocks(n: int, d: int, rank: int, seed: int) -> list[torch.Tensor]:
     """Upper left rank x rank blocks of n Haar orthogonal d x d matrices: all that maps of that rank need."""
     blocks = []
     for side in ("left", "right"):
         noise = torch.randn(n, d, rank, generator=generator(seed, f"haar/{side}"), dtype=torch.float64)
-        q, r = torch.linalg.qr(noise)
-        # QR alone is not Haar: fix the signs of R's diagonal.
-        blocks.append((q * r.diagonal(dim1=1, dim2=2).sign()[:, None])[:, :rank])
+        # The Q of noise = Q R, with R's diagonal positive, is Haar. R is the Cholesky factor of noise^T noise.
+        root = torch.linalg.cholesky(noise.transpose(1, 2) @ noise, upper=True)
+        blocks.append(torch.linalg.solve_triangular(root, noise[:, :rank], upper=True, left=False))
     return blocks
 
 
 @measurement("heads/pair ablation")
 def pair_ablation(lab: Lab) -> DataArray:
-    """Rise of the in-distribution error when one head, or two of a layer, are made their mean."""
+    """Rise of the in-distribution error when one head, or two of a layer, are made their mean.
+
+    Of a model with many pairs, `MOST_PAIRS` drawn at random.
+    """
     base, truth = lab.predictions()
     alone = lab.measure(relevance.relevance).sel(intervention="mean ablation", statistic="rise").values.mean(-1)
     single = dict(zip(lab.heads, alone.tolist(), strict=True))
     pairs = [((i, a), (i, b)) for i, a in lab.heads for b in range(a + 1, lab.model.cfg.n_heads)]
+    if len(pairs) > MOST_PAIRS:
+        drawn = torch.randperm(len(pairs), generator=generator(lab.seed, "heads/pairs"))[:MOST_PAIRS]
+        pairs = [pairs[i] for i in sorted(drawn.tolist())]
     values = []
     for first, second in pairs:
         out, _ = lab.predictions(lab.head_means.only(first, second))

@@ -164,16 +164,8 @@ def at_query(predictor: Predictor, prompts: Prompts) -> Float[Tensor, " batch"]:
 
 
 def reshuffled(prompts: Prompts, seed: int) -> Prompts:
-    """The same examples in another order, the query last as before: all one to a classical algorithm."""
-    n = prompts.n_points - 1
-    order = torch.rand(len(prompts), n, generator=generator(seed, "algorithms/order")).argsort(-1)
-    order = torch.cat([order, torch.full((len(prompts), 1), n)], -1)
-    return Prompts(
-        prompts.xs.gather(1, order[..., None].expand_as(prompts.xs)),
-        prompts.ys.gather(1, order),
-        prompts.parameters,
-        prompts.function,
-    )
+    """The same examples in another order: all one to a classical algorithm."""
+    return prompts.reordered(generator(seed, "algorithms/order"))
 
 
 @measurement("algorithms/distance")

@@ -9,7 +9,7 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, P
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.measurement import Planned, Results, measurement
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import make_array, make_curve
@@ -24,14 +24,14 @@ TINY = float(np.finfo(float).tiny)
 
 
 @measurement("context/information")
-def information(lab: Lab) -> DataArray:
+def information(lab: Lab) -> Planned[DataArray]:
     """How well the function's coefficients predict f far out: what it still tells about the context.
 
     Cross-validated least squares over functions (no function is in training and test at once) of f at +-1e4 units on
     the coefficients and their products; the null is the same with coefficients permuted over functions.
     """
     out = ERASED_AT * lab.x_unit
-    f = lab.sweep([out, -out])
+    f = yield from lab.ask([out, -out])
     order = torch.randperm(lab.n_functions, generator=generator(lab.seed, "context/permutation"))
     parameters = lab.prompts.parameters
     permuted = parameters.view(lab.n_functions, lab.n_contexts, -1)[order].flatten(0, 1)
@@ -53,10 +53,10 @@ def information(lab: Lab) -> DataArray:
 
 
 @measurement("context/swap")
-def swap(lab: Lab) -> DataArray:
+def swap(lab: Lab) -> Planned[DataArray]:
     """Squared change of f when another function's context is put before the same query, in distribution and far out."""
     xs = [lab.inner[1], ERASED_AT * lab.x_unit]
-    f = lab.sweep(xs)
+    f = yield from lab.ask(xs)
     # Every context meets the same queries, so another function's context is another row.
     other = f.roll(lab.n_contexts, 0)
     return make_curve(

@@ -21,12 +21,13 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Results, measurement
-from icl_interp.analyses.stream import depths, readable
+from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.probes.record import Activations
+from icl_interp.probes.residual import LogitLens, depths, normed
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array, make_curve
-from icl_interp.studies.limits.measurements.ablation import ALL, NOTHING, QUERY, ablated, chunks, without_attention
+from icl_interp.studies.limits.measurements.ablation import ALL, NOTHING, QUERY, ablated, without_attention
 
 MAINLY = 0.5  # share of the prediction's variance that may be there before the last block
 LENSES = ("logit", "affine")
@@ -77,18 +78,14 @@ def lens(lab: Lab) -> DataArray:
     n = lab.n_functions * lab.n_contexts
     prompts = lab.task.sample(n, generator(lab.seed, "layers/prompts"), dtype=torch.float64)
     model, names = lab.single, depths(lab.single)
-    streams, outs = [], []
+    read_out, seen = LogitLens(per_prompt=True), Activations(names)
+    out = lab.last_predictions(prompts, [read_out, seen])
+    logit = torch.from_numpy(read_out.results()["prediction"].sel(position="query", target=0).values)
     with torch.no_grad():
-        for part in chunks(n):
-            tokens = lab.tokens(prompts[part]).float()
-            out, cache = model.run_with_cache(tokens, names_filter=names)
-            outs.append(out[:, -1, 0].double().cpu())
-            streams.append(torch.stack([readable(model, cache[name][:, -1:])[:, 0] for name in names]))
-        seen = torch.cat(streams, 1)
-        logit = model.unembed(seen)[..., 0].double().cpu()
-    final = torch.cat(outs)
+        streams = [normed(model, seen.recorded[name].to(model.unembed.W_U))[:, 0].double().cpu() for name in names]
+    final = out.double()
     group = torch.arange(n) // lab.n_contexts
-    affine = torch.stack([cross_validated(x, final, group % N_FOLDS) for x in seen.double().cpu()])
+    affine = torch.stack([cross_validated(x, final, group % N_FOLDS) for x in streams])
     total = (final - final.mean()).square()
     values = [
         [[lab.by_function((row - final).square()), lab.by_function(total)] for row in rows] for rows in (logit, affine)
@@ -103,7 +100,7 @@ def lens(lab: Lab) -> DataArray:
 
 
 @measurement("layers/curves")
-def curves(lab: Lab) -> DataArray:
+def curves(lab: Lab) -> Planned[DataArray]:
     """What the logit lens reads after each block as the query moves through the inputs' interval, for a few contexts.
 
     One context of each of a few functions; what = "f" is the function itself.
@@ -111,17 +108,12 @@ def curves(lab: Lab) -> DataArray:
     low, high = lab.task.inputs.interval
     xs = np.linspace(low, high, N_QUERIES)
     rows = torch.arange(min(N_SHOWN, lab.n_functions)) * lab.n_contexts
-    prompts, names = lab.prompts[rows], depths(lab.model)
-    seen: dict[str, np.ndarray] = {}
-
-    def read(name: str, stream: Tensor, rows: slice) -> None:
-        with torch.no_grad():
-            stream = stream.to(lab.model.unembed.W_U)
-            seen[name] = lab.model.unembed(readable(lab.model, stream))[..., 0].cpu().numpy()
-
-    lab.sweep(xs, watch=read, names=names, prompts=prompts)
-    lines = np.stack([*(seen[name] for name in names), lab.truth(xs, prompts).numpy()])
-    what = (*(f"depth {i}" for i in range(len(names))), "f")
+    prompts = lab.prompts[rows]
+    read_out = LogitLens(per_prompt=True)
+    yield from lab.ask(xs, probes=[read_out], prompts=prompts)
+    seen = read_out.results()["prediction"].sel(target=0).values  # (depth, x, context)
+    lines = np.stack([*np.swapaxes(seen, 1, 2), lab.truth(xs, prompts).numpy()])
+    what = (*(f"depth {i}" for i in range(len(seen))), "f")
     return make_curve(np.moveaxis(lines, 0, 1), {"context": tuple(range(len(rows))), "what": what, "x": tuple(xs)})
 
 

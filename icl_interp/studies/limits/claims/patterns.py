@@ -22,11 +22,11 @@ from icl_interp.analyses.measurement import Results, measurement
 from icl_interp.interventions.attention import PutPatterns, SwapPattern
 from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.models.config import DISTRIBUTIONS
+from icl_interp.probes.record import Activations
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import bootstrap, draw_weights
 from icl_interp.results import make_array
-from icl_interp.studies.limits.measurements.ablation import chunks
 from icl_interp.studies.limits.measurements.classes import (
     n_contexts,
     needs_polynomials,
@@ -79,14 +79,9 @@ def by_nearness(lab: Lab, prompts: Prompts) -> Tensor:
 
 def last_patterns(lab: Lab, prompts: Prompts) -> Float[Tensor, "batch layer head key"]:
     """Attention of the last query, keys by position; in float32 as the model runs, returned in float64."""
-    names = [f"blocks.{i}.attn.hook_pattern" for i in range(lab.model.cfg.n_layers)]
-    parts = []
-    with torch.no_grad():
-        for part in chunks(len(prompts), CHUNK):
-            tokens = lab.tokens(prompts[part]).float()
-            _, cache = lab.single.run_with_cache(tokens, names_filter=names)
-            parts.append(torch.stack([cache[name][:, :, -1] for name in names], 1).double().cpu())
-    return torch.cat(parts)
+    seen = Activations([f"blocks.{i}.attn.hook_pattern" for i in range(lab.model.cfg.n_layers)])
+    lab.last_predictions(prompts, [seen])
+    return torch.stack([pattern[:, :, 0] for pattern in seen.recorded.values()], 1).double()
 
 
 def variation(a: Tensor, b: Tensor) -> Tensor:
@@ -187,7 +182,8 @@ def swapped(lab: Lab) -> DataArray:
     sources = ("own", *(f"degree {d}" for d in levels), "uniform", "zero")
     values = np.empty((len(levels), len(sources), lab.n_functions))
     targets, givers = ([some(lab, draw(lab, d), 1) for d in levels] for draw in (polynomials, others))
-    for part in chunks(lab.n_functions, CHUNK):
+    for start in range(0, lab.n_functions, CHUNK):
+        part = slice(start, start + CHUNK)
         kept = [PutPatterns.measure(lab.single, lab.tokens(prompts[part]).float()) for prompts in givers]
         for t, prompts in enumerate(targets):
             edits = ((), *((k,) for k in kept), (SwapPattern("uniform"),))

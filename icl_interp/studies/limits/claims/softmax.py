@@ -12,8 +12,10 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, P
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.measurement import Planned, Results, measurement
 from icl_interp.interventions.attention import SwapPattern, Temperature
+from icl_interp.probes.attention import TARGETS, AttentionEntropy, AttentionTargets
+from icl_interp.probes.sweep import together
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.layernorm import SCOPE
@@ -21,76 +23,46 @@ from icl_interp.studies.limits.measurements import far
 from icl_interp.studies.limits.measurements.far import power
 
 CONCENTRATED = 0.05  # delta up to which a pattern counts as its hardmax (total variation distance)
-TARGETS = ("itself", "the first token", "an x", "a y", "a pair")  # the first of several that fit names the target
 FAR_CONDITIONS = (-1e5, -1e4, 1e4, 1e5)  # queries, in units of `Lab.x_unit`
 
 
-def deltas(pattern: torch.Tensor) -> torch.Tensor:
-    """1 - mass on the arg-max set, ties merged: the distance of each row to its hardmax.
-
-    A set of more than half of the keys is no maximum but evenness: its rows get delta 1.
-
-    >>> deltas(torch.tensor([[0.5, 0.5, 0.0, 0.0, 0.0], [0.2, 0.2, 0.2, 0.2, 0.2]]))
-    tensor([0., 1.])
-    """
-    top = pattern >= pattern.amax(-1, keepdim=True) * (1 - 1e-6)
-    delta = (pattern * ~top).sum(-1)
-    return torch.where(top.sum(-1) > pattern.shape[-1] / 2, torch.ones_like(delta), delta)
-
-
-def pattern_names(lab: Lab) -> list[str]:
-    """Hooks of the attention patterns, layer by layer."""
-    return [f"blocks.{i}.attn.hook_pattern" for i in range(lab.model.cfg.n_layers)]
-
-
 @measurement("heads/concentration")
-def concentration(lab: Lab) -> DataArray:
+def concentration(lab: Lab) -> Planned[DataArray]:
     """Share of contexts in which a head's pattern at the last query is concentrated, in distribution and far out."""
-    names = pattern_names(lab)
-    near: dict[str, list[torch.Tensor]] = {name: [] for name in names}
-    out: dict[str, list[torch.Tensor]] = {name: [] for name in names}
-    lab.at_own_query(lambda name, p, rows: near[name].append(deltas(p)), names)
     queries = [lab.x_unit * x for x in FAR_CONDITIONS]
-    lab.sweep(queries, watch=lambda name, p, rows: out[name].append(deltas(p)), names=names)
-    values = []
-    for name in names:
-        both = torch.cat([torch.cat(near[name]), torch.cat(out[name])], -1)  # (batch, head, condition)
-        values.append(lab.by_function((both <= CONCENTRATED).double()).transpose(1, 2, 0))
+    near, out = AttentionEntropy(per_prompt=True), AttentionEntropy(per_prompt=True)
+    yield from together(lab.ask(probes=[near]), lab.ask(queries, probes=[out]))
+    # (layer, head, condition, prompt)
+    deltas = np.concatenate([probe.results()["delta"].values for probe in (near, out)], 2)
+    shares = lab.by_function(torch.from_numpy(deltas <= CONCENTRATED).double().movedim(-1, 0))
     axes = {
         "head": relevance.labels(lab),
         "condition": ("in distribution", *queries),
         "function": tuple(range(lab.n_functions)),
     }
-    return make_array(np.concatenate(values), axes, note=f"delta <= {CONCENTRATED}")
+    values = np.moveaxis(shares, 0, -1).reshape([len(coordinates) for coordinates in axes.values()])
+    return make_array(values, axes, note=f"delta <= {CONCENTRATED}")
 
 
 @measurement("heads/delta")
-def delta(lab: Lab) -> DataArray:
+def delta(lab: Lab) -> Planned[DataArray]:
     """Mean delta of every head as the query grows, and what it attends to most."""
-    names, xs = pattern_names(lab), lab.x_unit * np.sort(far.DECADES)
-    kinds = np.array(lab.encoding.kinds(lab.task.n_points))
-    total = {name: torch.zeros(1 + len(TARGETS), lab.model.cfg.n_heads, len(xs)).double() for name in names}
-
-    def look(name: str, pattern: torch.Tensor, rows: slice) -> None:
-        best = pattern.argmax(-1).numpy()
-        hits = [best == len(kinds) - 1, best == 0, *(kinds[best] == kind for kind in ("x", "y", "xy"))]
-        hits[2] = hits[2] & ~hits[0]
-        stacked = torch.stack([deltas(pattern), *(torch.from_numpy(h).double() for h in hits)])
-        total[name] += stacked.sum(1)
-
-    lab.sweep(xs, watch=look, names=names)
-    values = torch.cat([total[name] for name in names], 1).numpy() / len(lab.prompts)
+    xs = lab.x_unit * np.sort(far.DECADES)
+    weights, targets = AttentionEntropy(), AttentionTargets(lab.encoding.kinds(lab.task.n_points))
+    yield from lab.ask(xs, probes=[weights, targets])
+    mean = weights.results()["delta"].sel(statistic="mean").values
+    shares = np.moveaxis(targets.results()["share"].values, -1, 0)
+    values = np.concatenate([mean[None], shares]).reshape(1 + len(TARGETS), -1, len(xs))
     return make_curve(values, {"statistic": ("delta", *TARGETS), "head": relevance.labels(lab), "x": tuple(xs)})
 
 
 @measurement("heads/far swap")
-def far_swap(lab: Lab) -> DataArray:
+def far_swap(lab: Lab) -> Planned[DataArray]:
     """Squared change of f when every head's pattern at the query is swapped; "intact" holds f's own square."""
     xs = [*lab.inner, -1e4 * lab.x_unit, 1e4 * lab.x_unit]
     arms = {"one-hot": SwapPattern("hardmax"), "uniform": SwapPattern("uniform"), "flattened": Temperature(1e6)}
-    f = lab.sweep(xs)
-    values = [lab.by_function(f.square())]
-    values += [lab.by_function((lab.sweep(xs, query=[edit]) - f).square()) for edit in arms.values()]
+    f, *swapped = yield from together(lab.ask(xs), *(lab.ask(xs, query=[edit]) for edit in arms.values()))
+    values = [lab.by_function(f.square()), *(lab.by_function((other - f).square()) for other in swapped)]
     axes = {"arm": ("intact", *arms), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
     return make_curve(values, axes, note="swapped at the query only; the context is read as it is")
 

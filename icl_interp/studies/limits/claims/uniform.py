@@ -12,7 +12,10 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, P
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.probes.attention import AttentionEntropy, entropy_deficit, resampled_scores
+from icl_interp.probes.record import Activations
+from icl_interp.probes.sweep import together
 from icl_interp.provenance import generator
 from icl_interp.resampling import bootstrap
 from icl_interp.results import make_array, make_curve
@@ -23,17 +26,8 @@ SHORTEST = 10.0  # tokens of a prompt from which an average over many of them ca
 BEYOND = (2, 5, 10, 40)  # resampled lengths, in trained lengths
 
 
-def deficits(pattern: torch.Tensor) -> torch.Tensor:
-    """log n - H of each row: 0 for a uniform pattern.
-
-    >>> bool(deficits(torch.full((1, 8), 0.125)).abs() < 1e-6)
-    True
-    """
-    return np.log(pattern.shape[-1]) + torch.xlogy(pattern, pattern).sum(-1)
-
-
 @measurement("heads/dispersion")
-def dispersion(lab: Lab) -> DataArray:
+def dispersion(lab: Lab) -> Planned[DataArray]:
     """Entropy deficit log n - H and more, of every head at an in-distribution query, as the prompt grows.
 
     Directly for prompts of 3 points up to the trained length; beyond it by resampling the scores of that query at
@@ -42,12 +36,12 @@ def dispersion(lab: Lab) -> DataArray:
     Statistics: deficit; max weight; deficit within x tokens and within y tokens; and the share of the head output's
     variance that is due to the samples, not the function (direct lengths only).
     """
-    queries = lab.inner
     n_points = sorted({int(k) for k in np.geomspace(min(3, lab.task.n_points), lab.task.n_points, 7).round()})
     lengths = [lab.encoding.n_tokens(k) for k in n_points]
-    columns = [_direct(lab, queries, k) for k in n_points]
-    pool = _scores(lab, queries)
-    columns += [_resampled(lab, pool, factor * lengths[-1]).mean(-1) for factor in BEYOND]
+    direct, seen = [_Direct(lab, k) for k in n_points], _scores(lab)
+    yield from together(*(d.asked for d in direct), lab.ask(lab.inner, probes=[seen]))
+    columns = [d.values(lab) for d in direct]
+    columns += [_resampled(lab, seen, factor * lengths[-1]).mean(-1) for factor in BEYOND]
     lengths += [factor * lengths[-1] for factor in BEYOND]
     axes = {
         "statistic": ("deficit", "max weight", "deficit in x", "deficit in y", "variance from samples"),
@@ -59,19 +53,23 @@ def dispersion(lab: Lab) -> DataArray:
 
 
 @measurement("heads/deficit")
-def deficit(lab: Lab) -> DataArray:
+def deficit(lab: Lab) -> Planned[DataArray]:
     """Entropy deficit of every head and function: at the trained length, at ten of them, and in the limit.
 
     Resampled from all keys that prompts of the function show to the same query. The limit is exact for that law: with n
     keys drawn from a pool of N, log n - H tends to sum_i p_i log(p_i N), p the softmax over the pool. range is that of
     the scores: the deficit is at most min(range, range^2 / 8).
     """
-    pool = _scores(lab, lab.inner)
-    trained = lab.encoding.n_tokens(lab.task.n_points)
-    limit = deficits(pool[..., :-1].permute(0, 2, 3, 1, 4).flatten(-2).softmax(-1)).mean(-1)
-    extent = (pool.amax(-1) - pool.amin(-1)).mean((1, 3))
-    rows = [deficits(pool.softmax(-1)).mean((1, 3)).T.numpy(), _resampled(lab, pool, 10 * trained)[0]]
-    rows += [limit.T.numpy(), extent.T.numpy()]
+    seen = _scores(lab)
+    yield from lab.ask(lab.inner, probes=[seen])
+    trained, layers = lab.encoding.n_tokens(lab.task.n_points), []
+    for scores in seen.recorded.values():
+        pool = by_context(lab, scores)
+        now = entropy_deficit(pool.softmax(-1)).mean((2, 3))
+        limit = entropy_deficit(pool[..., :-1].flatten(-2).softmax(-1)).mean(-1)
+        layers.append(torch.stack([now, limit, (pool.amax(-1) - pool.amin(-1)).mean((2, 3))]))
+    now, limit, extent = torch.cat(layers, -1).transpose(1, 2).numpy()
+    rows = [now, _resampled(lab, seen, 10 * trained)[0], limit, extent]
     axes = {
         "n": ("trained", "10 x trained", "limit", "range"),
         "head": relevance.labels(lab),
@@ -80,31 +78,57 @@ def deficit(lab: Lab) -> DataArray:
     return make_array(rows, axes)
 
 
-def _direct(lab: Lab, queries: list[float], n_points: int) -> np.ndarray:
-    """(statistic, head) at prompts of this length."""
-    n_layers = lab.model.cfg.n_layers
-    prompts = lab.small_sample.first(n_points)
-    kinds = np.array(lab.encoding.kinds(n_points))
-    rows: dict[str, list[torch.Tensor]] = {}
+class _Direct:
+    """What patterns and outputs of heads are at prompts of some length."""
 
-    def look(name: str, t: torch.Tensor, _: slice) -> None:
-        if name.endswith("hook_z"):
-            rows.setdefault(name, []).append(t.transpose(1, 2))  # (batch, head, query, d_head)
-            return
-        parts = [_within(t, kinds == kind) for kind in ("x", "y")]
-        rows.setdefault(name, []).append(torch.stack([deficits(t), t.amax(-1), *parts]).mean(-1).transpose(0, 1))
+    def __init__(self, lab: Lab, n_points: int) -> None:
+        kinds = np.array(lab.encoding.kinds(n_points))
+        among = [None, *(np.flatnonzero(kinds == kind).tolist() for kind in ("x", "y"))]
+        self.patterns = [AttentionEntropy(keys=keys) for keys in among]
+        self.outputs = Activations([f"blocks.{i}.attn.hook_z" for i in range(lab.model.cfg.n_layers)])
+        probes = [*(p for p in self.patterns if p.keys != []), self.outputs]
+        self.asked = lab.ask(lab.inner, prompts=lab.small_sample, n_points=n_points, probes=probes)
 
-    names = [f"blocks.{i}.attn.hook_{what}" for i in range(n_layers) for what in ("pattern", "z")]
-    lab.sweep(queries, watch=look, names=names, prompts=prompts)
-    out = []
-    for i in range(n_layers):
-        pattern = torch.cat(rows[f"blocks.{i}.attn.hook_pattern"]).mean(0)  # (statistic, head)
-        z = torch.cat(rows[f"blocks.{i}.attn.hook_z"])
-        z = z.view(lab.n_functions, -1, *z.shape[1:])
-        within = z.var(1, unbiased=True).mean((0, 2, 3))
-        total = z.flatten(0, 1).var(0).mean((1, 2))
-        out.append(torch.cat([pattern, (within / total.clamp(min=1e-300))[None]]))
-    return torch.cat(out, 1).numpy()
+    def values(self, lab: Lab) -> np.ndarray:
+        """(statistic, head), once the sweep has run."""
+
+        def mean(probe: AttentionEntropy, statistic: str) -> np.ndarray:
+            if probe.keys == []:  # no token is of this kind
+                return np.full(len(lab.heads), np.nan)
+            return probe.results()[statistic].sel(statistic="mean").values.mean(-1).flatten()
+
+        whole, *parts = self.patterns
+        rows = [mean(whole, "deficit"), mean(whole, "max_weight"), *(mean(part, "deficit") for part in parts)]
+        shares = []
+        for z in self.outputs.recorded.values():
+            z = z.transpose(1, 2).unflatten(0, (lab.n_functions, -1))  # (function, context, head, query, d_head)
+            within = z.var(1, unbiased=True).mean((0, 2, 3))
+            total = z.flatten(0, 1).var(0).mean((1, 2))
+            shares.append(within / total.clamp(min=1e-300))
+        return np.stack([*rows, torch.cat(shares).numpy()])
+
+
+def _scores(lab: Lab) -> Activations:
+    """What reads the scores of every head."""
+    return Activations([f"blocks.{i}.attn.hook_attn_scores" for i in range(lab.model.cfg.n_layers)])
+
+
+def by_context(lab: Lab, scores: torch.Tensor) -> torch.Tensor:
+    """Scores (batch, head, query, key) as (function, head, query, context, key)."""
+    return scores.unflatten(0, (lab.n_functions, -1)).permute(0, 2, 3, 1, 4)
+
+
+def _resampled(lab: Lab, seen: Activations, n: int) -> np.ndarray:
+    """(statistic, head, function) for n keys: the query's own, the rest drawn from trained ones of the function."""
+    layers = []
+    for scores in seen.recorded.values():  # layer by layer, with the same draws: many keys take memory
+        draw = generator(lab.seed, "heads/resampled", n)
+        more, kinds = resampled_scores(by_context(lab, scores), lab.encoding.kinds(lab.task.n_points), n, draw)
+        pattern = more.softmax(-1)
+        within = [_within(pattern, np.array(kinds) == kind) for kind in ("x", "y")]
+        blank = torch.full(pattern.shape[:-1], torch.nan, dtype=pattern.dtype)
+        layers.append(torch.stack([entropy_deficit(pattern), pattern.amax(-1), *within, blank]).mean(-1))
+    return torch.cat(layers, -1).permute(0, 2, 1).numpy()
 
 
 def _within(pattern: torch.Tensor, keep: np.ndarray) -> torch.Tensor:
@@ -112,43 +136,7 @@ def _within(pattern: torch.Tensor, keep: np.ndarray) -> torch.Tensor:
     part = pattern[..., torch.from_numpy(keep)]
     if part.shape[-1] == 0:
         return torch.full(pattern.shape[:-1], torch.nan, dtype=pattern.dtype)
-    return deficits(part / part.sum(-1, keepdim=True).clamp(min=1e-300))
-
-
-def _scores(lab: Lab, queries: list[float]) -> torch.Tensor:
-    """Scores of all trained keys at the in-distribution queries: (function, context, head, query, key)."""
-    names = [f"blocks.{i}.attn.hook_attn_scores" for i in range(lab.model.cfg.n_layers)]
-    rows: dict[str, list[torch.Tensor]] = {name: [] for name in names}
-    lab.sweep(queries, watch=lambda name, s, _: rows[name].append(s), names=names)
-    scores = torch.cat([torch.cat(rows[name]) for name in names], 1)
-    return scores.view(lab.n_functions, -1, *scores.shape[1:])
-
-
-def _resampled(lab: Lab, scores: torch.Tensor, n: int) -> np.ndarray:
-    """(statistic, head, function) for n keys: the query's own, the rest drawn from trained ones of the function."""
-    kinds = np.array(lab.encoding.kinds(lab.task.n_points))
-    draw = generator(lab.seed, "heads/resampled", n)
-    own = scores[:, 0, :, :, -1:]
-    pool = scores[..., :-1].permute(0, 2, 3, 1, 4)  # (function, head, query, context, key)
-    parts, kind_of = [own], ["own"]
-    for kind, size in _split(kinds[:-1], n - 1).items():
-        keys = torch.from_numpy(np.flatnonzero(kinds[:-1] == kind))
-        flat = pool[..., keys].flatten(-2)
-        parts.append(flat[..., torch.randint(flat.shape[-1], (size,), generator=draw)])
-        kind_of += [kind] * size
-    pattern = torch.cat(parts, -1).softmax(-1)
-    within = [_within(pattern, np.array(kind_of) == kind) for kind in ("x", "y")]
-    blank = torch.full(pattern.shape[:-1], torch.nan, dtype=pattern.dtype)
-    stacked = torch.stack([deficits(pattern), pattern.amax(-1), *within, blank])
-    return stacked.mean(-1).permute(0, 2, 1).numpy()
-
-
-def _split(kinds: np.ndarray, n: int) -> dict[str, int]:
-    """n keys over the kinds of token, in the proportion in which prompts show them."""
-    names, counts = np.unique(kinds, return_counts=True)
-    sizes = (n * counts / counts.sum()).astype(int)
-    sizes[0] += n - sizes.sum()
-    return dict(zip(names.tolist(), sizes.tolist(), strict=True))
+    return entropy_deficit(part / part.sum(-1, keepdim=True).clamp(min=1e-300))
 
 
 def softmax_uniform(results: Results, facts: Facts) -> Evidence:

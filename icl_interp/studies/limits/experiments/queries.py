@@ -10,15 +10,14 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.errors import InputError
-from icl_interp.models import tokens
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes.base import Probe
+from icl_interp.probes.residual import LogitLens
+from icl_interp.probes.sweep import Sweep, places, run
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_curve
 from icl_interp.tasks.distributions import Distribution
 
-CHUNK = 2048  # prompts at once
 Function = Callable[[Tensor], Tensor]
 Xs = Sequence[float] | np.ndarray  # queries
 STATISTICS = ("mean", "std", "low", "high", "truth")
@@ -37,7 +36,7 @@ def contexts(function: Function, law: Distribution, n_points: int, n: int, seed:
 
 def sweep(checkpoint: Checkpoint, prompts: Prompts, xs: Xs) -> Float[Tensor, "context query"]:
     """The prediction at each x after each context, in float64 (far out float32 has lost the context)."""
-    return _each(checkpoint, prompts, xs, lambda model, asked: model(asked)[:, -1, 0])
+    return _run(checkpoint, prompts, xs)
 
 
 def polynomial_fit(prompts: Prompts, xs: Xs, degree: int) -> Float[Tensor, "context query"]:
@@ -55,56 +54,25 @@ def polynomial_fit(prompts: Prompts, xs: Xs, degree: int) -> Float[Tensor, "cont
 
 
 def lens(checkpoint: Checkpoint, prompts: Prompts, xs: Xs | None = None) -> Float[Tensor, "layer context query"]:
-    """The logit lens: the prediction read off the residual stream after each block, by the final norm and the read-out.
+    """The logit lens (`probes.logit_lens`) at the query, after 0, 1, ..., all blocks.
 
-    Row 0 is the read-in before any block, the last row the model's own prediction. Without `xs`, each prompt's own
-    query.
-
-    Source: nostalgebraist (2020), *interpreting GPT: the logit lens*; Naim & Asher (2025), appendix F.
-
-    Raises:
-        InputError: a post-norm model, whose stream has no final norm to go through.
+    Without `xs`, each prompt's own query. Source: Naim & Asher (2025), appendix F.
     """
-    cfg = checkpoint.model.cfg
-    if cfg.norm_position == "post":
-        raise InputError(
-            "the logit lens needs a stream that a final norm reads; this model normalises after each block"
-        )
-    names = ["blocks.0.hook_resid_pre", *(f"blocks.{i}.hook_resid_post" for i in range(cfg.n_layers))]
-
-    def read(model: HookedTransformer, asked: Tensor) -> Tensor:
-        _, cache = model.run_with_cache(asked, names_filter=names)
-        streams = [cache[name][:, -1:] for name in names]
-        normed = [model.ln_final(stream) for stream in streams] if cfg.normalization_type else streams
-        return (torch.stack(normed) @ model.unembed.W_U + model.unembed.b_U)[..., 0, 0]
-
-    return _each(checkpoint, prompts, xs, read)
+    read_out = LogitLens(per_prompt=True)
+    _run(checkpoint, prompts, xs, (read_out,))
+    found = torch.from_numpy(read_out.results()["prediction"].sel(target=0).values)  # (layer, query, context)
+    return found.transpose(1, 2)
 
 
-def _each(
-    checkpoint: Checkpoint,
-    prompts: Prompts,
-    xs: Xs | None,
-    read: Callable[[HookedTransformer, Tensor], Float[Tensor, "*batch prompt"]],
-) -> Float[Tensor, "*batch context query"]:
-    """`read` of every context with every query, in chunks."""
+def _run(
+    checkpoint: Checkpoint, prompts: Prompts, xs: Xs | None, probes: tuple[Probe, ...] = ()
+) -> Float[Tensor, "context query"]:
+    """Predictions in float64 at each x after each context."""
     model = copy.deepcopy(checkpoint.model).double().eval().requires_grad_(False)
-    if not isinstance(checkpoint.encoding, tokens.Interleaved):
-        raise InputError("sweeps of a single function need interleaved prompts")
-    context = checkpoint.encoding.encode(prompts.double())
-    queries = None if xs is None else torch.as_tensor(xs, dtype=torch.float64)
-    each = 1 if queries is None else len(queries)
-    parts = []
-    step = max(1, CHUNK // each)
-    for start in range(0, len(prompts), step):
-        block = context[start : start + step]
-        asked = block.repeat_interleave(each, 0)
-        if queries is not None:
-            asked[:, -1, 0] = queries.repeat(len(block))
-        with torch.no_grad():
-            out = read(model, asked.to(model.unembed.W_U)).cpu()
-        parts.append(out.unflatten(-1, (len(block), each)))
-    return torch.cat(parts, -2)
+    shown = prompts.double()
+    queries = shown.xs[:, -1:] if xs is None else places(xs, shown.xs.shape[-1])
+    labels = ("query",) if xs is None else [float(x) for x in xs]
+    return run(model, checkpoint.encoding, [Sweep(shown, queries, labels, probes=probes)])[0]
 
 
 def summary(

@@ -20,9 +20,12 @@ from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.scales import polynomials
 from icl_interp.models import scores
+from icl_interp.probes.attention import resampled_scores
+from icl_interp.probes.record import Activations
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array, make_curve, make_table, table_of_rows
+from icl_interp.studies.limits.claims.uniform import by_context
 from icl_interp.studies.limits.experiments.tables import PAPER
 
 BASELINE = "remedy_baseline"
@@ -156,13 +159,14 @@ def far(bench: Bench, name: str) -> DataArray:
     """Ingredients of the query arm, of each function: squared error and size of f and of the truth, both directions."""
     lab = _lab(bench, name)
     rows: dict[str, np.ndarray] = {}
+    found = dict(zip((*FAR, *GROWTH), lab.run([lab.ask([-x, x]) for x in (*FAR, *GROWTH)]), strict=True))
     for x in FAR:
-        f, truth = lab.sweep([-x, x]), lab.truth([-x, x])
+        f, truth = found[x], lab.truth([-x, x])
         rows[f"error at {x:g}"] = lab.by_function((f - truth).square()).mean(-1)
         rows[f"zero at {x:g}"] = lab.by_function(truth.square()).mean(-1)
         rows[f"variance at {x:g}"] = _variance(lab, f)
     for x in GROWTH:
-        rows[f"square at {x:g}"] = lab.by_function(lab.sweep([-x, x]).square()).mean(-1)
+        rows[f"square at {x:g}"] = lab.by_function(found[x].square()).mean(-1)
     rows["variance near"] = _variance(lab, lab.sweep(lab.inner))
     axes = {"ingredient": tuple(rows), "function": tuple(range(lab.n_functions))}
     return make_array(
@@ -187,37 +191,24 @@ def dispersion(bench: Bench, name: str) -> DataArray:
     function's keys, which is exact in the first layer and a counterfactual deeper.
     """
     lab = _lab(bench, name)
-    cfg, names = lab.model.cfg, [f"blocks.{i}.attn.hook_attn_scores" for i in range(lab.model.cfg.n_layers)]
-    trained = lab.encoding.n_tokens(lab.task.n_points)
+    cfg, trained = lab.model.cfg, lab.encoding.n_tokens(lab.task.n_points)
     points = sorted({max(3, lab.task.n_points // 4), max(4, lab.task.n_points // 2), lab.task.n_points})
     lengths = [lab.encoding.n_tokens(k) for k in points]
-    pools = [_scores(lab, names, k) for k in points]
+    seen = [Activations([f"blocks.{i}.attn.hook_attn_scores" for i in range(cfg.n_layers)]) for _ in points]
+    shown = zip(points, seen, strict=True)
+    lab.run([lab.ask(lab.inner, prompts=lab.small_sample, n_points=k, probes=[probe]) for k, probe in shown])
+    pools = [by_context(lab, torch.cat(list(probe.recorded.values()), 1)) for probe in seen]
     values = [_spread(scores.apply(cfg.score_fn, pool, cfg.score_norm)) for pool in pools]
     for factor in BEYOND:
-        more = _resampled(pools[-1], factor * trained, lab.seed)
-        values.append(_spread(scores.apply(cfg.score_fn, more, cfg.score_norm)))
+        n, kinds = factor * trained, lab.encoding.kinds(lab.task.n_points)
+        more, _ = resampled_scores(pools[-1], kinds, n, generator(lab.seed, "remedies/resampled", n))
+        values.append(_spread(scores.apply(cfg.score_fn, more[..., None, :], cfg.score_norm)))
         lengths.append(factor * trained)
     axes = {"statistic": STATISTICS, "n": tuple(lengths), "function": tuple(range(lab.n_functions))}
     stacked = torch.stack([v.nanmean((-3, -2, -1)) for v in values], 1).numpy()
     return make_curve(
         stacked, axes, note=f"direct up to n = {trained} tokens, resampled scores beyond; mean over heads"
     )
-
-
-def _scores(lab: Lab, names: list[str], n_points: int) -> Tensor:
-    """Scores at the in-distribution queries: (function, head, query, context, key)."""
-    rows: dict[str, list[Tensor]] = {name: [] for name in names}
-    prompts = lab.small_sample.first(n_points)
-    lab.sweep(lab.inner, watch=lambda name, s, _: rows[name].append(s.cpu()), names=names, prompts=prompts)
-    found = torch.cat([torch.cat(rows[name]) for name in names], 1)
-    return found.view(lab.n_functions, -1, *found.shape[1:]).permute(0, 2, 3, 1, 4)
-
-
-def _resampled(pool: Tensor, n: int, seed: int) -> Tensor:
-    """Scores of n keys: the query's own first, the others drawn from all keys that prompts of the function show."""
-    own, others = pool[..., :1, -1:], pool[..., :-1].flatten(-2)
-    drawn = torch.randint(others.shape[-1], (n - 1,), generator=generator(seed, "remedies/resampled", n))
-    return torch.cat([others[..., None, drawn], own], -1)
 
 
 def _spread(pattern: Tensor) -> Tensor:

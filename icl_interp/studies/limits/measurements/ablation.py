@@ -5,8 +5,7 @@ nothing about the prompt any more. With all heads at their mean no token learns 
 of the query alone, whatever the weights are.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -17,8 +16,9 @@ from xarray import DataArray
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.checkpoints.companions import Role
-from icl_interp.interventions.base import At, intervene
+from icl_interp.interventions.base import At, first_block, intervene
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
+from icl_interp.probes.record import Activations
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
@@ -26,16 +26,9 @@ from icl_interp.results import make_array
 PARTNERS = ("MLP only", "attention only", "with MLP")  # companions that lack a part this model has, or the reverse
 ALL, QUERY = "all", "query"
 BLIND, NOTHING = "without context", "zero"
-CHUNK = 128  # prompts at once
 
 
 # ---- prompts and errors ---------------------------------------------------------------------------------------------
-
-
-def chunks(n: int, size: int = CHUNK) -> Iterator[slice]:
-    """Rows of a batch, so many at once."""
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))
 
 
 def sample(lab: Lab) -> Prompts:
@@ -68,12 +61,14 @@ def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[
     prompts, first = sample(lab), first_scored(lab)
     read, points = lab.encoding.read_at(prompts.n_points, lab.model.cfg.attention_dir)
     found: dict[str, list[Tensor]] = {name: [] for name in arms}
-    for rows in chunks(len(prompts)):
+    for rows in lab.chunks(prompts):
         tokens, ys = lab.tokens(prompts[rows]).float(), prompts.ys[rows]
-        query = _queries(lab, tokens)
+        query, streams = _queries(lab, tokens), lab.before_blocks(tokens)
         for name, edit in arms.items():
-            with torch.no_grad(), intervene(lab.single, *([edit] if edit else [])):
-                out = lab.single(tokens, read)[..., 0].double().cpu()
+            edits = [edit] if edit else []
+            block = first_block(lab.single, edits)
+            with torch.no_grad(), intervene(lab.single, *edits):
+                out = lab.single.resume(streams[block], block, read)[..., 0].double().cpu()
             last = query(edit) if edit else out[:, -1]
             missed = (out[:, first - points.start :] - ys[:, first:]).square().mean(1)
             found[name].append(torch.stack([missed, (last - ys[:, -1]).square()], 1))
@@ -149,23 +144,14 @@ def ablated(lab: Lab) -> DataArray:
         arms[f"block {i}"] = mean.only(*sublayers(lab.model, layer=i))
     rows = squares(lab, arms)
     prompts = reordered(lab)
-    parts = []
-    for part in chunks(len(prompts)):
-        tokens = lab.tokens(prompts[part]).float()
-        with torch.no_grad():
-            parts.append(lab.single(tokens, range(tokens.shape[1] - 1, tokens.shape[1]))[:, 0, 0].double().cpu())
-    missed = (torch.cat(parts) - prompts.ys[:, -1]).square()
+    missed = (lab.last_predictions(prompts).double() - prompts.ys[:, -1]).square()
     rows["reordered"] = [np.full(lab.n_functions, np.nan), lab.by_function(missed)]
     return _matrix(lab, rows)
 
 
 def reordered(lab: Lab) -> Prompts:
     """`sample` with the pairs of each context in another order, the query last as before."""
-    prompts = sample(lab)
-    noise = torch.rand(len(prompts), prompts.n_points - 1, generator=generator(lab.seed, "layers/order"))
-    order = torch.cat([noise.argsort(-1), torch.full((len(prompts), 1), prompts.n_points - 1)], 1)
-    rows = torch.arange(len(prompts))[:, None]
-    return replace(prompts, xs=prompts.xs[rows, order], ys=prompts.ys[rows, order])
+    return sample(lab).reordered(generator(lab.seed, "layers/order"))
 
 
 @measurement("layers/edit size")
@@ -179,9 +165,9 @@ def edit_size(lab: Lab) -> DataArray:
         return make_array([np.nan, np.nan], axes)
     activations = []
     for prompts in (sample(lab)[: lab.n_functions], reordered(lab)[: lab.n_functions]):
-        with torch.no_grad():
-            _, cache = lab.single.run_with_cache(lab.tokens(prompts).float(), names_filter=names)
-        activations.append(torch.stack([cache[name][:, -1].double().cpu() for name in names]))
+        seen = Activations(names)
+        lab.last_predictions(prompts, [seen])
+        activations.append(torch.stack([t[:, 0].double() for t in seen.recorded.values()]))
     size = activations[0].square().sum((0, 2)).mean()
     changes = [
         (other - activations[0]).square().sum((0, 2)).mean() / size

@@ -1,9 +1,10 @@
 """How f runs into its boundary values: what is measured between the training range and the plateau, and far out.
 
-Most of it reads the sweep that the far claims share (`Lab.intact`): no forward passes of its own.
+Most of it reads the sweep that the far claims share (`Lab.on_grid`): no forward passes of its own.
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +12,10 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab, Xs
-from icl_interp.analyses.measurement import measurement
+from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.plan import Numbers
+from icl_interp.probes.norms import LayerNormScale
+from icl_interp.probes.sweep import together
 from icl_interp.prompts import Prompts
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import make_curve, make_table
@@ -60,61 +64,67 @@ def _squares(lab: Lab, f: torch.Tensor, xs: np.ndarray, prompts: Prompts) -> Dat
 
 
 @measurement("far/approach")
-def approach(lab: Lab) -> DataArray:
+def approach(lab: Lab) -> Planned[DataArray]:
     """Squares that tell where f follows the function, where it levels off, and whether the context still helps.
 
     Statistics, each a mean over the contexts of a function: "gap", squared distance of f from its own end at 1e6;
     "squared error"; "zero predictor", the truth's square; "context-free", the squared error of one curve for all
     contexts: f averaged over the contexts of all other functions.
     """
-    return _squares(lab, lab.intact, lab.grid, lab.prompts)
+    f = yield from lab.on_grid()
+    return _squares(lab, f, lab.grid, lab.prompts)
 
 
 @measurement("far/approach, decades")
-def approach_decades(lab: Lab) -> DataArray:
+def approach_decades(lab: Lab) -> Planned[DataArray]:
     """`far/approach` at one point a decade on few contexts, for twins."""
     xs = lab.x_unit * far.DECADES
-    return _squares(lab, lab.sweep(xs, prompts=lab.small_sample), xs, lab.small_sample)
+    f = yield from lab.ask(xs, prompts=lab.small_sample)
+    return _squares(lab, f, xs, lab.small_sample)
 
 
 @measurement("far/logs")
-def logs(lab: Lab) -> DataArray:
+def logs(lab: Lab) -> Planned[DataArray]:
     """log |f - c| and the log of the last norm's scale at the query, mean over contexts: elasticities are its slopes.
 
     c is the certificate's centre, what the output is where the norm passes on nothing (0 without a certificate). A
     model without a norm has the scale 1.
     """
-    xs, centre = lab.x_unit * np.sort(far.DECADES), _centre(lab)
-    scale = torch.zeros(len(lab.small_sample), len(xs), dtype=torch.float64)
-
-    def look(name: str, values: torch.Tensor, rows: slice) -> None:
-        scale[rows] = values[..., 0].log()
-
-    names = [f"{name}.hook_scale" for name in list(lab.model.norms)[-1:]]
-    f = lab.sweep(xs, prompts=lab.small_sample, watch=look, names=names)
-    distance = (f - centre).abs().clamp(min=1e-300).log()
+    xs = lab.x_unit * np.sort(far.DECADES)
+    probe = LayerNormScale(per_prompt=True)
+    scaled = not probe.refusal(lab.model)
+    f = yield from lab.ask(xs, prompts=lab.small_sample, probes=[probe] if scaled else [])
+    scale = torch.zeros_like(f)
+    if scaled:
+        scale = torch.from_numpy(probe.results()["scale"].isel(norm=-1).values).log().T
+    c = (yield from lab.need(far.certificate)).iloc[0]["c"]
+    distance = (f - (c if np.isfinite(c) else 0.0)).abs().clamp(min=1e-300).log()
     axes = {"quantity": ("f", "scale"), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
     return make_curve([lab.by_function(distance), lab.by_function(scale)], axes, units="log", note="query arm; float64")
 
 
 @measurement("far/arms")
-def arms(lab: Lab) -> DataArray:
+def arms(lab: Lab) -> Planned[DataArray]:
     """f and the truth as one thing is scaled: the query alone, all inputs, or the function (all labels).
 
     One context of each function. The query is the same for all of them (times the scale in the first two arms), so that
     f's spread is over contexts.
     """
-    prompts = one_each(lab)
-    query = np.array(lab.inner)
+    prompts, query = lab.one_each, np.array(lab.inner)
     # The query arm, and scale 1 of the others, share the contexts: they are read once.
-    near = _both(lab, prompts, np.concatenate([scale * query for scale in SCALES]))
-    rows = [near.reshape(2, lab.n_functions, len(SCALES), 2)]
+    asked = [(prompts, np.concatenate([scale * query for scale in SCALES]))]
+    scaled = [(arm, scale) for arm in ARMS[1:] for scale in SCALES[1:]]
+    asked += [(_scaled(lab, prompts, arm, s), query * s if arm == "inputs" else query) for arm, s in scaled]
+    found = yield from together(*(lab.ask(xs, prompts=shown) for shown, xs in asked))
+    # (curve, function, x) of each, the curves being the model's and the truth.
+    both = [np.stack([f.numpy(), lab.truth(xs, shown).numpy()]) for f, (shown, xs) in zip(found, asked, strict=True)]
+    rows = [both[0].reshape(2, lab.n_functions, len(SCALES), 2)]
     for arm in ARMS[1:]:
         parts = [rows[0][:, :, 0]]
-        for scale in SCALES[1:]:
-            # Scaling all labels scales the function.
-            xs, factor = (query * scale, np.ones(2)) if arm == "inputs" else (query, np.array([1.0, scale]))
-            parts.append(_both(lab, _scaled(lab, prompts, arm, scale), xs) * factor[:, None, None])
+        for (name, scale), values in zip(scaled, both[1:], strict=True):
+            if name == arm:
+                # Scaling all labels scales the function.
+                parts.append(values * np.array([1.0, scale if arm == "functions" else 1.0])[:, None, None])
         rows.append(np.stack(parts, 2))
     axes = {
         "arm": ARMS,
@@ -126,11 +136,6 @@ def arms(lab: Lab) -> DataArray:
     return make_curve(np.moveaxis(np.stack(rows), 3, 4), axes, note="one context a function; float64")
 
 
-def _both(lab: Lab, prompts: Prompts, xs: np.ndarray) -> np.ndarray:
-    """The model's and the true values: (curve, function, x)."""
-    return np.stack([lab.sweep(xs, prompts=prompts).numpy(), lab.truth(xs, prompts).numpy()])
-
-
 def _scaled(lab: Lab, prompts: Prompts, arm: str, scale: float) -> Prompts:
     if arm == "functions":
         return replace(prompts, ys=prompts.ys * scale)
@@ -140,20 +145,13 @@ def _scaled(lab: Lab, prompts: Prompts, arm: str, scale: float) -> Prompts:
     return replace(prompts, xs=xs, ys=lab.task.value(prompts.parameters, xs) + prompts.ys - clean)
 
 
-def one_each(lab: Lab) -> Prompts:
-    """The first context of each function."""
-    return lab.prompts[torch.arange(len(lab.prompts)) % lab.n_contexts == 0]
-
-
-def _centre(lab: Lab) -> float:
-    c = lab.measure(far.certificate).iloc[0]["c"]
-    return c if np.isfinite(c) else 0.0
-
-
-def unit(lab: Lab) -> float:
+def unit(lab: Lab) -> Numbers[float]:
     """What changes of f are measured in: the certificate's half-width, else f's spread at the inner queries."""
-    r = lab.measure(far.certificate).iloc[0]["r"]
-    return r if r > CONSTANT else float(lab.sweep(lab.inner, prompts=lab.small_sample).std())
+    r = (yield from lab.need(far.certificate)).iloc[0]["r"]
+    if r > CONSTANT:
+        return r
+    near = yield from lab.ask(lab.inner, prompts=lab.small_sample)
+    return float(near.std())
 
 
 # ---- from squares to places -----------------------------------------------------------------------------------------
@@ -257,7 +255,7 @@ def peaks(f: torch.Tensor, xs: np.ndarray, margin: float) -> dict[str, torch.Ten
 
 
 @measurement("far/boundary")
-def boundary(lab: Lab) -> DataFrame:
+def boundary(lab: Lab) -> Planned[DataFrame]:
     """The boundary values of this model in numbers: a row a direction and quantity, with intervals over functions.
 
     Rows: trained range (its edge); zone; peak, the mean over contexts of the largest |f|, where it is (geometric mean
@@ -265,7 +263,14 @@ def boundary(lab: Lab) -> DataFrame:
     over contexts there; the same one decade beyond the trained range; level in closed form; approach rate; far
     elasticities. NaN for what a model that does not level off lacks: peak, onset, level and rate.
     """
-    rows = [(name, *row) for name, sign in SIGNS.items() for row in _rows(lab, name, sign)]
+    known = _Known(
+        (yield from lab.on_grid()),
+        (yield from lab.need(approach)),
+        (yield from lab.need(logs)),
+        (yield from lab.need(far.certificate)),
+        (yield from unit(lab)),
+    )
+    rows = [(name, *row) for name, sign in SIGNS.items() for row in _rows(lab, known, name, sign)]
     columns = {key: [row[i] for row in rows] for i, key in enumerate(("direction", "quantity"))}
     columns |= {key: [getattr(row[2], key) for row in rows] for key in ("value", "low", "high")}
     note = (
@@ -275,11 +280,21 @@ def boundary(lab: Lab) -> DataFrame:
     return make_table({**columns, "unit": [row[3] for row in rows]}, note=note)
 
 
-def _rows(lab: Lab, name: str, sign: int) -> list[tuple[str, Interval, str]]:
+class _Known(NamedTuple):
+    """What the table is made of."""
+
+    f: torch.Tensor
+    approach: DataArray
+    logs: DataArray
+    certificate: DataFrame
+    unit: float
+
+
+def _rows(lab: Lab, known: _Known, name: str, sign: int) -> list[tuple[str, Interval, str]]:
     """Quantity, interval and unit, in one direction."""
-    curve, around = lab.measure(approach), unit(lab)
+    curve, around = known.approach, known.unit
     xs, keep = direction(curve, sign)
-    f, edge = lab.intact[:, keep], abs(lab.task.inputs.interval[sign > 0])
+    f, edge = known.f[:, keep], abs(lab.task.inputs.interval[sign > 0])
     start = onset(curve, sign, LEVEL * around)
     found = {key: lab.by_function(v) for key, v in peaks(f, xs, LEVEL * around).items()}
     decade = f[:, int(np.argmin(np.abs(np.log(xs / (10 * edge)))))]
@@ -301,8 +316,8 @@ def _rows(lab: Lab, name: str, sign: int) -> list[tuple[str, Interval, str]]:
         *only_level,
         ("one decade out", _mean(lab.by_function(decade)), "f"),
         ("one decade out, spread", _spread(lab, decade), "f"),
-        ("level, closed form", _exact(lab.measure(far.certificate).iloc[0][f"plateau {name}"]), "f"),
-        *((key, value, "exponent") for key, value in elasticities(lab.measure(logs), sign, *far_ends).items()),
+        ("level, closed form", _exact(known.certificate.iloc[0][f"plateau {name}"]), "f"),
+        *((key, value, "exponent") for key, value in elasticities(known.logs, sign, *far_ends).items()),
     ]
 
 

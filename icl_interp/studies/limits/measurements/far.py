@@ -7,13 +7,18 @@ import torch
 from pandas import DataFrame
 from xarray import DataArray
 
-from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import measurement
+from icl_interp.analyses.lab import Lab, few_contexts
+from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.plan import Numbers
 from icl_interp.interventions.base import Intervention
 from icl_interp.interventions.norms import InsertNorm
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.layers import Norm
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes.norms import LayerNormScale
+from icl_interp.probes.record import Activations
+from icl_interp.probes.residual import depths
+from icl_interp.probes.sweep import together
 from icl_interp.prompts import Prompts
 from icl_interp.results import make_array, make_curve, make_table
 from icl_interp.theory import limits as theory
@@ -50,46 +55,49 @@ def _over_contexts(lab: Lab, f: torch.Tensor, xs: np.ndarray, note: str = "") ->
 
 
 @measurement("far/intact")
-def intact(lab: Lab) -> DataArray:
+def intact(lab: Lab) -> Planned[DataArray]:
     """f over the query, in both directions: mean, mean square and variance over the contexts of each function."""
-    return _over_contexts(lab, lab.intact, lab.grid, f"{lab.n_contexts} contexts a function; query arm; float64")
+    f = yield from lab.on_grid()
+    return _over_contexts(lab, f, lab.grid, f"{lab.n_contexts} contexts a function; query arm; float64")
 
 
 @measurement("far/decades")
-def decades(lab: Lab) -> DataArray:
+def decades(lab: Lab) -> Planned[DataArray]:
     """`far/intact` at one point a decade, for twins."""
     xs = lab.x_unit * DECADES
-    return _over_contexts(lab, lab.sweep(xs), xs, "query arm; float64")
+    f = yield from lab.ask(xs)
+    return _over_contexts(lab, f, xs, "query arm; float64")
 
 
 @measurement("far/contexts")
-def contexts(lab: Lab) -> DataArray:
+def contexts(lab: Lab) -> Planned[DataArray]:
     """f over the query for single contexts, one of each of the first functions: what the figure draws."""
     n = min(N_SHOWN, lab.n_functions)
     rows = torch.arange(n) * lab.n_contexts
-    values = np.stack([lab.intact[rows].numpy(), lab.truth(lab.grid)[rows].numpy()])
+    f = yield from lab.on_grid()
+    values = np.stack([f[rows].numpy(), lab.truth(lab.grid)[rows].numpy()])
     return make_curve(values, {"curve": ("model", "truth"), "context": tuple(range(n)), "x": tuple(lab.grid)})
 
 
 @measurement("far/in distribution")
-def in_distribution(lab: Lab) -> DataArray:
+def in_distribution(lab: Lab) -> Planned[DataArray]:
     """f in distribution, at two fixed queries a quarter from each end of the inputs' interval.
 
     The query is the same for all prompts, so that the spread over contexts can be compared with that far out.
     """
-    return _over_contexts(lab, lab.sweep(lab.inner), np.array(lab.inner))
+    f = yield from lab.ask(lab.inner)
+    return _over_contexts(lab, f, np.array(lab.inner))
 
 
-def _growth(lab: Lab, prompts: Prompts, context: Interventions = (), query: Interventions = ()) -> np.ndarray:
+def _growth(lab: Lab, prompts: Prompts, f: torch.Tensor) -> np.ndarray:
     """(statistic, function, x) of f where growth exponents are fitted: mean, mean square, squared error."""
     xs = lab.x_unit * GROWTH
-    f = lab.sweep(xs, prompts=prompts, context=context, query=query)
     error = lab.by_function((f - lab.truth(xs, prompts)).square())
     return np.concatenate([_moments(lab, f), error[None]])
 
 
 @measurement("far/norm arms")
-def norm_arms(lab: Lab) -> DataArray:
+def norm_arms(lab: Lab) -> Planned[DataArray]:
     """f far out, intact and with norm scales frozen at in-distribution values.
 
     Arms: intact; every norm frozen at the query only; the sham, every norm frozen at the context positions only; each
@@ -103,8 +111,9 @@ def norm_arms(lab: Lab) -> DataArray:
         # The sham reads every context anew and there are many norms: few contexts, and an exponent needs no more.
         arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.small_sample, [lab.frozen], ())}
         arms |= {name: (lab.small_sample, (), [at_query.only(name)]) for name in names}
-    values = [_growth(lab, *arm) for arm in arms.values()]
     xs = lab.x_unit * GROWTH
+    found = yield from together(*(lab.ask(xs, prompts=p, context=c, query=q) for p, c, q in arms.values()))
+    values = [_growth(lab, prompts, f) for (prompts, _, _), f in zip(arms.values(), found, strict=True)]
     square = lab.by_function(lab.truth(xs).square())
     values.append(np.stack([np.zeros_like(square), square, square]))
     axes = {
@@ -124,8 +133,11 @@ def counterpart(lab: Lab) -> DataArray:
     statistics = ("mean", "mean square", "squared error")
     other = lab.counterpart
     functions = tuple(range(lab.n_functions)) if other else ()
-    values = _growth(other, other.small_sample) if other else np.zeros((3, 0, len(GROWTH)))
-    return make_curve(values, {"statistic": statistics, "function": functions, "x": tuple(lab.x_unit * GROWTH)})
+    xs = lab.x_unit * GROWTH
+    values = np.zeros((3, 0, len(xs)))
+    if other:
+        values = _growth(other, other.small_sample, other.sweep(xs, prompts=other.small_sample))
+    return make_curve(values, {"statistic": statistics, "function": functions, "x": tuple(xs)})
 
 
 @measurement("far/sufficiency")
@@ -133,24 +145,26 @@ def sufficiency(lab: Lab) -> DataArray:
     """An untrained twin without any norm, intact and with one LayerNorm inserted before the read-out."""
     settings = {**vars(lab.model.cfg), "normalization_type": None, "norm_position": "pre", "init_std": 0.2}
     bare = HookedTransformer(HookedTransformerConfig(**settings), seed=lab.seed + 1)
-    twin = Lab(bare, lab.task, lab.encoding, n_functions=lab.n_functions, n_contexts=4, seed=lab.seed)
+    few = few_contexts(lab.model)
+    twin = Lab(bare, lab.task, lab.encoding, n_functions=lab.n_functions, n_contexts=few, seed=lab.seed)
     insert = InsertNorm(f"blocks.{bare.cfg.n_layers - 1}.hook_resid_post", lab.model.cfg.eps)
     xs = lab.x_unit * GROWTH
     axes = {"arm": ("intact", "norm inserted"), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
-    return make_curve([twin.by_function(twin.sweep(xs, query=q).square()) for q in ([], [insert])], axes)
+    found = twin.run([twin.ask(xs, query=edits) for edits in ([], [insert])])
+    return make_curve([twin.by_function(f.square()) for f in found], axes)
 
 
 @measurement("far/cost")
-def cost(lab: Lab) -> DataArray:
+def cost(lab: Lab) -> Planned[DataArray]:
     """What freezing costs: in-distribution error of each function at the query, intact and with every norm frozen."""
     edits = {"intact": [], "frozen": [lab.frozen.at_query()] if lab.model.norms else []}
-    out = [lab.at_own_query(query=edit) - lab.prompts.ys[:, -1] for edit in edits.values()]
+    found = yield from together(*(lab.ask(query=edit) for edit in edits.values()))
     axes = {"arm": tuple(edits), "function": tuple(range(lab.n_functions))}
-    return make_array([lab.by_function(gap.square()) for gap in out], axes)
+    return make_array([lab.by_function((f[:, 0] - lab.prompts.ys[:, -1]).square()) for f in found], axes)
 
 
 @measurement("far/certificate")
-def certificate(lab: Lab) -> DataFrame:
+def certificate(lab: Lab) -> Planned[DataFrame]:
     """What the weights alone say: outputs lie in [c - r, c + r], and the plateaus of a pre-norm model.
 
     NaN where a formula does not apply: no final norm, a read-in that centring removes or `embed_bound` bounds, more
@@ -169,49 +183,42 @@ def certificate(lab: Lab) -> DataFrame:
         grows = cfg.norm_position == "pre" and cfg.embed_bound is None
         if grows and _centred_size(read_in) > 1e-9 * float(read_in.norm()):
             above, below = map(float, theory.plateau(read_in, *read_out))
-            onset = predicted_onset(lab)
+            onset = yield from predicted_onset(lab)
     return make_table({"c": [c], "r": [r], "plateau +": [above], "plateau -": [below], "onset": [onset]})
 
 
-def predicted_onset(lab: Lab) -> float:
+def predicted_onset(lab: Lab) -> Numbers[float]:
     """|x| beyond which the read-in outweighs the rest under the final norm's root twenty times: then f is level.
 
     The rest is eps and, measured in distribution, the final norm's input without x W_E.
     """
-    names = [f"blocks.{lab.model.cfg.n_layers - 1}.hook_resid_post"]
-    rest: list[torch.Tensor] = []
-
-    def look(name: str, stream: torch.Tensor, rows: slice) -> None:
-        offset = stream[:, 0] - lab.prompts.xs[rows, -1, :1] * lab.model.embed.W_E[0]
-        rest.append(offset - offset.mean(-1, keepdim=True))
-
-    lab.at_own_query(look, names)
-    square = torch.cat(rest).square().sum(-1).quantile(0.95) + lab.model.cfg.d_model * lab.model.cfg.eps
+    seen = Activations(depths(lab.model)[-1:])
+    yield from lab.ask(probes=[seen])
+    (stream,) = seen.recorded.values()
+    rest = stream[:, 0] - lab.prompts.xs[:, -1, :1] * lab.model.embed.W_E[0].cpu()
+    rest = rest - rest.mean(-1, keepdim=True)
+    square = rest.square().sum(-1).quantile(0.95) + lab.model.cfg.d_model * lab.model.cfg.eps
     return 20 * float(square.sqrt()) / _centred_size(lab.model.embed.W_E[0])
 
 
 @measurement("far/norm scales")
-def norm_scales(lab: Lab) -> DataArray:
+def norm_scales(lab: Lab) -> Planned[DataArray]:
     """Every norm's scale at the query as the query grows: mean of its logarithm over contexts."""
-    names = [f"{name}.hook_scale" for name in lab.model.norms]
     xs = lab.x_unit * np.sort(DECADES)
-    total = {name: torch.zeros(len(xs), dtype=torch.float64) for name in names}
-
-    def look(name: str, scale: torch.Tensor, rows: slice) -> None:
-        total[name] += scale[..., 0].log().sum(0)
-
-    lab.sweep(xs, watch=look, names=names)
-    values = [(total[name] / len(lab.prompts)).numpy() for name in names]
-    return make_curve(
-        np.reshape(values, (len(names), len(xs))), {"norm": tuple(lab.model.norms), "x": tuple(xs)}, units="log"
-    )
+    probe = LayerNormScale(per_prompt=True)
+    values = np.zeros((0, len(xs)))
+    if not probe.refusal(lab.model):
+        yield from lab.ask(xs, probes=[probe])
+        values = np.log(probe.results()["scale"].values).mean(-1)
+    return make_curve(values, {"norm": tuple(lab.model.norms), "x": tuple(xs)}, units="log")
 
 
 @measurement("far/ends")
-def ends(lab: Lab) -> DataArray:
+def ends(lab: Lab) -> Planned[DataArray]:
     """f at 1e4, 1e5, 1e6 units in each direction, for every context: enough for lines and for plateaus."""
     xs = lab.x_unit * LINE
-    values = [lab.sweep(sign * xs).T.reshape(3, lab.n_functions, -1).numpy() for sign in (1, -1)]
+    found = yield from together(lab.ask(xs), lab.ask(-xs))
+    values = [f.T.reshape(3, lab.n_functions, -1).numpy() for f in found]
     axes = {
         "direction": ("+", "-"),
         "x": tuple(xs),

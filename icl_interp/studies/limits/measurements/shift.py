@@ -12,13 +12,13 @@ from xarray import DataArray
 from icl_interp import evaluation
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import GRID, Lab
-from icl_interp.analyses.measurement import measurement
+from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.measurements import far
-from icl_interp.studies.limits.measurements.boundary import gap_to_end, one_each
+from icl_interp.studies.limits.measurements.boundary import gap_to_end
 from icl_interp.tasks.base import Scalable
 from icl_interp.tasks.distributions import Uniform
 
@@ -177,7 +177,7 @@ def _gaps(lab_of_model: Lab, f: Tensor, xs: np.ndarray) -> np.ndarray:
 
 
 @measurement("shift/onsets")
-def onsets(lab: Lab) -> DataArray:
+def onsets(lab: Lab) -> Planned[DataArray]:
     """How models trained on different intervals run into their plateaus, each on contexts of its own interval.
 
     Values: squared distance of f from its end, at 1e6 units of this model's task, in units of each model's own r.
@@ -186,7 +186,8 @@ def onsets(lab: Lab) -> DataArray:
     for other in models.values():
         if other is None:
             columns = [int(np.argmin(np.abs(GRID - x))) for x in COARSE]
-            values.append(_gaps(lab, lab.intact[:, columns], xs))
+            f = yield from lab.on_grid()
+            values.append(_gaps(lab, f[:, columns], xs))
         else:
             lab_of_model = lab_with(lab, other.model, task=other.task)
             values.append(_gaps(lab_of_model, lab_of_model.sweep(xs), xs))
@@ -200,5 +201,5 @@ def onsets_untrained(lab: Lab) -> DataArray:
     models, xs, values = by_interval(lab), lab.x_unit * np.sort(far.DECADES), []
     for i, other in enumerate(models.values()):
         lab_of_model = lab_with(lab, fresh(lab, (other or lab).model, i), task=(other or lab).task)
-        values.append(_gaps(lab_of_model, lab_of_model.sweep(xs, prompts=one_each(lab_of_model)), xs))
+        values.append(_gaps(lab_of_model, lab_of_model.sweep(xs, prompts=lab_of_model.one_each), xs))
     return make_curve(values, {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(xs)})

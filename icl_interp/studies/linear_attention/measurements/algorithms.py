@@ -16,7 +16,7 @@ from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
-from icl_interp.analyses.stream import depths, readable
+from icl_interp.probes.residual import depths, logit_lens
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
@@ -110,7 +110,7 @@ def read_depths(lab: Lab, prompts: Prompts) -> tuple[Float[Tensor, "depth batch"
     keep = [(name, lambda stream, hook: streams.__setitem__(hook.name, stream)) for name in names]
     with torch.enable_grad(), model.hooks(fwd_hooks=keep):
         model(tokens)
-        outs = [model.unembed(readable(model, streams[name][:, -1:]))[:, 0, 0] for name in names]
+        outs = [logit_lens(model, streams[name][:, -1:])[:, 0, 0] for name in names]
         grads = [
             torch.autograd.grad(out.sum(), tokens, retain_graph=True)[0][:, -1, : prompts.xs.shape[-1]] for out in outs
         ]
@@ -174,20 +174,10 @@ def algorithms(lab: Lab) -> DataArray:
 def order(lab: Lab) -> DataArray:
     """Variance of predictions over orders of the examples, and over prompts, each by function."""
     sample = grouped_prompts(lab, task_of(lab).n_points - 1, 2, "order").prompts
-    n, stream = sample.n_points - 1, generator(lab.seed, "lsa/order")
-    predictions = []
+    stream = generator(lab.seed, "lsa/order")
     with torch.no_grad():
-        for _ in range(N_ORDERS):
-            index = torch.rand(len(sample), n, generator=stream).argsort(-1)
-            index = torch.cat([index, torch.full((len(sample), 1), n)], 1)
-            shuffled = Prompts(
-                sample.xs.gather(1, index[..., None].expand_as(sample.xs)),
-                sample.ys.gather(1, index),
-                sample.parameters,
-                sample.function,
-            )
-            predictions.append(lab.model(lab.tokens(shuffled))[:, -1, 0].cpu())
-    values = torch.stack(predictions)
+        shuffled = (lab.tokens(sample.reordered(stream)) for _ in range(N_ORDERS))
+        values = torch.stack([lab.model(tokens)[:, -1, 0].cpu() for tokens in shuffled])
     rows = (values.var(0), (values.mean(0) - values.mean()).square())
     axes = {"over": ("orders", "prompts"), "function": tuple(range(lab.n_functions))}
     return make_array([by_function(row, lab.n_functions) for row in rows], axes, note=f"{N_ORDERS} orders; float64")

@@ -1,0 +1,57 @@
+"""Activations as they are, for what no other probe reduces."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from icl_interp.models.hooks import token_axis
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes.base import Hook, Positions, Probe
+from icl_interp.results import Result, make_array
+
+
+class Activations(Probe):
+    """What hooks show at every position that is probed. Memory grows with the number of prompts.
+
+    Args:
+        names: hooks, for example "blocks.0.attn.hook_pattern".
+
+    Attributes:
+        recorded: the activations by hook name, `(batch, ...)` as the hook has them, on the CPU.
+
+    Results:
+        each hook by its name: Array (prompt, axis 1, axis 2, ...).
+    """
+
+    name: ClassVar[str] = "activations"
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+
+    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+        """Those named."""
+        self._parts: dict[str, list[Tensor]] = {name: [] for name in self.names}
+        self._places = sorted(place for places in positions.values() for place in places)
+        return [(name, partial(self._read, name)) for name in self.names]
+
+    def _read(self, name: str, t: Tensor, hook: object) -> None:
+        axis = token_axis(name)
+        places = torch.tensor(self._places, device=t.device)
+        self._parts[name].append(t.detach().index_select(axis, places).cpu())
+
+    @property
+    def recorded(self) -> dict[str, Tensor]:
+        """The activations by hook name."""
+        return {name: torch.cat(parts) for name, parts in self._parts.items()}
+
+    def results(self) -> dict[str, Result]:
+        """The same as arrays."""
+        return {
+            name: make_array(
+                t.numpy(), {"prompt" if i == 0 else f"axis {i}": tuple(range(n)) for i, n in enumerate(t.shape)}
+            )
+            for name, t in self.recorded.items()
+        }

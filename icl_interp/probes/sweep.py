@@ -1,0 +1,233 @@
+"""Sweeps: the last query of prompts put at many places, every context read once for all that is asked about it.
+
+A causal context does not depend on the query behind it. So its keys and values are computed once, and each place of
+the query costs one token, whoever asks: `run` merges all sweeps over the same contexts. A bidirectional context reacts
+to the query, and every place is a prompt of its own.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.interventions.base import At, Intervention, intervene
+from icl_interp.models.attention import KeysValues
+from icl_interp.models.hooks import token_axis
+from icl_interp.models.tokens import Encoding
+from icl_interp.models.transformer import HookedTransformer, chunks
+from icl_interp.probes.base import Hook, Probe, is_reading, started
+from icl_interp.prompts import Prompts
+
+FEWEST = 32  # prompts at once: a pass over a few queries of each should have some work to do
+Asked = Generator[tuple["Sweep", ...], Sequence[Tensor], Tensor]
+Tick = Callable[[int], object]  # told of every prompt that is done
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """What is asked: predictions with the last query at each of some places, and what probes read there.
+
+    `yield from sweep` inside a planned measurement gives the predictions, `(batch, point)`.
+
+    Attributes:
+        prompts: the contexts.
+        queries: places of the last query, `(point, dim)` for all prompts alike, or `(batch, point, dim)`.
+        labels: a name for each place: the position kinds of the probes.
+        n_points: cuts the prompts to so many points, the query included. A shorter context is the beginning of the
+            whole one, in every encoding, so a causal model reads it no second time.
+        context: interventions while the context is read.
+        query: interventions while the queries are read.
+        probes: what reads the activations at the queries, as they are under the interventions.
+    """
+
+    prompts: Prompts
+    queries: Float[Tensor, "*batch point dim"]
+    labels: Sequence[str | float]
+    n_points: int | None = None
+    context: tuple[Intervention, ...] = ()
+    query: tuple[Intervention, ...] = ()
+    probes: tuple[Probe, ...] = ()
+
+    def __iter__(self) -> Asked:
+        (answer,) = yield (self,)
+        return answer
+
+    @property
+    def n_tokens(self) -> int:
+        """Queries to be read, over all prompts."""
+        return len(self.prompts) * self.queries.shape[-2]
+
+
+def together(*sweeps: Sweep) -> Generator[tuple[Sweep, ...], Sequence[Tensor], Sequence[Tensor]]:
+    """Ask for several sweeps in one step.
+
+    In a planned measurement: `f, g = yield from together(a, b)`.
+    """
+    return (yield sweeps)
+
+
+def places(xs: Sequence[float] | Any, dim: int) -> Float[Tensor, "point dim"]:
+    """Queries along the first coordinate, the others 0; in float64.
+
+    >>> places([1.0, 2.0], 2).tolist()
+    [[1.0, 0.0], [2.0, 0.0]]
+    """
+    queries = torch.zeros(len(xs), dim, dtype=torch.float64)
+    queries[:, 0] = torch.as_tensor(xs, dtype=torch.float64)
+    return queries
+
+
+def run(
+    model: HookedTransformer, encoding: Encoding, sweeps: Sequence[Sweep], tick: Tick | None = None
+) -> list[Float[Tensor, "batch point"]]:
+    """The predictions that each sweep asks for, on the CPU; its probes have then read what they wanted.
+
+    Sweeps over the same prompts (the same object) under the same interventions share their passes. What each gets is
+    what it would get alone, up to rounding.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.tokens import Interleaved
+    >>> from icl_interp.probes.attention import AttentionEntropy
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, n_ctx=12))
+    >>> prompts = Prompts(torch.randn(4, 5, 1), torch.randn(4, 5), torch.zeros(4, 0), torch.arange(4))
+    >>> sweep = Sweep(prompts, places([0.5, 1e3], 1), (0.5, 1e3), probes=(AttentionEntropy(),))
+    >>> [f] = run(model, Interleaved(), [sweep])
+    >>> f.shape, sweep.probes[0].results()["visible_keys"].sel(layer=0, position=1e3, statistic="mean").values
+    (torch.Size([4, 2]), array([9., 9.]))
+    """
+    answers: list[list[Tensor]] = [[] for _ in sweeps]
+    hooks = [started(model, s.probes, {label: [i] for i, label in enumerate(s.labels)}) for s in sweeps]
+    with torch.no_grad(), model.fixed_weights():
+        for one in _grouped(range(len(sweeps)), lambda i: (id(sweeps[i].prompts), _ids(sweeps[i].context))):
+            passes = [
+                _Pass([sweeps[i] for i in group], [hooks[i] for i in group], [answers[i] for i in group])
+                for group in _grouped(one, lambda i: (sweeps[i].n_points, _ids(sweeps[i].query)))
+            ]
+            _run_together(model, encoding, sweeps[one[0]], passes, tick)
+    return [torch.cat(parts) for parts in answers]
+
+
+def _run_together(
+    model: HookedTransformer, encoding: Encoding, shared: Sweep, passes: Sequence["_Pass"], tick: Tick | None
+) -> None:
+    """Passes over the same prompts under the same interventions on the context, which is read once, chunk by chunk."""
+    prompts, context = shared.prompts, shared.context
+    most = max(encoding.n_tokens(prompts.n_points), *(one.n_columns for one in passes))
+    for rows in chunks(model, len(prompts), most, fewest=FEWEST):
+        memory = None
+        if model.cfg.attention_dir == "causal" and encoding.n_tokens(prompts.n_points) > 1:
+            tokens = encoding.encode(prompts[rows]).to(model.unembed.W_U)
+            with intervene(model, *context):
+                memory = model.remember(tokens[:, :-1])
+        for one in passes:
+            one.run(model, encoding, prompts, memory, rows, context)
+        if tick:
+            tick(rows.stop - rows.start)
+
+
+class _Pass:
+    """Sweeps over the same contexts under the same interventions: their queries side by side, equal ones once."""
+
+    def __init__(self, sweeps: Sequence[Sweep], hooks: Sequence[list[Hook]], answers: Sequence[list[Tensor]]) -> None:
+        self.n_points, self.query, self.answers = sweeps[0].n_points, sweeps[0].query, answers
+        shared: dict[tuple[float, ...], int] = {}
+        for sweep in sweeps:
+            for place in sweep.queries.tolist() if sweep.queries.ndim == 2 else ():
+                shared.setdefault(tuple(place), len(shared))
+        self.own = [sweep.queries for sweep in sweeps if sweep.queries.ndim == 3]
+        self.shared = torch.tensor(list(shared), dtype=torch.float64)
+        self.n_columns = len(shared)
+        self.columns: list[list[int]] = []
+        for sweep in sweeps:
+            if sweep.queries.ndim == 2:
+                self.columns.append([shared[tuple(place)] for place in sweep.queries.tolist()])
+            else:
+                n = sweep.queries.shape[1]
+                self.columns.append(list(range(self.n_columns, self.n_columns + n)))
+                self.n_columns += n
+        self.hooks = [
+            (name, self._part(name, function, columns))
+            for columns, listeners in zip(self.columns, hooks, strict=True)
+            for name, function in listeners
+        ]
+
+    def _part(self, name: str, function: Callable[..., Any], columns: list[int]) -> Callable[..., None]:
+        """A listener that sees the columns of its own sweep only."""
+        everything = columns == list(range(self.n_columns))
+        axis, places = token_axis(name), torch.tensor(columns)
+
+        def read(t: Tensor, hook: object) -> None:
+            if is_reading():  # what a probe runs of the model has not these columns
+                return
+            function(t if everything else t.index_select(axis, places.to(t.device)), hook=hook)
+
+        return read
+
+    def run(
+        self,
+        model: HookedTransformer,
+        encoding: Encoding,
+        prompts: Prompts,
+        memory: list[KeysValues] | None,
+        rows: slice,
+        context: Sequence[Intervention],
+    ) -> None:
+        """Predictions for one chunk of prompts, appended to the answers."""
+        n_points = self.n_points or prompts.n_points
+        position = encoding.n_tokens(n_points) - 1
+        own = [queries[rows] for queries in self.own]
+        shared = [self.shared.expand(rows.stop - rows.start, -1, -1)] if len(self.shared) else []
+        queries = encoding.encode_queries(torch.cat([*shared, *own], 1)).to(model.unembed.W_U)
+        if memory is not None:
+            memory = [KeysValues(m.keys[:, :, :position], m.values[:, :, :position]) for m in memory]
+            with intervene(model, *self.query), model.hooks(fwd_hooks=self.hooks):
+                out = model.after(memory, queries, position)[..., 0]
+        else:
+            tokens = encoding.encode(prompts[rows].first(n_points)).to(model.unembed.W_U)
+            out = _whole_prompts(model, tokens, queries, context, self.query, self.hooks)
+        for columns, parts in zip(self.columns, self.answers, strict=True):
+            parts.append(out[:, columns].cpu())
+
+
+def _whole_prompts(
+    model: HookedTransformer,
+    tokens: Tensor,
+    queries: Tensor,
+    context: Sequence[Intervention],
+    query: Sequence[Intervention],
+    hooks: Sequence[Hook],
+) -> Tensor:
+    """A whole prompt for every query; listeners see their activations at the queries side by side."""
+    n = tokens.shape[1]
+    edits = [At(tuple(range(n - 1)), i) for i in context] + [At((n - 1,), i) for i in query]
+    seen: list[list[Tensor]] = [[] for _ in hooks]
+
+    def gather(name: str, parts: list[Tensor]) -> Callable[..., None]:
+        return lambda t, hook: parts.append(t.narrow(token_axis(name), n - 1, 1))
+
+    gathering = [(name, gather(name, parts)) for (name, _), parts in zip(hooks, seen, strict=True)]
+    outs = []
+    for k in range(queries.shape[1]):
+        tokens = torch.cat([tokens[:, :-1], queries[:, k : k + 1]], 1)
+        with intervene(model, *edits), model.hooks(fwd_hooks=gathering):
+            outs.append(model(tokens)[:, -1, 0])
+    # Under the interventions, for a probe that runs a part of the model itself; all tokens are queries here.
+    with intervene(model, *query):
+        for (name, read), parts in zip(hooks, seen, strict=True):
+            read(torch.cat(parts, token_axis(name)), hook=model.hook_dict[name])
+    return torch.stack(outs, 1)
+
+
+def _grouped(items: Iterable[int], key: Callable[[int], Any]) -> list[list[int]]:
+    groups: dict[Any, list[int]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return list(groups.values())
+
+
+def _ids(interventions: Sequence[Intervention]) -> tuple[int, ...]:
+    # By identity: interventions hold tensors, which have no single truth value when compared.
+    return tuple(map(id, interventions))

@@ -1,0 +1,390 @@
+"""Sweeps run together: each gets what whole prompts give it, and nothing is read or computed twice."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+from labs import in_fours
+from small_models import TASK, encoding_of, freeze, make, tokens_for
+
+from icl_interp.errors import InputError
+from icl_interp.interventions.attention import AblateHeads, SwapPattern, Temperature
+from icl_interp.interventions.base import At, Intervention, intervene
+from icl_interp.models.hooks import listened, token_axis
+from icl_interp.models.transformer import HookedTransformer, chunks
+from icl_interp.probes import sweep as sweep_module
+from icl_interp.probes.attention import AttentionEntropy, AttentionTargets
+from icl_interp.probes.base import Probe, observe
+from icl_interp.probes.heads import HeadOrthogonality
+from icl_interp.probes.norms import LayerNormScale
+from icl_interp.probes.record import Activations
+from icl_interp.probes.residual import LogitLens, ResidualStream
+from icl_interp.probes.sweep import Sweep, places, run
+from icl_interp.provenance import generator
+
+A, B = (TASK.sample(3, generator(i, "test/sweep"), n_contexts=3, dtype=torch.float64) for i in range(2))
+XS = (-2.0, 0.8, 5.0)
+# Angles of nearly equal directions, and the ratio of variances that are nearly rounding.
+ILL_CONDITIONED = ("output_angles", "participation_ratio")
+NAMES = ("blocks.0.attn.hook_attn_scores", "blocks.1.attn.hook_z", "blocks.1.hook_resid_post")
+MODELS = ("pre", "post", "bidirectional")
+
+
+def at(xs, prompts=A, **settings) -> Sweep:
+    """The last query at each of some x, for all prompts alike; at each prompt's own without any."""
+    if xs is None:
+        return Sweep(prompts, prompts.xs[:, -1:], ("query",), **settings)
+    return Sweep(prompts, places(xs, 1), xs, **settings)
+
+
+def sweeps(model: HookedTransformer) -> dict[str, Sweep]:
+    """Of all that can be asked, several of each, over the same contexts and over others."""
+    kinds = encoding_of(model).kinds(A.n_points)
+    frozen, uniform, hot = freeze(model), SwapPattern("uniform"), Temperature(3.0)
+    two = A.xs[:, :2] * 3  # two places of each prompt's own
+    every = (
+        *(ResidualStream(), LogitLens(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality()),
+        *(AttentionEntropy(per_prompt=True, keys=(1, 2, 5)), AttentionTargets(kinds), Activations(NAMES)),
+    )
+    lens, scale = LogitLens(per_prompt=True), LayerNormScale(per_prompt=True)
+    return {
+        "nothing read": at(XS),
+        "every probe": at(XS, probes=every),
+        "places in another order": at((5.0, 0.3, -2.0), probes=(AttentionEntropy(per_prompt=True), copy.copy(lens))),
+        "own query": at(None, probes=(copy.copy(lens), copy.copy(scale))),
+        "two own queries": Sweep(A, two, ("a", "b"), probes=(Activations(NAMES), AttentionEntropy())),
+        "edited query": at(XS, query=(uniform, frozen.at_query()), probes=(copy.copy(lens), AttentionEntropy())),
+        "the same edit": at((-2.0, 2.0), query=(uniform,), probes=(Activations(NAMES),)),
+        "edited context": at(XS, context=(frozen,), probes=(ResidualStream(), copy.copy(scale))),
+        "own query, edited context": at(None, context=(hot,), probes=(copy.copy(lens),)),
+        "both edited": at(XS, context=(hot,), query=(AblateHeads.zero((0, 1)),), probes=(copy.copy(lens),)),
+        "other contexts": at(XS, B, probes=(copy.copy(lens), HeadOrthogonality())),
+        "shorter": at(XS, n_points=4, probes=(Activations(NAMES), LayerNormScale())),
+        "shorter, own queries": Sweep(
+            A, two, ("a", "b"), n_points=5, query=(hot,), probes=(copy.copy(lens), copy.copy(scale))
+        ),
+    }
+
+
+def whole(model: HookedTransformer, s: Sweep, probes: list[tuple[Probe, ...]]) -> torch.Tensor:
+    """Every place a whole prompt of its own, which the probes read at its last token; predictions `(batch, point)`.
+
+    `probes[k]` are those for place k.
+    """
+    encoding, shown = encoding_of(model), s.prompts.first(s.n_points or s.prompts.n_points)
+    n, out = encoding.n_tokens(shown.n_points), []
+    edits = [At(tuple(range(n - 1)), i) for i in s.context] + [At((n - 1,), i) for i in s.query]
+    for k, label in enumerate(s.labels):
+        xs = shown.xs.clone()
+        xs[:, -1] = s.queries[k] if s.queries.ndim == 2 else s.queries[:, k]
+        with torch.no_grad(), intervene(model, *edits), observe(model, *probes[k], positions={label: [n - 1]}):
+            out.append(model(tokens_for(model, replace(shown, xs=xs)))[:, -1, 0])
+    return torch.stack(out, 1)
+
+
+def close(found, expected, case):
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10, err_msg=str(case))
+
+
+def check_probe(p: Probe, expected: list[Probe], labels, case):
+    for k, label in enumerate(labels):
+        if isinstance(p, Activations):
+            for name, t in p.recorded.items():
+                axis = token_axis(name)
+                close(t.select(axis, k), expected[k].recorded[name].select(axis, 0), (case, name))
+            continue
+        others = expected[k].results()
+        for name, result in p.results().items():
+            if "position" in result.dims and name not in ILL_CONDITIONED:
+                at_label = (r.sel(position=label).values for r in (result, others[name]))
+                close(*at_label, (case, p.name, name, label))
+
+
+def check_sweeps(model: HookedTransformer, run_all, cases=None):
+    """What everybody gets, predictions and readings, is what whole prompts give."""
+    asked = {case: s for case, s in sweeps(model).items() if cases is None or case in cases}
+    expected = {case: [copy.deepcopy(s.probes) for _ in s.labels] for case, s in asked.items()}
+    found = run_all(model, encoding_of(model), list(asked.values()))
+    for (case, s), f in zip(asked.items(), found, strict=True):
+        close(f, whole(model, s, expected[case]), case)
+        for i, p in enumerate(s.probes):
+            check_probe(p, [probes[i] for probes in expected[case]], s.labels, case)
+
+
+def each_alone(model, encoding, asked):
+    return [run(model, encoding, [s])[0] for s in asked]
+
+
+def in_reverse(model, encoding, asked):
+    return run(model, encoding, asked[::-1])[::-1]
+
+
+@pytest.fixture
+def several_parts(monkeypatch):
+    """Nine prompts in parts of four."""
+    monkeypatch.setattr(sweep_module, "chunks", in_fours)
+
+
+RUNS = [*((name, run) for name in MODELS), ("pre", each_alone)]
+
+
+@pytest.mark.parametrize(("name", "run_all"), RUNS)
+def test_sweeps_equal_whole_prompts(name, run_all):
+    check_sweeps(make(name), run_all)
+
+
+@pytest.mark.parametrize("name", ["pre", "bidirectional"])
+def test_in_another_order_and_in_parts(name, several_parts):
+    check_sweeps(make(name), in_reverse)
+
+
+def test_stacked_prompts_of_a_causal_model():
+    check_sweeps(make("pre", d_in=2), run)
+
+
+# ---- mutants --------------------------------------------------------------------------------------------------------
+
+
+def changed(**change):
+    """Everybody's sweep with something else in it."""
+
+    def run_all(model, encoding, asked):
+        return run(model, encoding, [replace(s, **{k: f(s) for k, f in change.items()}) for s in asked])
+
+    return run_all
+
+
+def at_another_position(model, encoding, asked):
+    vectors = model.pos_embed.W_pos.data
+    kept, vectors[12] = vectors[12].clone(), vectors[11]
+    found = run(model, encoding, asked)
+    vectors[12] = kept
+    return found
+
+
+def in_single(model, encoding, asked):
+    return [f.double() for f in run(copy.deepcopy(model).float(), encoding, asked)]
+
+
+# Each with sweeps that show it.
+MUTANTS = {
+    "context interventions ignored": (changed(context=lambda s: ()), "edited context"),
+    "context interventions at own queries ignored": (changed(context=lambda s: ()), "own query, edited context"),
+    "query interventions ignored": (changed(query=lambda s: ()), "the same edit"),
+    "prompts shifted": (changed(prompts=lambda s: s.prompts[torch.arange(len(s.prompts)).roll(1)]), "nothing read"),
+    "own queries shifted": (changed(queries=lambda s: s.queries.roll(1, 0)), "own query"),
+    "another order of queries": (changed(queries=lambda s: s.queries.flip(-2)), "nothing read"),
+    "another order of own queries": (changed(queries=lambda s: s.queries.flip(-2)), "two own queries"),
+    "other prompts": (changed(prompts=lambda s: B), "nothing read"),
+    "whole context": (changed(n_points=lambda s: None), "shorter"),
+    "at another position": (at_another_position, "nothing read"),
+    "in float32": (in_single, "nothing read"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_another_sweep_is_noticed(mutant):
+    run_all, case = MUTANTS[mutant]
+    check_sweeps(make(), run, (case,))
+    must_fail(check_sweeps, make(), run_all, (case,))
+
+
+def first_columns(self, name, function, columns):
+    return PART(self, name, function, list(range(len(columns))))
+
+
+def everything(self, name, function, columns):
+    return lambda t, hook: function(t, hook=hook)
+
+
+PART = sweep_module._Pass._part
+PATCHES = {
+    "the columns of another": (sweep_module._Pass, "_part", first_columns),
+    "all columns": (sweep_module._Pass, "_part", everything),
+    "all interventions alike": (sweep_module, "_ids", lambda interventions: ()),
+}
+
+
+@pytest.mark.parametrize("patch", PATCHES)
+@pytest.mark.parametrize("name", ["pre", "bidirectional"])
+def test_a_mix_up_of_sweeps_is_noticed(patch, name, monkeypatch):
+    cases = ("every probe", "own query", "edited context", "two own queries", "own query, edited context")
+    check_sweeps(make(name), run, cases)
+    monkeypatch.setattr(*PATCHES[patch])
+    must_fail(check_sweeps, make(name), run, cases)
+
+
+# ---- what is computed -----------------------------------------------------------------------------------------------
+
+
+def counted(model: HookedTransformer, asked, run_all=run) -> tuple[int, int]:
+    """Contexts that are read, and query tokens that are computed."""
+    read, computed = [], []
+    remember, after = model.remember, model.after
+    model.remember = lambda tokens: read.append(len(tokens)) or remember(tokens)
+    model.after = lambda memory, tokens, position: (
+        computed.append(tokens.shape[0] * tokens.shape[1]) or after(memory, tokens, position)
+    )
+    run_all(model, encoding_of(model), asked)
+    return sum(read), sum(computed)
+
+
+def check_contexts(run_all):
+    """All nine contexts once for each set of interventions on them, whoever asks about however much of them."""
+    model = make()
+    names = (
+        "nothing read",
+        "every probe",
+        "own query",
+        "two own queries",
+        "edited query",
+        "shorter",
+        "shorter, own queries",
+    )
+    one = [sweeps(model)[name] for name in names]
+    assert counted(model, one, run_all)[0] == 9
+    hot = (Temperature(3.0),)
+    assert counted(make(), [at(XS), at(XS, context=hot), at((2.0,), context=hot)], run_all)[0] == 18
+    assert counted(make(), [at(XS), at(XS, B), at((2.0,), B)], run_all)[0] == 18
+
+
+def test_every_context_is_read_once_for_all():
+    check_contexts(run)
+    must_fail(check_contexts, each_alone)
+
+
+def check_queries(run_all):
+    """Equal places count once, own queries each by itself."""
+    assert counted(make(), [at(XS), at(XS), at((5.0, 7.0))], run_all)[1] == 9 * 4
+    assert counted(make(), [at(XS), at(None), at(None)], run_all)[1] == 9 * 5
+    assert counted(make(), [at(XS), at(XS, query=(Temperature(3.0),))], run_all)[1] == 9 * 6
+
+
+def test_equal_queries_are_computed_once():
+    check_queries(run)
+    must_fail(check_queries, each_alone)
+
+
+def test_whoever_waits_is_told_of_every_prompt(several_parts):
+    for name in ("pre", "bidirectional"):
+        told, model = [], make(name)
+        run(model, encoding_of(model), [at(XS), at(None)], told.append)
+        assert told == [4, 4, 1]
+
+
+# ---- sweeps only read ------------------------------------------------------------------------------------------------
+
+
+class Breaks(Probe):
+    name = "breaks"
+
+    def hooks(self, model, positions):
+        return [("blocks.1.hook_resid_post", lambda t, hook: 1 / 0)]
+
+    def results(self):
+        return {}
+
+
+class Stumbles(Intervention):
+    def hooks(self, model):
+        return [("blocks.0.hook_resid_post", lambda t, hook: 1 / 0)]
+
+
+def check_hooks(model: HookedTransformer, run_all):
+    """Probes change no bit, interventions move the output, and nothing stays, whatever happens."""
+    encoding, tokens = encoding_of(model), tokens_for(model)
+
+    def every() -> tuple[Probe, ...]:
+        return sweeps(model)["every probe"].probes
+
+    with torch.no_grad():
+        before = model(tokens)
+    (bare,), (again,) = (run_all(model, encoding, [at(XS)]) for _ in range(2))
+    assert torch.equal(bare, again)
+    (read,) = run_all(model, encoding, [at(XS, probes=every())])
+    assert torch.equal(read, bare)
+    for edit in ({"query": (SwapPattern("uniform"),)}, {"context": (SwapPattern("uniform"),)}):
+        edited, beside = run_all(model, encoding, [at(XS, **edit), at(XS)])
+        assert not torch.allclose(edited, bare, rtol=1e-3, atol=1e-3)
+        close(beside, bare, edit)
+    for failing in (at(XS, probes=(*every(), Breaks())), at(XS, query=(Stumbles(),)), at(XS, context=(Stumbles(),))):
+        with pytest.raises(ZeroDivisionError):
+            run_all(model, encoding, [at(XS, probes=every()), failing])
+        assert not any(listened(module) for module in model.modules())
+    with torch.no_grad():
+        assert torch.equal(model(tokens), before)
+    (after,) = run_all(model, encoding, [at(XS)])
+    assert torch.equal(after, bare)
+
+
+def stays_behind(model, encoding, asked):
+    try:
+        return run(model, encoding, asked)
+    except ZeroDivisionError:
+        model.add_hook("hook_embed", lambda t, hook: None)
+        raise
+
+
+def edits_as_it_reads(model, encoding, asked):
+    return [f + bool(s.probes) for s, f in zip(asked, run(model, encoding, asked), strict=True)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sweeps_only_read(name):
+    check_hooks(make(name).float(), run)
+
+
+def test_what_is_more_than_reading_is_noticed():
+    must_fail(check_hooks, make().float(), stays_behind)
+    must_fail(check_hooks, make().float(), edits_as_it_reads)
+    must_fail(check_hooks, make().float(), changed(query=lambda s: ()))
+
+
+class Edits(Breaks):
+    name = "edits"
+
+    def hooks(self, model, positions):
+        return [("blocks.0.hook_resid_post", lambda t, hook: t.mul_(2))]
+
+
+class ReadsItsHook(Breaks):
+    """The hook point that is read says its name, in a sweep too."""
+
+    name = "reads_its_hook"
+
+    def hooks(self, model, positions):
+        self.seen = []
+        return [("blocks.0.hook_resid_post", lambda t, hook: self.seen.append(hook.name))]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_probe_of_ones_own_in_a_sweep(name):
+    model, p = make(name), ReadsItsHook()
+    run(model, encoding_of(model), [at(XS, probes=(p,))])
+    assert set(p.seen) == {"blocks.0.hook_resid_post"}
+
+
+@pytest.mark.parametrize("name", ["pre", "mlp only", "no norm"])
+def test_what_a_sweep_refuses(name):
+    model = make(name)
+    refused = {
+        "pre": [(Edits(), "edited blocks.0.hook_resid_post in place"), (Activations(["nope"]), "unknown hook 'nope'")],
+        "mlp only": [(AttentionEntropy(), "this model has no attention")],
+        "no norm": [(LayerNormScale(), "no normalisation")],
+    }
+    for p, message in refused[name]:
+        with pytest.raises(InputError, match=message):
+            run(model, encoding_of(model), [at(XS), at(XS, probes=(p,))])
+        assert not any(listened(module) for module in model.modules())
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 300])
+def test_parts_hold_every_prompt_once(n):
+    for n_tokens in (1, 13, 10_000):
+        parts = chunks(make(), n, n_tokens)
+        assert [i for part in parts for i in range(part.start, part.stop)] == list(range(n))
+        assert all(part.stop - part.start <= 128 for part in parts)
+    assert len(chunks(make(), 300, 10_000)) > len(chunks(make(), 300, 13))
