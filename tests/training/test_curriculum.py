@@ -180,7 +180,10 @@ KEYS = [
         "unknown key in config.training.curriculum 'first_point': did you mean 'first_points'",
     ),
     ("task.kind=Polynomail", "unknown kind in config.task 'Polynomail': did you mean 'Polynomial'"),
-    ("task.kind=Uniform", r"kind in config.task 'Uniform': .*\(known: Continuous, DecisionTree, LinearRegression, Poly"),
+    (
+        "task.kind=Uniform",
+        r"kind in config.task 'Uniform': .*\(known: Continuous, DecisionTree, LinearRegression, Poly",
+    ),
     ("task.kind=[1]", "unknown kind in config.task"),
     ("task.inputs.kind=Gaussian", "unknown kind in config.task.inputs 'Gaussian'"),
     ("encoding=interleavd", "unknown encoding 'interleavd': did you mean 'interleaved'"),
