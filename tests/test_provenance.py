@@ -75,7 +75,8 @@ def test_streams_that_are_not_are_noticed(name):
 
 def check_untouched(do):
     def states():
-        return torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()  # noqa: NPY002
+        _, keys, position, *gauss = np.random.get_state()  # noqa: NPY002
+        return torch.get_rng_state().tolist(), keys.tolist(), position, gauss
 
     before = states()
     do()
