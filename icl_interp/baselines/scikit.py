@@ -59,7 +59,8 @@ class Lasso:
         Raises:
             InputError: scikit-learn is not installed.
         """
-        settings = {"fit_intercept": False, "tol": GAP, "max_iter": MAX_ITERATIONS}
+        # Coordinates are taken in turn, and yet scikit-learn draws from numpy's global generator without a seed.
+        settings = {"fit_intercept": False, "tol": GAP, "max_iter": MAX_ITERATIONS, "random_state": 0}
         return _by_prefixes(self, prompts, lambda sklearn: sklearn.Lasso(alpha=self.penalty, **settings))
 
 

@@ -258,6 +258,19 @@ def check_refused(predictor):
     assert "\n" not in str(error.value)
 
 
+def check_global_generator_is_left_alone(run):
+    before = np.random.get_state()  # noqa: NPY002
+    run()
+    after = np.random.get_state()  # noqa: NPY002
+    assert np.array_equal(before[1], after[1]) and before[2:] == after[2:]
+
+
+@pytest.mark.parametrize("predictor", [Lasso(0.1), GreedyTree(), GradientBoosting(1)], ids=lambda p: p.name)
+def test_the_global_generator_is_left_alone(predictor):
+    check_global_generator_is_left_alone(lambda: predictor.predict(noisy()))
+    must_fail(check_global_generator_is_left_alone, lambda: np.random.rand())  # noqa: NPY002
+
+
 @pytest.mark.parametrize("predictor", [Lasso(0.1), GreedyTree(), GradientBoosting(1)], ids=lambda p: p.name)
 def test_without_scikit_learn_one_line_says_how_to_get_it(predictor, monkeypatch):
     must_fail(check_refused, predictor)
