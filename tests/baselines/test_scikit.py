@@ -262,7 +262,8 @@ def check_global_generator_is_left_alone(run):
     before = np.random.get_state()  # noqa: NPY002
     run()
     after = np.random.get_state()  # noqa: NPY002
-    assert np.array_equal(before[1], after[1]) and before[2:] == after[2:]
+    assert np.array_equal(before[1], after[1])
+    assert before[2:] == after[2:]
 
 
 @pytest.mark.parametrize("predictor", [Lasso(0.1), GreedyTree(), GradientBoosting(1)], ids=lambda p: p.name)
