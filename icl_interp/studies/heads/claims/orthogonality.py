@@ -22,7 +22,7 @@ MAPS = ("OV", "QK", "outputs")
 MOST_PAIRS = 32  # of heads that are ablated together: each takes a run of the model, and what is shown is a median
 
 
-@measurement("heads/overlap", version=2)
+@measurement("heads/overlap")
 def overlap(lab: Lab) -> DataArray:
     """Frobenius overlap |<A, B>| / (|A| |B|) of every two heads of a layer, and where it lies among random rotations.
 
