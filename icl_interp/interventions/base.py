@@ -60,6 +60,8 @@ def first_block(model: HookedTransformer, interventions: Sequence[Intervention])
     >>> first_block(model, [SwapPattern("uniform", ((1, 0), (2, 1)))])
     1
     """
+    if type(model).forward is not HookedTransformer.forward:  # a class of one's own may do more than its blocks
+        return -1
     names = [name for intervention in interventions for name, _ in intervention.hooks(model)]
     return min([_block(name, model.cfg.n_layers) for name in names], default=model.cfg.n_layers - 1)
 

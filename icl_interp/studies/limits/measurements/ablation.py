@@ -68,7 +68,8 @@ def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[
             edits = [edit] if edit else []
             block = first_block(lab.single, edits)
             with torch.no_grad(), intervene(lab.single, *edits):
-                out = lab.single.resume(streams[block], block, read)[..., 0].double().cpu()
+                every = lab.single(tokens, read) if block < 0 else lab.single.resume(streams[block], block, read)
+                out = every[..., 0].double().cpu()
             last = query(edit) if edit else out[:, -1]
             missed = (out[:, first - points.start :] - ys[:, first:]).square().mean(1)
             found[name].append(torch.stack([missed, (last - ys[:, -1]).square()], 1))
