@@ -24,7 +24,7 @@ test: $(VENV)/.test ## the tests, without the slow ones
 	@$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) $(ARGS)
 
 slow: $(VENV)/.test ## the slow tests only: training runs, notebooks, browsers
-	@$(BIN)/python -m pytest -m slow -n $(WORKERS) $(ARGS)
+	@$(BIN)/python -m pytest -m slow --timeout 1500 -n $(WORKERS) $(ARGS)
 
 lint: $(VENV)/.dev ## style and types
 	@$(BIN)/ruff check .
