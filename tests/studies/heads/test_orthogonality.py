@@ -43,6 +43,10 @@ def test_thin_maps_know_their_spectrum():
     assert torch.allclose((thin.left.T @ u[:, :3]).abs(), torch.eye(3).double(), atol=1e-10)
 
 
+def of_pair(a: _Thin, b: _Thin, left: torch.Tensor, right: torch.Tensor) -> np.ndarray:
+    return rotated_overlaps([(a, b)], left, right)[0].numpy()
+
+
 def check_identity(overlaps):
     """Rotations that rotate nothing leave |<A, B>| / (|A| |B|), as whole matrices give it: of maps, and of outputs."""
     for rows, paired in ((8, False), (30, True), (8, True)):
@@ -60,11 +64,27 @@ def check_identity(overlaps):
 
 
 def test_overlaps_of_rotated_maps_equal_those_of_whole_matrices():
-    check_identity(rotated_overlaps)
-    must_fail(check_identity, lambda a, b, left, right: rotated_overlaps(a, b, left, left))
-    must_fail(check_identity, lambda a, b, left, right: rotated_overlaps(a, b, right, left))
+    check_identity(of_pair)
+    must_fail(check_identity, lambda a, b, left, right: of_pair(a, b, left, left))
+    must_fail(check_identity, lambda a, b, left, right: of_pair(a, b, right, left))
     all_maps = lambda thin: _Thin(thin.first, thin.second)  # noqa: E731
-    must_fail(check_identity, lambda a, b, left, right: rotated_overlaps(all_maps(a), all_maps(b), left.abs(), right))
+    must_fail(check_identity, lambda a, b, left, right: of_pair(all_maps(a), all_maps(b), left.abs(), right))
+
+
+def check_each(overlaps):
+    """Several pairs at once are each what they are alone."""
+    blocks = _haar_blocks(N_ROTATIONS, 8, 3, seed=0)
+    for paired in (False, True):
+        maps = [random_thin(8, 3, 8, seed, paired) for seed in range(4)]
+        pairs = list(itertools.combinations(maps, 2))
+        for (a, b), row in zip(pairs, overlaps(pairs, *blocks), strict=True):
+            np.testing.assert_allclose(row, of_pair(a, b, *blocks), rtol=1e-9, atol=1e-12)
+
+
+def test_pairs_at_once_are_each_what_they_are_alone():
+    check_each(rotated_overlaps)
+    must_fail(check_each, lambda pairs, left, right: rotated_overlaps(pairs[::-1], left, right))
+    must_fail(check_each, lambda pairs, left, right: rotated_overlaps(pairs, left, right.mT))
 
 
 def test_a_head_that_writes_nothing_overlaps_with_nothing():
@@ -73,8 +93,8 @@ def test_a_head_that_writes_nothing_overlaps_with_nothing():
         silent = _Thin(torch.zeros(8, 3).double(), torch.ones(3, 8).double(), paired)
         broken = _Thin(torch.full((8, 3), torch.nan).double(), torch.ones(3, 8).double(), paired)
         other = random_thin(8, 3, 8, 1, paired)
-        assert not rotated_overlaps(silent, other, *blocks).any()
-        assert np.isnan(rotated_overlaps(broken, other, *blocks)).all()
+        assert not of_pair(silent, other, *blocks).any()
+        assert np.isnan(of_pair(broken, other, *blocks)).all()
 
 
 def test_stored_overlaps_are_those_of_the_models_maps(monkeypatch):
@@ -157,7 +177,7 @@ def check_null(blocks):
     """The null of one pair, and against whole rotations P A Q of explicit matrices."""
     for rows in (8, 20):
         a, b = (random_thin(rows, 3, 8, seed, paired=rows == 20) for seed in (3, 4))
-        null = rotated_overlaps(a, b, *blocks)
+        null = of_pair(a, b, *blocks)
         left = haar(N_ROTATIONS, 8, 1) if rows == 8 else torch.eye(20).double()
         rotated = left @ explicit(b) @ haar(N_ROTATIONS, 8, 2)
         full = (explicit(a) * rotated).sum((1, 2)).abs() / (explicit(a).norm() * explicit(b).norm())
@@ -187,7 +207,7 @@ def check_root(root):
         a, b = (_Thin(samples[:, h], write[h], paired=True) for h in range(2))
         outputs = [explicit(a), explicit(b)]
         assert a.size == pytest.approx(float(outputs[0].norm()), rel=1e-9)
-        nulls.append(rotated_overlaps(a, b, *blocks))
+        nulls.append(of_pair(a, b, *blocks))
         # ... also where every rotation is written out.
         right = haar(200, 8, 3)
         full = (outputs[0] * (outputs[1] @ right)).sum((1, 2)).abs() / (a.size * b.size)
@@ -243,27 +263,18 @@ def check_mean_null(stored: list[np.ndarray], lab: Lab):
 
 def test_the_null_of_the_mean_lets_every_pair_vary_on_its_own(monkeypatch):
     """Rotations shared between pairs would make the mean vary as much as one pair, and hide what is orthogonal."""
-    lab, seen = layer(4, 6, 2), []
-    real = heads.rotated_overlaps
+    lab, own, shared = layer(4, 6, 2), [], []
+    real = heads.null_of_means
 
-    def record(share: bool):
-        def overlap(a, b, left, right):
-            null = real(a, b, left, shared[1] if share else right)
-            seen.append(null)
-            return null
+    def record(pairs, left, right, draw):
+        own.append(real(pairs, left, right, draw).numpy())
+        shared.append(rotated_overlaps(pairs, left, right).mean(0).numpy())
+        return torch.from_numpy(own[-1])
 
-        return overlap
-
-    shared = _haar_blocks(heads.N_ROTATIONS, 6, 2, lab.seed)
-    for share in (False, True):
-        seen.clear()
-        monkeypatch.setattr(heads, "rotated_overlaps", record(share))
-        heads.overlap(lab)
-        stored = [np.mean(seen[6 * m : 6 * m + 6], axis=0) for m in range(3)]
-        if share:
-            must_fail(check_mean_null, stored, lab)
-        else:
-            check_mean_null(stored, lab)
+    monkeypatch.setattr(heads, "null_of_means", record)
+    heads.overlap(lab)
+    check_mean_null(own, lab)
+    must_fail(check_mean_null, shared, lab)
 
 
 # ---- the claim ------------------------------------------------------------------------------------------------------

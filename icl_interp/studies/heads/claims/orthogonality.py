@@ -1,9 +1,11 @@
 """The claim that heads are orthogonal."""
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from xarray import DataArray
 
 from icl_interp.analyses import relevance
@@ -32,21 +34,21 @@ def overlap(lab: Lab) -> DataArray:
     """
     cfg = lab.model.cfg
     pairs = [(i, a, b) for i in range(cfg.n_layers) for a in range(cfg.n_heads) for b in range(a + 1, cfg.n_heads)]
-    blocks = _haar_blocks(N_ROTATIONS, cfg.d_model, min(cfg.head_width, cfg.d_model), lab.seed)
+    left, right = _haar_blocks(N_ROTATIONS, cfg.d_model, min(cfg.head_width, cfg.d_model), lab.seed)
     probe = HeadOrthogonality(angles=False)
-    lab.read(lab.small_sample, [probe])
+    lab.read(lab.few, [probe])
     cosines, maps = _cosines(probe), _maps(lab, probe)
     values = np.zeros((len(MAPS), len(pairs)))
     null = np.zeros((len(MAPS), N_ROTATIONS))
     draw = generator(lab.seed, "heads/pairing")
     for m, name in enumerate(MAPS):
-        for p, (layer, a, b) in enumerate(pairs):
-            # Every pair gets rotations of its own: a mean over pairs varies less than one pair.
-            left, right = (side[torch.randperm(N_ROTATIONS, generator=draw)] for side in blocks)
-            one, other = maps[name][layer][a], maps[name][layer][b]
-            # A head without any map has no cosine with another; it does not overlap with it.
-            values[m, p] = abs(cosines[name][layer, a, b]) if one.size * other.size else 0.0
-            null[m] += rotated_overlaps(one, other, left, right) / len(pairs)
+        heads = [(maps[name][layer][a], maps[name][layer][b]) for layer, a, b in pairs]
+        null[m] = null_of_means(heads, left, right, draw).numpy()
+        # A head without any map has no cosine with another; it does not overlap with it.
+        values[m] = [
+            abs(cosines[name][layer, a, b]) if one.size * other.size else 0.0
+            for (layer, a, b), (one, other) in zip(pairs, heads, strict=True)
+        ]
     mean = values.mean(1, keepdims=True)
     position = np.where(np.isnan(mean[:, 0]), np.nan, (null < mean).mean(1))
     rows = np.concatenate([values, mean, np.median(null, 1)[:, None], position[:, None]], 1)
@@ -105,20 +107,34 @@ def _root(covariance: torch.Tensor) -> torch.Tensor:
     return (values.clamp(min=0).sqrt()[:, None] * vectors.T).view(-1, n_heads, width)
 
 
-def rotated_overlaps(a: _Thin, b: _Thin, left: torch.Tensor, right: torch.Tensor) -> np.ndarray:
-    """Overlap of A and P B Q for Haar P and Q, given blocks of these in the maps' singular bases."""
-    size = a.size * b.size
-    if not size > 0:
-        return np.full(len(left), 0.0 if np.isfinite(size) else np.nan)
-    if not a.paired:
-        # tr(A^T P B Q) needs P between the left singular vectors and Q between the right ones only.
-        weights = a.sizes[:, None] * b.sizes
-        rotated = torch.einsum("nij,nij,ij->n", left, right, weights)
-    else:
+def null_of_means(
+    pairs: Sequence[tuple[_Thin, _Thin]],
+    left: Float[torch.Tensor, "rotation rank rank"],
+    right: Float[torch.Tensor, "rotation rank rank"],
+    draw: torch.Generator,
+) -> Float[torch.Tensor, " rotation"]:
+    """Draws of the mean overlap over pairs where every pair is rotated on its own: a mean varies less than one pair."""
+    overlaps = rotated_overlaps(pairs, left, right)
+    return torch.stack([row[torch.randperm(len(row), generator=draw)] for row in overlaps]).mean(0)
+
+
+def rotated_overlaps(
+    pairs: Sequence[tuple[_Thin, _Thin]],
+    left: Float[torch.Tensor, "rotation rank rank"],
+    right: Float[torch.Tensor, "rotation rank rank"],
+) -> Float[torch.Tensor, "pair rotation"]:
+    """Overlap of A and P B Q for Haar P and Q, given blocks of these in the maps' singular bases; for pairs (A, B)."""
+    if pairs[0][0].paired:
         # Outputs: rows are samples, which must stay paired; only the directions in the stream are rotated.
-        between = (a.left * a.sizes).T @ (b.left * b.sizes)
-        rotated = right.flatten(1) @ between.flatten()
-    return (rotated.abs() / size).numpy()
+        weights = [(a.left * a.sizes).T @ (b.left * b.sizes) for a, b in pairs]
+        rotations = right
+    else:
+        # tr(A^T P B Q) needs P between the left singular vectors and Q between the right ones only.
+        weights = [a.sizes[:, None] * b.sizes for a, b in pairs]
+        rotations = left * right
+    sizes = torch.tensor([a.size * b.size for a, b in pairs], dtype=right.dtype)
+    overlaps = (torch.stack(weights).flatten(1) @ rotations.flatten(1).T).abs() / sizes[:, None]
+    return torch.where(sizes[:, None] == 0, 0.0, overlaps)
 
 
 @functools.lru_cache(maxsize=2)  # a model and its untrained twin need the same
