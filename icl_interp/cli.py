@@ -33,7 +33,7 @@ TaskFile = Annotated[
     Path | None, typer.Option("--task", help="A YAML file with a recipe's section 'task', for what brings no task.")
 ]
 EncodingName = Annotated[
-    str | None, typer.Option("--encoding", help="interleaved or stacked, for what does not say how it reads prompts.")
+    str | None, typer.Option("--encoding", help="interleaved, stacked or states, where nothing else tells.")
 ]
 Heads = Annotated[int | None, typer.Option("--n-heads", help="Attention heads, for weights that do not tell.")]
 Settings = Annotated[
@@ -52,7 +52,9 @@ def analyze(
     out: Out = None,
     format: Annotated[str, typer.Option(help="html, json, png, svg, pdf: several with commas.")] = "html,json",
     claims: Annotated[str | None, typer.Option(help="Ids of claims, with commas; all by default.")] = None,
-    n_prompts: Annotated[int, typer.Option(help="Sample size: functions x 16 contexts.")] = 1024,
+    n_prompts: Annotated[
+        int | None, typer.Option(help="Sample size: functions x 16 contexts. By default 1024; of a large model 256.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
     companion: Annotated[
         list[str] | None, typer.Option(help="A model that differs in one respect; repeatable.")

@@ -15,7 +15,7 @@ from torch import nn
 from xarray import DataArray
 
 from icl_interp import resampling
-from icl_interp.baselines.base import Predictor, Zero
+from icl_interp.baselines.base import Predictor, Zero, predictions
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.errors import InputError, unknown, whole
 from icl_interp.models.tokens import Encoding
@@ -87,12 +87,12 @@ class PointErrors(NamedTuple):
 
 
 def point_errors(predictor: Predictor, sample: Sample) -> PointErrors:
-    """Squared errors of a predictor at the scored points, meaned over contexts."""
+    """Squared errors of a predictor at the scored points, meaned over contexts and the coordinates of a value."""
     parts, predicted = [], torch.zeros(len(range(sample.task.n_points)[sample.scored]), dtype=torch.bool)
     for prompts in sample:
         errors = torch.cat(
             [
-                (predictor.predict(batch)[:, sample.scored].double().cpu() - batch.ys[:, sample.scored]).square()
+                (predictions(predictor, batch) - batch.ys)[:, sample.scored].square().mean(-1)
                 for batch in (prompts[i : i + BATCH] for i in range(0, len(prompts), BATCH))
             ]
         )
@@ -181,12 +181,12 @@ def evaluate(
         n_contexts: prompts of each function.
         seed: of the prompts.
         last: score the query only.
-        encoding: "interleaved" or "stacked", where a bare model's width does not tell.
+        encoding: "interleaved", "stacked" or "states", where neither the task nor a bare model's width tells.
 
     Returns:
-        A row a predictor: error (mean squared), its 95 % interval, error_rate = error / |best - zero| (Naim & Asher
-        2025, section 3.3), and r2 = 1 - error / mean(y^2). For a task without features there is no best, that is no
-        row of least squares and no error_rate; the note says so.
+        A row a predictor: error (mean squared, over the coordinates of a value too), its 95 % interval, error_rate =
+        error / |best - zero| (Naim & Asher 2025, section 3.3), and r2 = 1 - error / mean(y^2). For a task without
+        features there is no best, that is no row of least squares and no error_rate; the note says so.
 
     Raises:
         InputError: nothing that predicts, no task, or an encoding or prompts that do not fit the model.
@@ -238,7 +238,7 @@ def as_predictor(predictor: Any, task: Task, encoding: Encoding | str | None = N
     if not isinstance(predictor, nn.Module):
         raise InputError(
             "a predictor is a Checkpoint, its folder or bundled name, a model with TransformerLens' names, or an "
-            f"object with predict(prompts) -> (batch, point), but got {_named(predictor)}"
+            f"object with predict(prompts) -> (batch, point, target), but got {_named(predictor)}"
         )
     return foreign.as_checkpoint(predictor, task, encoding)
 

@@ -31,7 +31,8 @@ from icl_interp.provenance import encode, environment, run_id
 from icl_interp.report.report import Report
 from icl_interp.tasks.base import Task
 
-N_CONTEXTS = 16
+N_FUNCTIONS = 64
+N_CONTEXTS, N_CONTEXTS_LARGE = 16, 4  # of each function; of a large model (`is_large`, which says what that costs)
 MOST = 2**17  # prompts of an analysis: far more than a verdict needs, and memory grows with them
 SEEDED = ("no norm", "with norm", "wider", "narrower")  # companions that are looked up in a second seed as well
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ def analyze(
     task: Task | None = None,
     *,
     claims: Sequence[str] | None = None,
-    n_prompts: int = 1024,
+    n_prompts: int | None = None,
     seed: int = 0,
     encoding: Encoding | str | None = None,
     n_heads: int | None = None,
@@ -58,9 +59,11 @@ def analyze(
             the formats that `load` reads, a `Checkpoint`, or any model with TransformerLens' hook and weight names.
         task: for what brings none, such as a bare model; it replaces a checkpoint's own.
         claims: ids of claims; all registered ones by default.
-        n_prompts: size of the sample: functions x 16 contexts. Fewer than 256 leave every verdict inconclusive.
+        n_prompts: size of the sample: functions x 16 contexts. Fewer than 256 leave every verdict inconclusive. By
+            default 64 functions: 1,024 prompts; of a model with more than two million parameters 64 functions x 4
+            contexts, which takes a quarter of the time (`analyses.lab.is_large` says what it costs).
         seed: of the sample.
-        encoding: "interleaved" or "stacked", where a bare model's width does not tell, or a file of weights.
+        encoding: "interleaved", "stacked" or "states", where a bare model's width does not tell, or a file of weights.
         n_heads: attention heads of a block, where a file of weights does not tell.
         settings: further settings of the model that a file of weights does not tell; see `load`.
         companions: further checkpoints that differ from this one in a single respect (no normalisation, no attention,
@@ -78,15 +81,15 @@ def analyze(
             registered, weights that hold NaN or infinity, a sample of no such size, a device that is not there or does
             not know float64.
     """
-    n_prompts, seed = whole(n_prompts, "n_prompts", 2 * N_CONTEXTS, MOST), whole(seed, "seed", 0)
+    n_functions, seed = _n_functions(n_prompts), whole(seed, "seed", 0)
     device = None if device is None else str(checked_device(device, torch.float64))
     selected = registry.select(tuple(claims) if claims is not None else None)
     loaded = store.load(checkpoint, task, encoding=encoding, n_heads=n_heads, settings=settings)
     weights.check_finite(loaded.model.named_parameters(), "the model")
     check_round_trip(loaded.config)
     started = time.perf_counter()
-    n_functions = n_prompts // N_CONTEXTS
-    error = evaluation.in_distribution(loaded, loaded.task, 2 if is_large(loaded.model) else 8)
+    n_contexts = N_CONTEXTS_LARGE if n_prompts is None and is_large(loaded.model) else N_CONTEXTS
+    error = evaluation.in_distribution(loaded, loaded.task, 1 if is_large(loaded.model) else 8)
     matched, left_out = companions_of_model(companions, loaded)
     known = Facts.of(
         loaded.model,
@@ -104,7 +107,7 @@ def analyze(
         loaded.task,
         loaded.encoding,
         n_functions=n_functions,
-        n_contexts=N_CONTEXTS,
+        n_contexts=n_contexts,
         seed=seed,
         counterpart=without_norm.model if without_norm else None,
         companions=matched,
@@ -117,13 +120,20 @@ def analyze(
     provenance = {
         "analyzed": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": time.perf_counter() - started,
-        "n_prompts": n_functions * N_CONTEXTS,
+        "n_prompts": n_functions * n_contexts,
         "seed": seed,
         "measurements": {name: m.version for claim in selected for name, m in claim.needs.items() if name in results},
         "environment": environment(),
     }
     origin = {**loaded.provenance, "name": loaded.name, "step": loaded.step, "run_id": run_id(loaded.config)}
     return Report(origin, known.to_dict(), findings, results, provenance)
+
+
+def _n_functions(n_prompts: int | None) -> int:
+    """Functions of the sample that was asked for."""
+    if n_prompts is None:
+        return N_FUNCTIONS
+    return whole(n_prompts, "n_prompts", 2 * N_CONTEXTS, MOST) // N_CONTEXTS
 
 
 def _measure(lab: Lab, claims: list[Claim], progress: bool) -> tuple[Results, dict[str, str]]:

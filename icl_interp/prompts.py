@@ -5,6 +5,7 @@ Axes, the same word in every annotation of the package:
     batch     prompts; function-major when several contexts share a function
     point     points of a prompt in order; the last one is the query
     dim       coordinates of an input x
+    target    coordinates of a value y = f(x); one for functions whose values are numbers
     token     positions of the sequence a model reads
     parameter coefficients of the function, lowest degree first, padded with zeros
     d_in d_out d_model d_mlp head d_head layer    the model's widths
@@ -17,6 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from icl_interp.errors import InputError
+
 
 @dataclass(frozen=True)
 class Prompts:
@@ -24,16 +27,21 @@ class Prompts:
 
     Attributes:
         xs: inputs, `(batch, point, dim)`.
-        ys: f(x) at every point, `(batch, point)`; the last one is what the query asks for.
+        ys: f(x) at every point, `(batch, point, target)`; the last one is what the query asks for. `(batch, point)` is
+            taken as one target. `as_numbers(ys)` gives that back.
         parameters: what identifies f, `(batch, parameter)`; zero columns for a task with a fixed function.
         function: index of the function of each prompt, `(batch,)`. Prompts with the same index differ in their
             context only: statistics resample functions, not prompts.
     """
 
     xs: Float[Tensor, "batch point dim"]
-    ys: Float[Tensor, "batch point"]
+    ys: Float[Tensor, "batch point target"] | Float[Tensor, "batch point"]
     parameters: Float[Tensor, "batch parameter"]
     function: Int[Tensor, " batch"]
+
+    def __post_init__(self) -> None:
+        if self.ys.ndim == 2:
+            object.__setattr__(self, "ys", self.ys[..., None])
 
     def __len__(self) -> int:
         return self.xs.shape[0]
@@ -41,6 +49,11 @@ class Prompts:
     def __repr__(self) -> str:
         # The functions are not counted: their indices may lie on another device, and a repr should cost nothing.
         return f"Prompts({len(self)} prompts of {self.n_points} points in {self.xs.shape[2]} dimensions)"
+
+    @property
+    def n_targets(self) -> int:
+        """Coordinates of a value."""
+        return self.ys.shape[2]
 
     @property
     def n_points(self) -> int:
@@ -66,3 +79,18 @@ class Prompts:
     def double(self) -> "Prompts":
         """The same numbers in float64."""
         return replace(self, xs=self.xs.double(), ys=self.ys.double(), parameters=self.parameters.double())
+
+
+def as_numbers(values: Float[Tensor, "*batch target"]) -> Float[Tensor, "*batch"]:
+    """The values of functions whose values are numbers: the last axis, which holds one, is dropped.
+
+    Raises:
+        InputError: the values are vectors.
+
+    >>> as_numbers(torch.zeros(4, 10, 1)).shape
+    torch.Size([4, 10])
+    """
+    if values.shape[-1] != 1:
+        n = values.shape[-1]
+        raise InputError(f"this is for functions whose values are numbers, but these are vectors of {n} coordinates")
+    return values[..., 0]

@@ -118,7 +118,7 @@ models = {
 }
 print("examples:         ", *(f"{m:6d}" for m in range(10, 20)))
 for name, model in models.items():
-    error = (model.predict(prompts) - prompts.ys).square().mean(0) / prompts.ys.square().mean()
+    error = (model.predict(prompts) - prompts.ys).square().mean((0, 2)) / prompts.ys.square().mean()
     print(f"{name:18}", *(f"{e:6.3f}" for e in error[10:20]))
 
 # %% [markdown]

@@ -4,16 +4,16 @@ import logging
 import os
 
 import hypothesis
+import jaxtyping
 import pytest
 from helpers import SURFACE
-from jaxtyping import install_import_hook
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # transformer_lens would look things up on a hub, and wait for it
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers that take all the cores each only slow one another down
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 # The shapes and dtypes written in annotations are checked at run time, here only.
-install_import_hook("icl_interp", "helpers.check_types")
+jaxtyping.install_import_hook("icl_interp", "helpers.check_types")
 
 collect_ignore = ["example_study"]  # a package of its own: what it registers at import would stay
 
@@ -26,6 +26,12 @@ logging.getLogger("icl_interp").addHandler(SURFACE)
 
 from measuring import judged, measured, registry  # noqa: E402, F401  (fixtures; they import the package, so after the hook)
 from small_reports import any_report, small  # noqa: E402, F401
+
+
+@pytest.fixture
+def as_users_run_it(monkeypatch):
+    """Without the run-time check of annotations, which only tests switch on: it would refuse wrong types first."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture

@@ -7,9 +7,17 @@ from typing import Any, Self
 import pytest
 from beartype import BeartypeConf, FrozenDict, beartype
 
-# Checks a function's annotations at run time. An int passes for a float, as type checkers have it, and so does anything
-# for `Self`: jaxtyping hands over methods one by one, where beartype can't know the class.
-check_types = beartype(conf=BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict({Self: Any})))
+_CHECKED = beartype(conf=BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict({Self: Any})))
+
+
+def check_types(function: Any) -> Any:
+    """Checks a function's annotations at run time.
+
+    An int passes for a float, as type checkers have it, and so does anything for `Self`: jaxtyping hands over methods
+    one by one, where beartype can't know the class. A function within a function would be compiled anew whenever the
+    outer one runs, which takes longer than most tests: it is left as it is.
+    """
+    return function if "<locals>" in function.__qualname__ else _CHECKED(function)
 
 
 class Surface(logging.Handler):

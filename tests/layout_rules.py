@@ -1,6 +1,7 @@
 """Rules of the architecture, for `test_architecture.py`: each yields a line for every place that breaks it."""
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -82,6 +83,7 @@ class Import(NamedTuple):
     on_load: bool  # as the file is loaded, not later inside a function and not for type checkers only
 
 
+@functools.cache
 def module(path: str) -> str:
     parts = PurePosixPath("icl_interp", path).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -92,8 +94,12 @@ def unit(name: str) -> str:
     return name.split(".")[1] if "." in name else ""
 
 
-def imports(path: str, sources: Sources) -> Iterator[Import]:
-    known = {module(p) for p in sources}
+def imports(path: str, sources: Sources) -> tuple[Import, ...]:
+    return _imports(path, sources[path], frozenset(map(module, sources)))
+
+
+@functools.cache  # six rules ask
+def _imports(path: str, text: str, known: frozenset[str]) -> tuple[Import, ...]:
     package = module(path) if path.endswith("__init__.py") else module(path).rpartition(".")[0]
 
     def absolute(name: str, level: int) -> str:
@@ -123,7 +129,7 @@ def imports(path: str, sources: Sources) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
             yield from visit(child, on_load)
 
-    yield from visit(ast.parse(sources[path]), True)
+    return tuple(visit(ast.parse(text), True))
 
 
 def ours(path: str, sources: Sources) -> Iterator[Import]:

@@ -48,7 +48,7 @@ def _measured(
     counterpart: HookedTransformer | None = None,
     lab_class: type[Lab] = Lab,
 ) -> Measured:
-    encoding = tokens.infer(model.cfg.d_in, task.dim)
+    encoding = tokens.infer_for(task, model.cfg.d_in)
     lab = lab_class(
         model, task, encoding, n_functions=n_functions, n_contexts=n_contexts, seed=seed, counterpart=counterpart
     )
@@ -57,7 +57,7 @@ def _measured(
     found = {"error": error, "r2": 1 - error / float(truth.var())}
     known = Facts.of(model, task, tokens.name_of(encoding), found, n_functions=n_functions)
     for claim in select(claims or None):
-        if not claim.excluded(known):
+        if not claim.exclusion(known):
             for m in claim.measurements:
                 lab.measure(m)
             for m in claim.twin:

@@ -10,12 +10,14 @@ from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.attention import SwapPattern, Temperature
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.sweep import together
+from icl_interp.prompts import as_numbers
 from icl_interp.results import make_array
 
 
 def by_row(values: torch.Tensor):
-    """A result of numbers, a row a prompt."""
-    return make_array(values.numpy(), {"prompt": tuple(range(len(values))), "x": tuple(range(values.shape[1]))})
+    """A result of numbers, a row a prompt, from what a sweep gives: `(batch, point, target)` with one target."""
+    axes = {"prompt": tuple(range(len(values))), "x": tuple(range(values.shape[1]))}
+    return make_array(as_numbers(values).numpy(), axes)
 
 
 @measurement("test/plain")
@@ -34,7 +36,7 @@ def two_steps(lab):
     first = yield from lab.ask([0.3])
     probe = LayerNormScale(per_prompt=True)
     second = yield from lab.ask([float(first.mean())], probes=[probe], query=[Temperature(2.0)])
-    scale = torch.from_numpy(probe.results()["scale"].values[-1].T)
+    scale = torch.from_numpy(probe.results()["scale"].values[-1].T[..., None])
     return by_row(torch.cat([first, second, scale], 1))
 
 
@@ -53,7 +55,7 @@ def no_question(lab):
 def built(lab):
     below = yield from lab.need(two_steps)
     more = yield from lab.ask(XS)
-    return by_row(torch.from_numpy(below.values) + more)
+    return by_row(torch.from_numpy(below.values[..., None]) + more)
 
 
 MINE = (plain, grid, two_steps, two_at_once, no_question, built)

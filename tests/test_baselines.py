@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icl_interp.baselines import LeastSquares, Zero
-from icl_interp.prompts import Prompts
+from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.tasks import Continuous, Normal, Polynomial, Uniform
 
@@ -36,8 +36,8 @@ def by_numpy(features, ys, query):
 
 
 def check_every_prefix(predictor, task, prompts, route):
-    found = predictor.predict(prompts).numpy()
-    features, ys = task.features(prompts.xs.double()).numpy(), prompts.ys.double().numpy()
+    found, ys = as_numbers(predictor.predict(prompts)).numpy(), as_numbers(prompts.ys).double().numpy()
+    features = task.features(prompts.xs.double()).numpy()
     assert (found[:, 0] == 0).all()
     for row in range(len(prompts)):
         for k in range(1, prompts.n_points):
@@ -73,7 +73,7 @@ class Shrinking(LeastSquares):
         for k in range(1, prompts.n_points):
             part = X[:, :k]
             gram = part.mT @ part + 1e-4 * torch.eye(X.shape[-1], dtype=X.dtype)
-            out[:, k] = (X[:, k] * torch.linalg.solve(gram, part.mT @ y[:, :k, None])[..., 0]).sum(-1)
+            out[:, k, None] = X[:, k, None] @ torch.linalg.solve(gram, part.mT @ y[:, :k])
         return out
 
 
@@ -109,8 +109,7 @@ class FullRankOnly(LeastSquares):
         out = torch.zeros_like(y)
         for k in range(1, prompts.n_points):
             part = X[:, :k]
-            fit = torch.linalg.solve_ex(part.mT @ part, part.mT @ y[:, :k, None]).result
-            out[:, k] = (X[:, k] * fit[..., 0]).sum(-1)
+            out[:, k, None] = X[:, k, None] @ torch.linalg.solve_ex(part.mT @ part, part.mT @ y[:, :k]).result
         return out
 
 
@@ -154,7 +153,7 @@ def test_no_prediction_depends_on_its_own_label_or_later_points():
 def test_zero_predicts_zero_and_all_is_float64():
     prompts = CUBIC.sample(3, generator(0, "test"))
     assert prompts.ys.dtype == torch.float32
-    assert torch.equal(Zero().predict(prompts), torch.zeros(3, 9, dtype=torch.float64))
+    assert torch.equal(Zero().predict(prompts), torch.zeros(3, 9, 1, dtype=torch.float64))
     assert LeastSquares(CUBIC).predict(prompts).dtype == torch.float64
 
 
@@ -173,16 +172,16 @@ def largest_error(predict, task=SEXTIC, n=128):
 def by_gelsd(prompts):
     features, out = SEXTIC.features(prompts.xs), prompts.ys.clone()
     for k in range(7, prompts.n_points):
-        fit = torch.linalg.lstsq(features[:, :k], prompts.ys[:, :k, None], driver="gelsd").solution
-        out[:, k] = (features[:, k] * fit[..., 0]).sum(-1)
+        fit = torch.linalg.lstsq(features[:, :k], prompts.ys[:, :k], driver="gelsd").solution
+        out[:, k, None] = features[:, k, None] @ fit
     return out
 
 
 def by_normal_equations(prompts):
     features, out = SEXTIC.features(prompts.xs), prompts.ys.clone()
     gram = (features[..., None] * features[..., None, :]).cumsum(1)
-    moment = (features * prompts.ys[..., None]).cumsum(1)
-    out[:, 7:] = (features[:, 7:] * torch.linalg.solve(gram[:, 6:-1], moment[:, 6:-1])).sum(-1)
+    moment = (features * prompts.ys).cumsum(1)
+    out[:, 7:, 0] = (features[:, 7:] * torch.linalg.solve(gram[:, 6:-1], moment[:, 6:-1])).sum(-1)
     return out
 
 
@@ -206,8 +205,8 @@ def check_units(predict_at, scale):
 def cubic_by_gelsd(prompts):
     features, out = CUBIC.features(prompts.xs), prompts.ys.clone()
     for k in range(4, prompts.n_points):
-        fit = torch.linalg.lstsq(features[:, :k], prompts.ys[:, :k, None], driver="gelsd").solution
-        out[:, k] = (features[:, k] * fit[..., 0]).sum(-1)
+        fit = torch.linalg.lstsq(features[:, :k], prompts.ys[:, :k], driver="gelsd").solution
+        out[:, k, None] = features[:, k, None] @ fit
     return out
 
 

@@ -22,7 +22,7 @@ from icl_interp.baselines import (
     classical,
 )
 from icl_interp.errors import InputError
-from icl_interp.prompts import Prompts
+from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.tasks import Continuous, LinearRegression, Normal, Polynomial, Uniform
 
@@ -89,7 +89,8 @@ def kernel(beta):
 
 
 def check_loop(predictor, predict_one, prompts):
-    found, xs, ys = predictor.predict(prompts).numpy(), prompts.xs[..., 0].numpy(), prompts.ys.numpy()
+    found, xs = as_numbers(predictor.predict(prompts)).numpy(), prompts.xs[..., 0].numpy()
+    ys = as_numbers(prompts.ys).numpy()
     assert (found[:, 0] == 0).all()
     for row in range(len(prompts)):
         for k in range(1, prompts.n_points):
@@ -177,7 +178,8 @@ def gaussian_process(degrees, mean, std, noise):
 
 
 def check_bayes(predictor, route, prompts):
-    found, xs, ys = predictor.predict(prompts).numpy(), prompts.xs[..., 0].numpy(), prompts.ys.numpy()
+    found, xs = as_numbers(predictor.predict(prompts)).numpy(), prompts.xs[..., 0].numpy()
+    ys = as_numbers(prompts.ys).numpy()
     for row in range(len(prompts)):
         for k in range(prompts.n_points):
             expected = route(xs[row, :k], ys[row, :k], xs[row, k])

@@ -123,7 +123,7 @@ def seen_by(task, **settings):
 
     def predict(prompts):
         batches.append(prompts)
-        return prompts.xs[..., 0] - 0.5
+        return prompts.xs - 0.5
 
     return batches, errors_of(Own(predict), task, **settings)
 
@@ -132,7 +132,7 @@ def check_chunks(n_functions, n_contexts, limit):
     """Errors equal those of one pass over all prompts by plain numpy, and no batch exceeds the limit."""
     batches, errors = seen_by(AFFINE, n_functions=n_functions, n_contexts=n_contexts)
     xs, ys = (np.concatenate([getattr(b, name).numpy() for b in batches]) for name in ("xs", "ys"))
-    squared = ((xs[..., 0] - 0.5 - ys) ** 2)[:, 2:].reshape(n_functions, -1)
+    squared = ((xs - 0.5 - ys) ** 2)[:, 2:].reshape(n_functions, -1)
     np.testing.assert_allclose(errors, squared.mean(1), rtol=1e-12)
     assert len(errors) == n_functions
     assert len(np.unique(xs)) == xs.size, "chunks repeat their prompts"

@@ -158,7 +158,7 @@ def test_errors_of_a_linear_predictor_grow_with_the_square_of_sigma():
 
 def check_heatmap(arm, at):
     """A line of the heat map is an arm of the shift."""
-    half = Own(lambda prompts: prompts.ys + 0.1 * prompts.xs[..., 0])
+    half = Own(lambda prompts: prompts.ys + 0.1 * prompts.xs)
     cells = heatmap(half, MIXED, [1, 2, 5], **SMALL)
     line = shifted({"half": half}, MIXED, [1, 2, 5], arm=arm, **SMALL)
     for sigma in (1, 2, 5):
@@ -282,7 +282,7 @@ def test_a_task_that_can_not_be_kept_is_evaluated_all_the_same():
 
 def test_all_are_scored_where_the_least_talkative_predicts():
     def query_only(prompts):
-        return torch.where(torch.arange(6) == 5, 0.0, torch.nan).expand_as(prompts.ys)
+        return torch.where(torch.arange(6) == 5, 0.0, torch.nan).expand(prompts.ys.shape[:2])
 
     result = shifted({"silent": Own(query_only), "half": Own()}, AFFINE, [1], **SMALL)
     _, ys = asked(AFFINE, 1.0)

@@ -48,6 +48,7 @@ def site(tmp_path_factory) -> Path:
     return site
 
 
+@pytest.mark.slow
 def test_an_installed_study_is_found_checked_analysed_and_drawn(site, tmp_path):
     found = run(site, "-c", SESSION, str(tmp_path / "report"))
     assert found.returncode == 0, found.stderr

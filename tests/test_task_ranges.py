@@ -13,7 +13,8 @@ from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.tasks import Continuous, Exponential, LinearRegression, LogNormal, Normal, Polynomial, Uniform
-from icl_interp.tasks.regression import MAX_ROWS, moment
+from icl_interp.tasks.covariance import MAX_ROWS
+from icl_interp.tasks.regression import moment
 
 WIDE = {"kind": "Uniform", "low": -1e30, "high": 1e30}
 

@@ -2,7 +2,6 @@
 
 import math
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icl_interp.errors import InputError
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.tasks import Continuous, Normal, Polynomial, Uniform
 
@@ -91,12 +91,6 @@ def test_the_band_in_distribution_holds_what_it_says(law):
     assert abs(inside - share) <= 4 * math.sqrt(share * (1 - share) / N)
 
 
-@pytest.fixture
-def as_users_run_it(monkeypatch):
-    """Without the run-time check of annotations, which only tests switch on."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-
-
 @pytest.mark.usefixtures("as_users_run_it")
 @pytest.mark.parametrize(
     ("make", "match"),
@@ -163,7 +157,7 @@ def test_every_function_is_linear_in_the_features():
     for task in (AFFINE, MIXTURE, Continuous(function="exp", inputs=Normal(1), amplitude=Normal(1), n_points=5)):
         prompts = task.sample(50, generator(0, "test"), dtype=torch.float64)
         linear = (task.features(prompts.xs) * prompts.parameters[:, None]).sum(-1)
-        torch.testing.assert_close(linear, prompts.ys, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(linear, as_numbers(prompts.ys), rtol=1e-12, atol=1e-12)
         assert task.features(prompts.xs).shape[-1] == prompts.parameters.shape[1]
 
 
@@ -199,7 +193,7 @@ def check_functions_with_contexts(prompts, n_functions, n_contexts, task):
     assert (by_function == by_function[:, :1]).all()
     assert len(by_function[:, 0].unique(dim=0)) == n_functions
     assert len(prompts.xs.flatten(1).unique(dim=0)) == n_functions * n_contexts
-    assert torch.equal(prompts.ys, task.value(prompts.parameters, prompts.xs))
+    assert torch.equal(as_numbers(prompts.ys), task.value(prompts.parameters, prompts.xs))
 
 
 def test_contexts_of_a_function_share_the_function_only():
@@ -225,8 +219,8 @@ def test_prompts_are_a_function_of_the_stream():
 
 def test_lengths_and_dtypes_are_those_asked_for():
     assert MIXTURE.sample(2, generator(0, "t")).xs.shape == (2, 9, 1)
-    assert MIXTURE.sample(2, generator(0, "t"), n_points=4).ys.shape == (2, 4)
-    assert MIXTURE.with_points(12).sample(2, generator(0, "t")).ys.shape == (2, 12)
+    assert MIXTURE.sample(2, generator(0, "t"), n_points=4).ys.shape == (2, 4, 1)
+    assert MIXTURE.with_points(12).sample(2, generator(0, "t")).ys.shape == (2, 12, 1)
     assert MIXTURE.sample(2, generator(0, "t")).ys.dtype == torch.float32
     assert MIXTURE.sample(2, generator(0, "t"), dtype=torch.float64).ys.dtype == torch.float64
 
@@ -245,7 +239,8 @@ def check_continuous(name, reference, amplitude=None):
     task = Continuous(function=name, inputs=Uniform(-0.9, 2), amplitude=amplitude, n_points=40)
     prompts = task.sample(5, generator(0, "test"), dtype=torch.float64)
     factor = prompts.parameters.numpy()[:, :1]
-    np.testing.assert_allclose(prompts.ys.numpy(), factor * reference(prompts.xs[..., 0].numpy()), rtol=1e-13)
+    found, expected = as_numbers(prompts.ys).numpy(), factor * reference(prompts.xs[..., 0].numpy())
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
     return factor
 
 

@@ -64,6 +64,8 @@ class Claim:
             results are stored as "twin/<name>".
         evidence: a pure function of the stored results and the facts about the model.
         excluded: says why the claim cannot apply to a model with these facts, or None if it can.
+        of_numbers: whether it is about functions whose values are numbers, so that it cannot apply where they are
+            vectors.
         learned: for learning claims: says how far a model with these facts is from having learned its task, or None.
         figures: names of the report's figures that show it.
         question: one of `QUESTIONS`, under which reports list it; "" for claims of one's own.
@@ -79,6 +81,7 @@ class Claim:
     evidence: Callable[[Results, Facts], Evidence]
     twin: tuple[Measurement[Any], ...] = ()
     excluded: Callable[[Facts], str | None] = field(default=lambda facts: None)
+    of_numbers: bool = False
     learned: Callable[[Facts], str | None] = field(default=low_r2)
     figures: tuple[str, ...] = ()
     question: str = ""
@@ -97,7 +100,7 @@ class Claim:
         """
         try:
             names = [name for name in self.needs if name in facts.failed]
-            if names and not self.excluded(facts):
+            if names and not self.exclusion(facts):
                 return self._broken("; ".join(f"measuring {name!r} failed with {facts.failed[name]}" for name in names))
             finding = self.judge_results(results, facts)
             json.dumps(finite(encode(finding.to_dict())))  # what cannot be written would cost the whole report later
@@ -106,10 +109,17 @@ class Claim:
             log.warning("judging %s failed", self.id, exc_info=True)
             return self._broken(f"judging failed with {in_one_line(error)}")
 
+    def exclusion(self, facts: Facts) -> str | None:
+        """Why the claim cannot apply to a model with these facts, or None if it can."""
+        if self.of_numbers and facts.config.d_out > 1:
+            n = facts.config.d_out
+            return f"needs functions whose values are numbers; this model predicts vectors of {n} coordinates"
+        return self.excluded(facts)
+
     def applies(self, facts: Facts) -> bool:
         """Whether its measurements should be taken: it is not excluded, and saying so does not fail."""
         try:
-            return not self.excluded(facts)
+            return not self.exclusion(facts)
         except Exception:  # `finding` says and logs it
             return False
 
@@ -120,7 +130,7 @@ class Claim:
 
     def judge_results(self, results: Mapping[str, Result], facts: Facts) -> Finding:
         """The finding that these results give; an error on the way passes through (`finding` catches it)."""
-        if reason := self.excluded(facts):
+        if reason := self.exclusion(facts):
             return self._unasked("not_applicable", reason)
         if reason := facts.unmeasured():
             return self._unasked("inconclusive", f"{reason}: no claim can be judged.")

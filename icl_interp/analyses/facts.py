@@ -32,7 +32,7 @@ class Facts:
     Attributes:
         config: its shape.
         task: what it was trained on; an `UnknownTask` where its class is not registered here.
-        encoding: how it reads prompts: "interleaved" or "stacked".
+        encoding: how it reads prompts: "interleaved", "stacked" or "states".
         in_distribution: its error on fresh prompts, as `evaluation.in_distribution` gives it: "error", "r2" and more.
         n_points: points of a prompt, the query included.
         x_unit: what far queries are multiples of, see `lab.x_unit`.

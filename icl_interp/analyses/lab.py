@@ -34,11 +34,13 @@ from icl_interp.probes.sweep import Sweep, Tick, places, run
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.tasks.base import Task
+from icl_interp.tasks.vectors import inner
 
 # Far queries are multiples of `Lab.x_unit`, so that far means the same whatever interval the model was trained on.
 MAGNITUDES = np.round(10.0 ** np.arange(-1, 6.01, 0.25), 12)  # 0.1 .. 1e6, four a decade
 GRID = np.concatenate([-MAGNITUDES[::-1], MAGNITUDES])
 LARGE = 2_000_000  # parameters of a model that is measured on fewer contexts, where intervals are over functions
+ENOUGH = 32  # functions for an interval that only says whether a head matters
 Xs = Sequence[float] | np.ndarray  # queries, one coordinate each
 
 
@@ -168,19 +170,25 @@ class Lab:
         """Models on the way to this one, by step, as its run kept them; empty where it kept none."""
         return dict(self._snapshots()) if self._snapshots else {}
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The model's prediction of every point, in its own float32: what `evaluation` asks of any predictor."""
         return store.predict(self.single, self.encoding, prompts)
 
     @cached_property
     def small_sample(self) -> Prompts:
-        """Two contexts of each function: for what must be repeated head by head."""
+        """Two contexts of each function."""
         return self._subset(2)
+
+    @property
+    def few(self) -> Prompts:
+        """Prompts for means, and for what is repeated norm by norm: `small_sample`; of a large model `one_each`."""
+        return self.one_each if is_large(self.model) else self.small_sample
 
     @cached_property
     def head_sample(self) -> Prompts:
-        """Prompts for what is repeated head by head: `small_sample`, or one context a function of a large model."""
-        return self.one_each if is_large(self.model) else self.small_sample
+        """Prompts for what is repeated head by head: `few`, of a large model with many functions half of these."""
+        most = max(ENOUGH, self.n_functions // 2) if is_large(self.model) else self.n_functions
+        return self.few if most >= self.n_functions else self.few[:most]
 
     @cached_property
     def one_each(self) -> Prompts:
@@ -190,12 +198,12 @@ class Lab:
     @cached_property
     def frozen(self) -> FreezeNorms:
         """Every norm at its mean scale on in-distribution prompts."""
-        return FreezeNorms.measure(self.model, self.tokens(self.small_sample))
+        return FreezeNorms.measure(self.model, self.tokens(self.few))
 
     @cached_property
     def head_means(self) -> AblateHeads:
         """Every head at its mean output on in-distribution prompts."""
-        return AblateHeads.measure(self.model, self.tokens(self.small_sample), *self.heads)
+        return AblateHeads.measure(self.model, self.tokens(self.few), *self.heads)
 
     @property
     def heads(self) -> list[tuple[int, int]]:
@@ -215,20 +223,25 @@ class Lab:
 
     @property
     def inner(self) -> list[float]:
-        """Two in-distribution queries, the same for all prompts: a quarter from each end of the inputs' interval."""
-        low, high = self.task.inputs.interval
-        return [0.75 * low + 0.25 * high, 0.25 * low + 0.75 * high]
+        """Two in-distribution queries, the same for all prompts (`tasks.vectors.inner`)."""
+        return list(inner(self.task.inputs))
 
     def tokens(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """Encoded prompts, on the lab's device."""
         return self.encoding.encode(prompts).to(self.device)
 
-    def by_function(self, values: Float[Tensor, "batch *rest"]) -> np.ndarray:
-        """Mean over the contexts of each function, `(function, *rest)`."""
-        return values.view(-1, len(values) // self.n_functions, *values.shape[1:]).mean(1).numpy()
+    def by_function(self, values: Float[Tensor, "batch *rest"], prompts: Prompts | None = None) -> np.ndarray:
+        """Mean over the contexts of each function, `(function, *rest)`.
+
+        Args:
+            values: a row a prompt, function-major.
+            prompts: whose functions they are, where some of the lab's are missing.
+        """
+        n = self.n_functions if prompts is None else len(prompts.function.unique())
+        return values.view(-1, len(values) // n, *values.shape[1:]).mean(1).numpy()
 
     def predictions(self, *interventions: Intervention) -> tuple[Tensor, Tensor]:
-        """Predictions and truth at the scored points of `head_sample`, in distribution: each (batch, point).
+        """Predictions and truth at the scored points of `head_sample`, in distribution: each (batch, point, target).
 
         In the model's own float32: in distribution nothing needs more, and it is done for every head. What lies before
         the first block that the interventions touch is computed once for all of them.
@@ -244,7 +257,7 @@ class Lab:
                     out = model(self.tokens(prompts[rows]).float(), read)
                 else:
                     out = model.resume(streams[block], block, read)
-                parts.append(out[:, first - points.start :, 0].double().cpu())
+                parts.append(out[:, first - points.start :].double().cpu())
         return torch.cat(parts), prompts.ys[:, first:]
 
     @cached_property
@@ -261,15 +274,15 @@ class Lab:
         return [cache[name] for name in names]
 
     def on_grid(self) -> Numbers[Tensor]:
-        """`yield from lab.on_grid()`: f on the whole far grid, for every prompt, `(batch, point)`; asked for once."""
+        """`yield from lab.on_grid()`: f on the far grid for every prompt, `(batch, point, target)`; asked for once."""
         if self._intact is None:
             self._intact = yield from self.ask(self.grid)
         return self._intact
 
-    def truth(self, xs: Xs, prompts: Prompts | None = None) -> Float[Tensor, "batch point"]:
+    def truth(self, xs: Xs, prompts: Prompts | None = None) -> Float[Tensor, "batch point target"]:
         """What the functions really are at these queries."""
         prompts = prompts or self.prompts
-        return self.task.value(prompts.parameters, places(xs, self.task.dim).expand(len(prompts), -1, -1))
+        return self.task.targets(prompts.parameters, places(xs, self.task.dim).expand(len(prompts), -1, -1))
 
     def ask(
         self,
@@ -300,7 +313,7 @@ class Lab:
         labels = ("query",) if xs is None else [float(x) for x in xs]
         return Sweep(prompts, queries, labels, n_points, tuple(context), tuple(query), tuple(probes))
 
-    def run(self, sweeps: Sequence[Sweep], tick: Tick | None = None) -> list[Float[Tensor, "batch point"]]:
+    def run(self, sweeps: Sequence[Sweep], tick: Tick | None = None) -> list[Float[Tensor, "batch point target"]]:
         """The predictions of several sweeps, on the float64 model: every context is read once for all of them."""
         return run(self.model, self.encoding, sweeps, tick)
 
@@ -312,18 +325,18 @@ class Lab:
         query: Sequence[Intervention] = (),
         probes: Sequence[Probe] = (),
         prompts: Prompts | None = None,
-    ) -> Float[Tensor, "batch point"]:
+    ) -> Float[Tensor, "batch point target"]:
         """`ask`, run at once."""
         return self.run([self.ask(xs, context=context, query=query, probes=probes, prompts=prompts)])[0]
 
-    def last_predictions(self, prompts: Prompts, probes: Sequence[Probe] = ()) -> Float[Tensor, " batch"]:
+    def last_predictions(self, prompts: Prompts, probes: Sequence[Probe] = ()) -> Float[Tensor, "batch target"]:
         """Predictions for the query of whole prompts, in the model's own float32, and what probes read there."""
         last = self.encoding.n_tokens(prompts.n_points) - 1
         hooks = started(self.single, probes, {"query": [last]})
         parts = []
         for rows in self.chunks(prompts):
             with torch.no_grad(), self.single.hooks(fwd_hooks=hooks):
-                parts.append(self.single(self.tokens(prompts[rows]).float(), range(last, last + 1))[:, 0, 0].cpu())
+                parts.append(self.single(self.tokens(prompts[rows]).float(), range(last, last + 1))[:, 0].cpu())
         return torch.cat(parts)
 
     def read(self, prompts: Prompts, probes: Sequence[Probe]) -> None:
@@ -336,15 +349,20 @@ class Lab:
         return chunks(self.model, len(prompts), self.encoding.n_tokens(prompts.n_points))
 
     def _subset(self, first: int) -> Prompts:
-        """The first contexts of each function."""
+        """The first contexts of each function; the lab's own prompts where these are all."""
+        if first >= self.n_contexts:
+            return self.prompts
         return self.prompts[torch.arange(len(self.prompts)) % self.n_contexts < first]
 
 
 def is_large(model: HookedTransformer) -> bool:
-    """Whether a model is so large that what is measured beside the sample itself takes fewer contexts.
+    """Whether a model is so large that a default analysis reads fewer contexts of each function: 4 instead of 16.
 
-    Intervals are over functions. With k contexts of each instead of K they are sqrt((b + w / k) / (b + w / K)) times as
-    wide, where b is the variance between functions and w that within.
+    What is measured beside the sample takes fewer as well (`few_contexts`, `few`). Intervals are over functions, whose
+    number stays. With k contexts of each instead of K they are sqrt((b + w / k) / (b + w / K)) times as wide, where b
+    is the variance of a number between functions and w that between contexts of one function: twice as wide at most,
+    where contexts are all that varies, and as wide as before where functions are. Whether a head matters is asked on 32
+    functions of 64 (`head_sample`), whose intervals are 1.4 times as wide: smaller effects of heads are then missed.
     """
     return model.cfg.n_params > LARGE
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from icl_interp.analyses.measurement import Measurement, Planned
 from icl_interp.errors import InputError
-from icl_interp.probes.sweep import Sweep
+from icl_interp.probes.sweep import Sweep, n_read
 
 if TYPE_CHECKING:
     from icl_interp.analyses.lab import Lab
@@ -105,14 +105,13 @@ def _check(one: _Open) -> None:
 def _answers(asked: Sequence[tuple[Sweep, ...]], lab: "Lab", watch: Watch | None) -> list[Sequence[Tensor] | Exception]:
     """Predictions for all sweeps, run together; where that fails one by one, so that an error is its own."""
     everything = [sweep for sweeps in asked for sweep in sweeps]
-    total = sum({id(s.prompts): len(s.prompts) for s in everything}.values())
-    done = 0
+    done, total = 0, n_read(everything)
 
     def tick(n: int) -> None:
         nonlocal done
         done += n
         if watch:
-            watch(f"{len(everything)} sweeps over {total} contexts", min(done, total), total)
+            watch(f"{len(everything)} sweeps over {total} contexts", done, total)
 
     try:
         found = iter(lab.run(everything, tick))

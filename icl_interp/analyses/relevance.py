@@ -26,7 +26,7 @@ def relevance(lab: Lab) -> DataArray:
     models that learned nothing, whose error says nothing); intact: the squared error itself.
     """
     base, truth = lab.predictions()
-    intact = (base - truth).square().mean(1)
+    intact = (base - truth).square().mean((1, 2))
     variance = float(base.var())
     values = []
     for head in lab.heads:
@@ -34,14 +34,15 @@ def relevance(lab: Lab) -> DataArray:
         rows = []
         for edit in edits:
             out, _ = lab.predictions(edit)
-            parts = ((out - truth).square().mean(1) - intact, (out - base).square().mean(1) / variance, intact)
-            rows.append([lab.by_function(part) for part in parts])
+            missed, moved = (out - truth).square().mean((1, 2)), (out - base).square().mean((1, 2))
+            parts = (missed - intact, moved / variance, intact)
+            rows.append([lab.by_function(part, lab.head_sample) for part in parts])
         values.append(rows)
     axes = {
         "head": labels(lab),
         "intervention": ("uniform", "mean ablation"),
         "statistic": ("rise", "movement", "intact"),
-        "function": tuple(range(lab.n_functions)),
+        "function": tuple(range(len(lab.head_sample.function.unique()))),
     }
     return make_array(values, axes, note=f"{len(lab.head_sample)} prompts, all scored points")
 

@@ -1,7 +1,7 @@
 """Predictors that see the prompt only: what a model in context is compared with.
 
-Each has the interface of a checkpoint, `predict(prompts) -> (batch, point)`: the prediction of every point from the
-points before it, of all prefixes at once, in float64. Before the first point all guess 0, except for the Bayes
+Each has the interface of a checkpoint, `predict(prompts) -> (batch, point, target)`: the prediction of every point from
+the points before it, of all prefixes at once, in float64. Before the first point all guess 0, except for the Bayes
 predictor, which guesses the mean of its prior.
 """
 

@@ -38,11 +38,31 @@ class Law(Protocol):
 
 @runtime_checkable
 class Predictor(Protocol):
-    """Anything that predicts each point of a prompt from the points before it."""
+    """Anything that predicts each point of a prompt from the points before it.
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    Where the values are numbers, `(batch, point)` will do.
+    """
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """Predictions; NaN where there is none."""
         ...
+
+
+def predictions(predictor: Predictor, prompts: Prompts) -> Float[Tensor, "batch point target"]:
+    """What a predictor says, in float64 on the CPU; refused where its shape is not that of the values.
+
+    Raises:
+        InputError: another shape, which would broadcast against the values.
+    """
+    out = predictor.predict(prompts).double().cpu()
+    if prompts.n_targets == 1 and out.ndim == 2:
+        out = out[..., None]
+    if out.shape != prompts.ys.shape:
+        raise InputError(
+            f"predict(prompts) must return a value for each point, shape {tuple(prompts.ys.shape)} here, but "
+            f"{type(predictor).__name__} returned shape {tuple(out.shape)}"
+        )
+    return out
 
 
 @dataclass(frozen=True)
@@ -51,7 +71,7 @@ class Zero:
 
     name: str = "zero"
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """Zeros."""
         return torch.zeros_like(prompts.ys, dtype=torch.float64)
 

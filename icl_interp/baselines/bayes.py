@@ -9,12 +9,14 @@ from torch import Tensor
 from icl_interp.baselines import prefixes
 from icl_interp.baselines.base import Law, Powers, positive, whole
 from icl_interp.errors import InputError
-from icl_interp.prompts import Prompts
+from icl_interp.prompts import Prompts, as_numbers
 
 
 @dataclass(frozen=True)
 class BayesOverDegrees:
     """Posterior mean of the next value when the degree is unknown: uniform over `degrees`, Gaussian coefficients.
+
+    Values are numbers.
 
     E[f(x) | prefix] = sum_d P(d | prefix) E[f(x) | prefix, d], in closed form for a model that differs from the task in
     two ways: coefficients are normal with the mean and variance of `coefficients` (not uniform, say), and labels carry
@@ -41,11 +43,11 @@ class BayesOverDegrees:
             whole("a degree", degree, 0)
         positive("noise", self.noise)
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The posterior mean at each point; that of the prior at the first."""
         means, evidences = zip(*(self._given(degree, prompts) for degree in self.degrees), strict=True)
         weights = torch.stack(evidences).softmax(0)
-        return (weights * torch.stack(means)).sum(0)
+        return (weights * torch.stack(means)).sum(0)[..., None]
 
     def posterior(self, prompts: Prompts) -> Float[Tensor, "batch point degree"]:
         """P(degree | the points before each point)."""
@@ -56,11 +58,11 @@ class BayesOverDegrees:
     ) -> tuple[Float[Tensor, "batch point"], Float[Tensor, "batch point"]]:
         """(mean of the next value, log evidence of the points before it), were this the degree."""
         features, ys = Powers(degree).features(prompts.xs.double()), prompts.ys.double()
-        prior = torch.full((degree + 1,), float(self.coefficients.mean), dtype=torch.float64)
+        prior = torch.full((degree + 1, 1), float(self.coefficients.mean), dtype=torch.float64)
         # The posterior mean is ridge regression around the prior's mean, its covariance noise^2 (R' R)^-1.
         factors = prefixes.factors(features, ys, prefixes.prior_rows(prior, self.noise))
-        mean = prefixes.at_next_point(features, prefixes.solve(factors))
+        mean = as_numbers(prefixes.at_next_point(features, prefixes.solve(factors, degree + 1)))
         whitened = torch.linalg.solve_triangular(factors[..., :-1, :-1].mT, features[..., None], upper=False)
         variance = (self.noise * self.coefficients.std) ** 2 * (1 + whitened.square().sum((-2, -1)))
-        each = -0.5 * ((ys - mean).square() / variance + variance.log())
+        each = -0.5 * ((as_numbers(ys) - mean).square() / variance + variance.log())
         return mean, torch.cat([torch.zeros_like(each[:, :1]), each[:, :-1].cumsum(1)], 1)

@@ -18,11 +18,11 @@ class Averaging:
 
     name: str = "averaging"
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """Running means; 0 before the first point."""
         ys = prompts.ys.double()
         counts = torch.arange(1, prompts.n_points, dtype=ys.dtype)
-        return torch.cat([torch.zeros_like(ys[:, :1]), ys[:, :-1].cumsum(1) / counts], 1)
+        return torch.cat([torch.zeros_like(ys[:, :1]), ys[:, :-1].cumsum(1) / counts[:, None]], 1)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class KNearest:
         """With its k."""
         return f"{self.k} nearest"
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """Means of the nearest; 0 before the first point."""
         rank = _unseen_at(_distances(prompts), torch.inf).argsort(dim=-1, stable=True).argsort(-1)
         return _mean_of_labels(prompts, torch.where(rank < self.k, 0.0, -torch.inf).double())
@@ -62,7 +62,7 @@ class NadarayaWatson:
         """With its beta."""
         return f"Nadaraya-Watson, beta {self.beta:.3g}"
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """Kernel means; 0 before the first point."""
         return _mean_of_labels(prompts, -self.beta * _distances(prompts))
 
@@ -79,8 +79,10 @@ def _unseen_at(values: Float[Tensor, "batch point point"], fill: float) -> Float
     return values.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(), fill)
 
 
-def _mean_of_labels(prompts: Prompts, scores: Float[Tensor, "batch point point"]) -> Float[Tensor, "batch point"]:
+def _mean_of_labels(
+    prompts: Prompts, scores: Float[Tensor, "batch point point"]
+) -> Float[Tensor, "batch point target"]:
     """Means of the labels before each point with weights exp(score); 0 before the first point."""
     weights = _unseen_at(scores, -torch.inf).softmax(-1)
     weights[:, 0] = 0
-    return (weights @ prompts.ys.double()[..., None])[..., 0]
+    return weights @ prompts.ys.double()

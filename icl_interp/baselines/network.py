@@ -27,14 +27,14 @@ ADAM: dict[str, Any] = {
 Weights = tuple[
     Float[Tensor, "batch dim hidden"],
     Float[Tensor, "batch 1 hidden"],
-    Float[Tensor, "batch hidden"],
-    Float[Tensor, "batch 1"],
+    Float[Tensor, "batch hidden target"],
+    Float[Tensor, "batch 1 target"],
 ]
 
 
 @dataclass(frozen=True)
 class TwoLayerNetwork:
-    """<a, relu(W x + b)> + c, trained for `steps` of Adam on the mean squared error of the points seen, all in a step.
+    """A relu(W x + b) + c, trained for `steps` of Adam on the mean squared error of the points seen, all in a step.
 
     Source: Garg et al. (2022), for two-layer networks; the defaults are those of `get_relevant_baselines` in their
     src/models.py. Every prefix of every prompt trains a network of its own. Here all of them start from the same
@@ -64,34 +64,36 @@ class TwoLayerNetwork:
         """With its hidden units and steps."""
         return f"two-layer network, {self.hidden} units, {self.steps} step{'s' * (self.steps != 1)}"
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The network of each prefix at the next point; 0 before the first point."""
         xs, ys = prompts.xs.double(), prompts.ys.double()
         out = torch.zeros_like(ys)
         for k in range(1, prompts.n_points):
             weights = self._trained(xs[:, :k], ys[:, :k])
-            out[:, k] = _value(weights, xs[:, k, None])[:, 0]
+            out[:, k : k + 1] = _value(weights, xs[:, k, None])
         return out
 
-    def initial(self, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def initial(self, dim: int, n_targets: int = 1) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The weights before the first step, in float64.
 
         Args:
             dim: coordinates of an input.
+            n_targets: coordinates of a value.
 
         Returns:
-            W transposed, (dim, hidden); b, (1, hidden); a, (hidden,); c, (1,).
+            W transposed, (dim, hidden); b, (1, hidden); A transposed, (hidden, target); c, (1, target).
         """
         stream = generator(self.seed, "baselines/network")
-        shapes = ((dim, self.hidden), (1, self.hidden), (self.hidden,), (1,))
+        shapes = ((dim, self.hidden), (1, self.hidden), (self.hidden, n_targets), (1, n_targets))
         ends = [1 / math.sqrt(n) for n in (dim, dim, self.hidden, self.hidden)]
         draws = [torch.rand(shape, generator=stream, dtype=torch.float64) for shape in shapes]
         first, bias, last, offset = [end * (2 * draw - 1) for end, draw in zip(ends, draws, strict=True)]
         return first, bias, last, offset
 
-    def _trained(self, xs: Float[Tensor, "batch point dim"], ys: Float[Tensor, "batch point"]) -> Weights:
+    def _trained(self, xs: Float[Tensor, "batch point dim"], ys: Float[Tensor, "batch point target"]) -> Weights:
         """One network for each prompt, trained on all of these points."""
-        first, bias, last, offset = [part.expand(len(xs), *part.shape).clone() for part in self.initial(xs.shape[-1])]
+        initial = self.initial(xs.shape[-1], ys.shape[-1])
+        first, bias, last, offset = [part.expand(len(xs), *part.shape).clone() for part in initial]
         weights = (first, bias, last, offset)
         means, squares = [[torch.zeros_like(part) for part in weights] for _ in range(2)]
         counts = [torch.zeros(()) for _ in weights]
@@ -99,14 +101,14 @@ class TwoLayerNetwork:
             with torch.enable_grad():
                 for part in weights:
                     part.requires_grad_()
-                gradients = torch.autograd.grad((_value(weights, xs) - ys).square().mean(1).sum(), weights)
+                gradients = torch.autograd.grad((_value(weights, xs) - ys).square().mean((1, 2)).sum(), weights)
             # Adam works number by number, so that networks that are trained together do not know of one another.
             with torch.no_grad():
                 adam(list(weights), list(gradients), means, squares, [], counts, lr=self.learning_rate, **ADAM)
         return first.detach(), bias.detach(), last.detach(), offset.detach()
 
 
-def _value(weights: Weights, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point"]:
+def _value(weights: Weights, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
     """The output of each prompt's network at its points."""
     first, bias, last, offset = weights
-    return ((xs @ first + bias).relu() @ last[:, :, None])[..., 0] + offset
+    return (xs @ first + bias).relu() @ last + offset

@@ -12,19 +12,20 @@ from torch import Tensor
 DEPENDENT = 1e-12  # share of a column that is new below which it counts as a combination of the columns before it
 
 
-def prior_rows(mean: Float[Tensor, " feature"], weight: float) -> Float[Tensor, "column column"]:
+def prior_rows(mean: Float[Tensor, "feature target"], weight: float) -> Float[Tensor, "column column"]:
     """The QR factor that stands for knowing w = mean, counted `weight`^2 times as much as a point, and nothing else."""
-    rows = torch.zeros(len(mean) + 1, len(mean) + 1, dtype=mean.dtype)
-    rows[:-1, :-1] = weight * torch.eye(len(mean), dtype=mean.dtype)
-    rows[:-1, -1] = weight * mean
+    n, n_targets = mean.shape
+    rows = torch.zeros(n + n_targets, n + n_targets, dtype=mean.dtype)
+    rows[:n, :n] = weight * torch.eye(n, dtype=mean.dtype)
+    rows[:n, n:] = weight * mean
     return rows
 
 
 def factors(
-    features: Float[Tensor, "batch point feature"], ys: Float[Tensor, "batch point"], first: Float[Tensor, "c c"]
+    features: Float[Tensor, "batch point feature"], ys: Float[Tensor, "batch point target"], first: Float[Tensor, "c c"]
 ) -> Float[Tensor, "batch point c c"]:
     """The triangle R of [Phi y] = Q R for the points before each point, on top of the rows `first`."""
-    rows = torch.cat([features, ys[..., None]], -1)
+    rows = torch.cat([features, ys], -1)
     factor = first.expand(len(rows), -1, -1)
     factors = [factor]
     for k in range(rows.shape[1] - 1):
@@ -33,19 +34,20 @@ def factors(
     return torch.stack(factors, 1)
 
 
-def is_deficient(factors: Float[Tensor, "batch point c c"]) -> Bool[Tensor, "batch point"]:
+def is_deficient(factors: Float[Tensor, "batch point c c"], n_features: int) -> Bool[Tensor, "batch point"]:
     """Where a feature is a combination of those before it, whatever their scales."""
-    triangle = factors[..., :-1, :-1]
+    triangle = factors[..., :n_features, :n_features]
     return (triangle.diagonal(dim1=-2, dim2=-1).abs() <= DEPENDENT * triangle.norm(dim=-2)).any(-1)
 
 
-def solve(factors: Float[Tensor, "batch point c c"]) -> Float[Tensor, "batch point feature"]:
+def solve(factors: Float[Tensor, "batch point c c"], n_features: int) -> Float[Tensor, "batch point feature target"]:
     """The least-squares solution of each factor; not finite where it is not unique."""
-    return torch.linalg.solve_triangular(factors[..., :-1, :-1], factors[..., :-1, -1:], upper=True)[..., 0]
+    triangle, right = factors[..., :n_features, :n_features], factors[..., :n_features, n_features:]
+    return torch.linalg.solve_triangular(triangle, right, upper=True)
 
 
 def at_next_point(
-    features: Float[Tensor, "batch point feature"], w: Float[Tensor, "batch point feature"]
-) -> Float[Tensor, "batch point"]:
+    features: Float[Tensor, "batch point feature"], w: Float[Tensor, "batch point feature target"]
+) -> Float[Tensor, "batch point target"]:
     """The value at each point with the coefficients fitted to the points before it."""
-    return (features * w).sum(-1)
+    return (features[..., None] * w).sum(-2)

@@ -32,20 +32,20 @@ class LeastSquares:
     task: Features
     name: str = "least squares"
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The fit to each prefix at the next point; 0 before the first point."""
         features, ys = features_of(self.task, prompts.xs.double()), prompts.ys.double()
-        n = features.shape[-1]
-        factors = prefixes.factors(features, ys, features.new_zeros(n + 1, n + 1))
-        deficient = prefixes.is_deficient(factors)
-        out = prefixes.at_next_point(features, prefixes.solve(factors))
+        n, n_columns = features.shape[-1], features.shape[-1] + prompts.n_targets
+        factors = prefixes.factors(features, ys, features.new_zeros(n_columns, n_columns))
+        deficient = prefixes.is_deficient(factors, n)
+        out = prefixes.at_next_point(features, prefixes.solve(factors, n))
         for k in range(prompts.n_points):
             rows = deficient[:, k]
             if k == 0:
                 out[:, 0] = 0
             elif rows.any():
-                fit = torch.linalg.lstsq(features[rows, :k], ys[rows, :k, None], driver="gelsd").solution
-                out[rows, k] = (features[rows, k] * fit[..., 0]).sum(-1)
+                fit = torch.linalg.lstsq(features[rows, :k], ys[rows, :k], driver="gelsd").solution
+                out[rows, k] = (features[rows, k, :, None] * fit).sum(-2)
         return out
 
 
@@ -60,12 +60,12 @@ class AveragingEstimator:
     task: Features
     name: str = "averaging estimator"
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The estimate from each prefix at the next point; 0 before the first point."""
         features, ys = features_of(self.task, prompts.xs.double()), prompts.ys.double()
         counts = torch.arange(1, prompts.n_points, dtype=ys.dtype)
-        w = (features * ys[..., None])[:, :-1].cumsum(1) / counts[:, None]
-        return prefixes.at_next_point(features, torch.cat([torch.zeros_like(features[:, :1]), w], 1))
+        w = (features[..., None] * ys[:, :, None])[:, :-1].cumsum(1) / counts[:, None, None]
+        return prefixes.at_next_point(features, torch.cat([torch.zeros_like(w[:, :1]), w], 1))
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class MaximumDegree:
         """With its degree."""
         return f"least squares, degree {self.degree}"
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The fit to each prefix at the next point, of least norm where it is not unique; 0 before the first point."""
         return LeastSquares(Powers(self.degree)).predict(prompts)
 
@@ -105,14 +105,12 @@ class Ridge:
         """With its penalty."""
         return f"ridge, penalty {self.penalty:g}"
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The fit to each prefix at the next point; 0 before the first point."""
         features, ys = features_of(self.task, prompts.xs.double()), prompts.ys.double()
-        prior = features.new_zeros(features.shape[-1])
-        return prefixes.at_next_point(
-            features,
-            prefixes.solve(prefixes.factors(features, ys, prefixes.prior_rows(prior, math.sqrt(self.penalty)))),
-        )
+        n = features.shape[-1]
+        prior = prefixes.prior_rows(features.new_zeros(n, prompts.n_targets), math.sqrt(self.penalty))
+        return prefixes.at_next_point(features, prefixes.solve(prefixes.factors(features, ys, prior), n))
 
 
 @dataclass(frozen=True)
@@ -137,17 +135,17 @@ class GradientDescent:
         """With its number of steps."""
         return f"gradient descent, {self.steps} step{'s' * (self.steps != 1)}"
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The iterate of each prefix at the next point; 0 before the first point."""
         features, ys = features_of(self.task, prompts.xs.double()), prompts.ys.double()
         n, seen = features.shape[-1], features[:, :-1]
         gram = (seen[..., None] * seen[..., None, :]).cumsum(1)
-        moment = (seen * ys[:, :-1, None]).cumsum(1)
+        moment = (seen[..., None] * ys[:, :-1, None]).cumsum(1)
         largest = torch.linalg.eigvalsh(gram)[..., -1, None]
         rate = torch.where(largest > 0, self.learning_rate / largest, 0.0)
         # One step, w -> w - rate (gram w - moment), as a matrix on (w, 1): all steps are its power.
-        step = torch.eye(n + 1, dtype=features.dtype).repeat(*gram.shape[:2], 1, 1)
+        step = torch.eye(n + prompts.n_targets, dtype=features.dtype).repeat(*gram.shape[:2], 1, 1)
         step[..., :n, :n] -= rate[..., None] * gram
-        step[..., :n, n] = rate * moment
-        w = torch.linalg.matrix_power(step, self.steps)[..., :n, n]
+        step[..., :n, n:] = rate[..., None] * moment
+        w = torch.linalg.matrix_power(step, self.steps)[..., :n, n:]
         return prefixes.at_next_point(features, torch.cat([torch.zeros_like(w[:, :1]), w], 1))

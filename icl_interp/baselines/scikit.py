@@ -5,6 +5,7 @@ Each fit is a call of its own: about 0.3 ms for Lasso, 0.5 ms for a tree and 40 
 """
 
 import importlib.util
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -53,7 +54,7 @@ class Lasso:
         """With its penalty."""
         return f"lasso, penalty {self.penalty:g}{_on(self.task)}"
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The fit to each prefix at the next point; 0 before the first point.
 
         Raises:
@@ -90,7 +91,7 @@ class GreedyTree:
         """With its depth."""
         return f"greedy tree{_depth(self.depth)}{_on(self.task)}"
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The mean label of the leaf that each point reaches in the tree of its prefix; 0 before the first point.
 
         Raises:
@@ -132,7 +133,7 @@ class GradientBoosting:
         """With the number and the depth of its trees."""
         return f"boosting, {self.n_trees} tree{'s' * (self.n_trees != 1)}{_depth(self.depth)}{_on(self.task)}"
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The fit to each prefix at the next point; 0 before the first point.
 
         Raises:
@@ -162,17 +163,17 @@ class _Estimators:
 
 def _by_prefixes(
     predictor: Lasso | GreedyTree | GradientBoosting, prompts: Prompts, make: Callable[[_Estimators], Any]
-) -> Float[Tensor, "batch point"]:
-    """Predictions of a fresh estimator for every point, fitted to the points before it."""
+) -> Float[Tensor, "batch point target"]:
+    """Predictions of fresh estimators for every point, fitted to the points before it: one for each target."""
     sklearn = _Estimators(type(predictor).__name__)
     features = features_of(predictor.task, prompts.xs.double()).cpu().numpy()
     ys = prompts.ys.double().cpu().numpy()
     out = torch.zeros(ys.shape, dtype=torch.float64)
     with sklearn.config_context(skip_parameter_validation=True):  # ours are checked, and there are many fits
         for row in range(len(ys)):
-            for k in range(1, prompts.n_points):
-                fit = make(sklearn).fit(features[row, :k], ys[row, :k])
-                out[row, k] = float(fit.predict(features[row, k, None])[0])
+            for k, target in itertools.product(range(1, prompts.n_points), range(prompts.n_targets)):
+                fit = make(sklearn).fit(features[row, :k], ys[row, :k, target])
+                out[row, k, target] = float(fit.predict(features[row, k, None])[0])
     return out
 
 

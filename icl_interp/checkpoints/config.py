@@ -12,7 +12,7 @@ from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.provenance import build, decode, encode, finite
 from icl_interp.stored import Stored
-from icl_interp.tasks import functions, registry, regression
+from icl_interp.tasks import covariance, functions, registry
 from icl_interp.tasks.base import Task
 
 SCHEMA = "icl_interp.config/1"
@@ -103,11 +103,11 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """A whole run. `training` is None for a model that came from elsewhere."""
+    """A whole run. `training` is None for a model that came from elsewhere; no `encoding` means the task's default."""
 
     model: HookedTransformerConfig
     task: Task
-    encoding: str = "interleaved"
+    encoding: str = ""
     training: TrainingConfig | None = None
 
     def __post_init__(self) -> None:
@@ -116,11 +116,21 @@ class RunConfig:
                 f"task must be a task such as icl_interp.tasks.Polynomial(...), but got {_short(self.task)}; one of "
                 "your own is a class below icl_interp.tasks.Task"
             )
+        if self.encoding == "":
+            object.__setattr__(self, "encoding", self.task.default_encoding)
         encoding = tokens.named(self.encoding)
-        if encoding.d_in(self.task.dim) != self.model.d_in:
+        encoding.check(self.task)
+        dim, n_targets = self.task.dim, self.task.n_targets
+        if (d_in := encoding.d_in(dim, n_targets)) != self.model.d_in:
+            values = "" if n_targets == 1 else f" and values of {n_targets}"
             raise InputError(
-                f"{self.encoding} prompts with inputs of {self.task.dim} coordinates have "
-                f"d_in={encoding.d_in(self.task.dim)}, but the model has d_in={self.model.d_in}"
+                f"{self.encoding} prompts with inputs of {dim} coordinates{values} have d_in={d_in}, but the model has "
+                f"d_in={self.model.d_in}"
+            )
+        if self.model.d_out != n_targets:
+            raise InputError(
+                f"the task's values have {n_targets} coordinate{'s' * (n_targets > 1)} (n_targets), but the model has "
+                f"d_out={self.model.d_out}"
             )
         needed = encoding.n_tokens(self.task.n_points)
         if needed > self.model.n_ctx:
@@ -188,8 +198,9 @@ def parse_task(data: Any, where: str) -> Task:
     _check_kind(data["kind"], registry.tasks(), where)
     for key, value in data.items():
         # Before anything looks at each number of it.
-        if isinstance(value, list) and len(value) > regression.MAX_ROWS and isinstance(value[0], list):
-            raise InputError(f"{where}: {regression.too_many_rows(len(value))}")
+        for part in (value, *(value.values() if isinstance(value, Mapping) else ())):  # a law's settings too
+            if isinstance(part, list) and len(part) > covariance.MAX_ROWS and isinstance(part[0], list):
+                raise InputError(f"{where}: {covariance.too_many_rows(len(part))}")
         if isinstance(value, Mapping) and "kind" in value:
             _check_kind(value["kind"], registry.KINDS, f"{where}.{key}")
     return decode(data, registry.KINDS, where)

@@ -19,7 +19,7 @@ from icl_interp.checkpoints.formats.ours import CONFIG, MODEL, PROVENANCE, read_
 from icl_interp.errors import InputError, shown
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.transformer import HookedTransformer, chunks
 from icl_interp.models.weights import Wanted
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import encode, environment, run_id, write_json
@@ -48,7 +48,7 @@ class Checkpoint:
         """A short name for titles: the bundled name or folder name, else the run id."""
         return self.provenance.get("name") or run_id(self.config)
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The model's prediction of every point from the points before it; NaN where it makes none."""
         return predict(self.model, self.encoding, prompts)
 
@@ -112,13 +112,14 @@ def read_snapshots(folder: Path, config: RunConfig) -> dict[int, dict[str, Tenso
     return {step: {name: tensor[i] for name, tensor in stacked.items()} for i, step in enumerate(steps)}
 
 
-def predict(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> Float[Tensor, "batch point"]:
+def predict(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> Float[Tensor, "batch point target"]:
     """A model's prediction of every point from the points before it; NaN where the encoding makes none."""
     read, points = encoding.read_at(prompts.n_points, model.cfg.attention_dir)
     weight = model.unembed.W_U
     tokens_in = encoding.encode(prompts).to(weight)
     with torch.no_grad():
-        out = model(tokens_in, read)[..., 0]
+        parts = [model(tokens_in[rows], read) for rows in chunks(model, len(prompts), tokens_in.shape[1]) or [slice(0)]]
+    out = torch.cat(parts)
     if len(points) == prompts.n_points:
         return out
     whole = torch.full_like(prompts.ys, torch.nan).to(weight)
@@ -142,7 +143,8 @@ def load(
     Args:
         source: a path, the name of a bundled model, a `Checkpoint`, or a model in memory that one of the formats knows.
         task: what the model is asked about. It replaces the source's own.
-        encoding: "interleaved" or "stacked". It replaces the source's own.
+        encoding: "interleaved", "stacked" or "states". It replaces the source's own. What neither tells, the task's
+            default and the model's width tell.
         n_heads: attention heads of a block, where weights do not tell.
         settings: further settings of the model that its weights do not tell, in the words of
             `HookedTransformerConfig`, for example {"act_fn": "relu"}.
@@ -181,7 +183,7 @@ def _whole(parts: Parts, given: Given, provenance: dict[str, Any]) -> Checkpoint
             "a bare model brings no task: pass task=, for example icl_interp.tasks.Polynomial(degrees=(1,), "
             "inputs=icl_interp.tasks.Uniform(-1, 1), coefficients=icl_interp.tasks.Uniform(-1, 1), n_points=20)"
         )
-    encoding = given.encoding or parts.encoding or tokens.infer(parts.model.cfg.d_in, task.dim)
+    encoding = given.encoding or parts.encoding or tokens.infer_for(task, parts.model.cfg.d_in)
     config = RunConfig(parts.model.cfg, task, tokens.name_of(encoding), parts.training)
     return Checkpoint(parts.model, task, encoding, config, parts.step, provenance, parts.folder)
 
@@ -192,8 +194,10 @@ def _erased(model: HookedTransformer, name: str) -> dict[str, str]:
     if cfg.d_model > 1 or cfg.normalization_type not in ("LN", "LNPre"):
         return {}
     with torch.no_grad():
-        value = model(torch.zeros(1, 1, cfg.d_in).to(model.unembed.W_U))[0, 0, 0].item()
-    note = f"a LayerNorm of width 1 erases its input, so the output is {value:.6g} for every prompt"
+        values = model(torch.zeros(1, 1, cfg.d_in).to(model.unembed.W_U))[0, 0].tolist()
+    shown = ", ".join(f"{value:.6g}" for value in values)
+    output = shown if len(values) == 1 else f"({shown})"
+    note = f"a LayerNorm of width 1 erases its input, so the output is {output} for every prompt"
     log.warning("%s: %s", name, note)
     return {"note": note}
 

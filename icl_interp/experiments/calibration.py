@@ -32,7 +32,7 @@ from icl_interp.tasks.functions import Polynomial
 
 YES, NO, OPEN = "supported", "contradicted", "inconclusive"
 TASK = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20)
-Predictor = Callable[[Prompts], Float[Tensor, "batch point"]]
+Predictor = Callable[[Prompts], Float[Tensor, "batch point target"]]
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,14 @@ class _Predicting(Lab):
         super().__init__(*args, **settings)
         self.predictor = predictor
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         return self.predictor(prompts)
 
 
 def lab_for(case: Case, *, n_functions: int = 32, n_contexts: int = 8, seed: int = 0) -> tuple[Lab, Facts]:
     """A lab with the model of a case, and the facts that claims are told."""
     task = case.task or TASK
-    encoding = tokens.infer(case.model.cfg.d_in, task.dim)
+    encoding = tokens.infer_for(task, case.model.cfg.d_in)
     make = functools.partial(_Predicting, case.predictor) if case.predictor else Lab
     lab = make(
         case.model,
@@ -128,7 +128,7 @@ def lab_for(case: Case, *, n_functions: int = 32, n_contexts: int = 8, seed: int
 
 def measure(lab: Lab, facts: Facts, claims: Sequence[Claim]) -> Results:
     """Everything that these claims need, if they apply."""
-    applying = [claim for claim in claims if not claim.excluded(facts)]
+    applying = [claim for claim in claims if not claim.exclusion(facts)]
     errors = lab.measure_all([m for claim in applying for m in claim.measurements])
     of_twin = [m for claim in applying for m in claim.twin]
     errors |= lab.twin.measure_all(of_twin) if of_twin else {}

@@ -2,13 +2,37 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from icl_interp.errors import InputError, unknown
 from icl_interp.prompts import Prompts
+
+
+@runtime_checkable
+class Shape(Protocol):
+    """What an encoding asks of a task."""
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of an input."""
+        ...
+
+    @property
+    def n_targets(self) -> int:
+        """Coordinates of a value."""
+        ...
+
+    autoregressive: ClassVar[bool]  # whether the value at each point is the input of the next one
+
+    @property
+    def default_encoding(self) -> str:
+        """The name of the encoding that is meant where none is named."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -20,12 +44,21 @@ class Encoding(ABC):
         """The tokens of whole prompts, ending with the query."""
 
     @abstractmethod
-    def encode_queries(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point d_in"]:
-        """The token each x would be as the query."""
+    def encode_queries(
+        self, xs: Float[Tensor, "batch point dim"], n_targets: int = 1
+    ) -> Float[Tensor, "batch point d_in"]:
+        """The token each x would be as the query, in prompts with values of `n_targets` coordinates."""
 
     @abstractmethod
-    def d_in(self, dim: int) -> int:
-        """Numbers in a token for inputs of `dim` coordinates."""
+    def d_in(self, dim: int, n_targets: int = 1) -> int:
+        """Numbers in a token for inputs of `dim` coordinates and values of `n_targets`."""
+
+    def check(self, task: Shape) -> None:  # noqa: B027 (most show the prompts of every task)
+        """Refuse a task whose prompts this encoding cannot show.
+
+        Raises:
+            InputError: saying why.
+        """
 
     @abstractmethod
     def n_tokens(self, n_points: int) -> int:
@@ -46,8 +79,9 @@ class Encoding(ABC):
 
 @dataclass(frozen=True)
 class Interleaved(Encoding):
-    """x_1, y_1, x_2, y_2, ..., x_query: one token a number (a vector for dim > 1, with y in channel 0).
+    """x_1, y_1, x_2, y_2, ..., x_query: one token an input or value.
 
+    Tokens are as wide as the wider of the two. Each fills the first channels, so that a number y stands in channel 0.
     The output at x_k predicts y_k, for every k when attention is causal (bidirectional attention shows y_k to x_k, so
     there only the query counts). Source: Garg, Tsipras, Liang & Valiant (2022), section 2.
 
@@ -57,19 +91,21 @@ class Interleaved(Encoding):
 
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """Tokens at even places are inputs, at odd places labels."""
-        xs = prompts.xs
-        tokens = xs.new_zeros(xs.shape[0], 2 * xs.shape[1], xs.shape[2])
-        tokens[:, 0::2] = xs
-        tokens[:, 1::2, 0] = prompts.ys
+        xs, ys = prompts.xs, prompts.ys
+        tokens = xs.new_zeros(xs.shape[0], 2 * xs.shape[1], self.d_in(xs.shape[2], prompts.n_targets))
+        tokens[:, 0::2, : xs.shape[2]] = xs
+        tokens[:, 1::2, : prompts.n_targets] = ys
         return tokens[:, :-1]
 
-    def encode_queries(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point d_in"]:
-        """An input is its own token."""
-        return xs
+    def encode_queries(
+        self, xs: Float[Tensor, "batch point dim"], n_targets: int = 1
+    ) -> Float[Tensor, "batch point d_in"]:
+        """An input is its own token, with zeros behind it where values are wider."""
+        return pad(xs, (0, max(0, n_targets - xs.shape[-1])))
 
-    def d_in(self, dim: int) -> int:
-        """As wide as an input."""
-        return dim
+    def d_in(self, dim: int, n_targets: int = 1) -> int:
+        """As wide as an input, or a value where that is wider."""
+        return max(dim, n_targets)
 
     def n_tokens(self, n_points: int) -> int:
         """Two a pair, one for the query."""
@@ -91,24 +127,26 @@ class Interleaved(Encoding):
 
 @dataclass(frozen=True)
 class Stacked(Encoding):
-    """One column (x_k; y_k) a token, (x_query; 0) last; scored at the query only.
+    """One column (x_k; y_k) a token, (x_query; 0) last, with as many zeros as y has coordinates; scored there only.
 
     Source: Zhang, Frei & Bartlett (2023), equation (3.4).
     """
 
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """Columns with their label, the last one with a zero."""
-        tokens = torch.cat([prompts.xs, prompts.ys[..., None]], -1)
-        tokens[:, -1, -1] = 0
+        tokens = torch.cat([prompts.xs, prompts.ys], -1)
+        tokens[:, -1, prompts.xs.shape[2] :] = 0
         return tokens
 
-    def encode_queries(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point d_in"]:
+    def encode_queries(
+        self, xs: Float[Tensor, "batch point dim"], n_targets: int = 1
+    ) -> Float[Tensor, "batch point d_in"]:
         """Columns with a zero label."""
-        return torch.cat([xs, torch.zeros_like(xs[..., :1])], -1)
+        return pad(xs, (0, n_targets))
 
-    def d_in(self, dim: int) -> int:
+    def d_in(self, dim: int, n_targets: int = 1) -> int:
         """An input and its label."""
-        return dim + 1
+        return dim + n_targets
 
     def n_tokens(self, n_points: int) -> int:
         """One a point."""
@@ -127,11 +165,62 @@ class Stacked(Encoding):
         return range(n_points - 1, n_points), range(n_points - 1, n_points)
 
 
-ENCODINGS: dict[str, type[Encoding]] = {"interleaved": Interleaved, "stacked": Stacked}
+@dataclass(frozen=True)
+class States(Encoding):
+    """s_1, s_2, ..., s_query: one token a state, where the value of each point is the input of the next.
+
+    The output at s_k predicts s_{k+1}, for every k when attention is causal (bidirectional attention shows s_{k+1} to
+    s_k, so there only the query counts). Source: Sander, Giryes, Suzuki, Blondel & Peyre (2024), section 2.
+
+    >>> States().kinds(3)
+    ('x', 'x', 'x')
+    """
+
+    def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
+        """The inputs; values are not shown, because each comes again as the next input."""
+        return prompts.xs
+
+    def encode_queries(
+        self, xs: Float[Tensor, "batch point dim"], n_targets: int = 1
+    ) -> Float[Tensor, "batch point d_in"]:
+        """A state is its own token."""
+        return xs
+
+    def d_in(self, dim: int, n_targets: int = 1) -> int:
+        """As wide as a state."""
+        return dim
+
+    def check(self, task: Shape) -> None:
+        """Refuse a task whose values are not the next inputs: no token would show them."""
+        if not task.autoregressive:
+            raise InputError(
+                f"the encoding states shows no values, and those of a {type(task).__name__} are not the next inputs: "
+                "choose interleaved or stacked"
+            )
+
+    def n_tokens(self, n_points: int) -> int:
+        """One a point."""
+        return n_points
+
+    def n_points(self, n_ctx: int) -> int:
+        """One a token."""
+        return n_ctx
+
+    def kinds(self, n_points: int) -> tuple[str, ...]:
+        """Inputs only."""
+        return ("x",) * n_points
+
+    def read_at(self, n_points: int, attention_dir: str) -> tuple[range, range]:
+        """Every token, or only the query."""
+        first = 0 if attention_dir == "causal" else n_points - 1
+        return range(first, n_points), range(first, n_points)
+
+
+ENCODINGS: dict[str, type[Encoding]] = {"interleaved": Interleaved, "stacked": Stacked, "states": States}
 
 
 def named(name: str) -> Encoding:
-    """The encoding called "interleaved" or "stacked"."""
+    """The encoding called "interleaved", "stacked" or "states"."""
     if name not in ENCODINGS:
         raise unknown("encoding", name, ENCODINGS)
     return ENCODINGS[name]()
@@ -142,12 +231,32 @@ def name_of(encoding: Encoding) -> str:
     return next(name for name, cls in ENCODINGS.items() if cls is type(encoding))
 
 
-def infer(d_in: int, dim: int) -> Encoding:
-    """The encoding a bare model must use: as wide as an input is interleaved, one wider is stacked."""
-    for cls in ENCODINGS.values():
-        if cls().d_in(dim) == d_in:
-            return cls()
+def infer(d_in: int, dim: int, n_targets: int = 1) -> Encoding:
+    """The encoding that a model must use, told by its width: interleaved, or the wider stacked.
+
+    Args:
+        d_in: the model's.
+        dim: coordinates of an input.
+        n_targets: coordinates of a value.
+
+    Raises:
+        InputError: neither is so wide.
+    """
+    widths = {name: ENCODINGS[name]().d_in(dim, n_targets) for name in ("interleaved", "stacked")}
+    for name, width in widths.items():
+        if width == d_in:
+            return ENCODINGS[name]()
+    values = "" if n_targets == 1 else f" and values of {n_targets}"
     raise InputError(
-        f"a model with d_in={d_in} fits neither interleaved (d_in={dim}) nor stacked (d_in={dim + 1}) prompts of a "
-        f"task with inputs of {dim} coordinates: name the encoding, or pass another task"
+        f"a model with d_in={d_in} fits neither interleaved (d_in={widths['interleaved']}) nor stacked "
+        f"(d_in={widths['stacked']}) prompts of a task with inputs of {dim} coordinates{values}: name the encoding, or "
+        "pass another task"
     )
+
+
+def infer_for(task: Shape, d_in: int) -> Encoding:
+    """The encoding of a bare model for a task: the task's default where that is as wide as the model, else `infer`."""
+    default = named(task.default_encoding)
+    if default.d_in(task.dim, task.n_targets) == d_in:
+        return default
+    return infer(d_in, task.dim, task.n_targets)

@@ -83,12 +83,12 @@ class LinearSelfAttention(HookedRootModule):
         pattern = self.hook_pattern(scores / (tokens.shape[1] - 1))
         return self.hook_resid_post(stream + self.hook_attn_out(pattern @ values))
 
-    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The prediction of the query, in float64; NaN for the other points, whose labels are shown."""
         tokens = Stacked().encode(prompts.double())
         with torch.no_grad():
             out = torch.full_like(prompts.ys, torch.nan, dtype=torch.float64)
-            out[:, -1] = self(tokens.to(self.W_PV)).double()[:, -1, -1]
+            out[:, -1] = self(tokens.to(self.W_PV)).double()[:, -1, -1:]
         return out
 
     def to_transformer(self, n_ctx: int, n_heads: int = 1, d_head: int | None = None) -> HookedTransformer:

@@ -217,7 +217,7 @@ def batches(model: HookedTransformer, prompts: Source, encoding: Encoding | None
     first: int | None = None
     for piece in prompts_of(prompts, batch_size):
         if isinstance(piece, Prompts):
-            chosen = encoding or encodings.infer(model.cfg.d_in, piece.xs.shape[-1])
+            chosen = encoding or encodings.infer(model.cfg.d_in, piece.xs.shape[-1], piece.n_targets)
             tokens, kinds = chosen.encode(piece), chosen.kinds(piece.n_points)
         else:
             tokens, kinds = piece, _kinds(piece, encoding)

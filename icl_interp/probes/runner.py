@@ -119,6 +119,6 @@ def _sweep(
             raise InputError(f"queries must be finite, but got {x}")
         if xs.count(x) > 1:
             raise InputError(f"queries must differ, but got {x:g} twice: each names its own results")
-    encoding = encoding or encodings.infer(model.cfg.d_in, prompts.xs.shape[-1])
+    encoding = encoding or encodings.infer(model.cfg.d_in, prompts.xs.shape[-1], prompts.n_targets)
     at = places(queries, prompts.xs.shape[-1])
     run(model, encoding, [Sweep(prompts, at, xs, probes=tuple(probes))])

@@ -30,7 +30,7 @@ Tick = Callable[[int], object]  # told of every prompt that is done
 class Sweep:
     """What is asked: predictions with the last query at each of some places, and what probes read there.
 
-    `yield from sweep` inside a planned measurement gives the predictions, `(batch, point)`.
+    `yield from sweep` inside a planned measurement gives the predictions, `(batch, point, target)`.
 
     Attributes:
         prompts: the contexts.
@@ -82,7 +82,7 @@ def places(xs: Sequence[float] | Any, dim: int) -> Float[Tensor, "point dim"]:
 
 def run(
     model: HookedTransformer, encoding: Encoding, sweeps: Sequence[Sweep], tick: Tick | None = None
-) -> list[Float[Tensor, "batch point"]]:
+) -> list[Float[Tensor, "batch point target"]]:
     """The predictions that each sweep asks for, on the CPU; its probes have then read what they wanted.
 
     Sweeps over the same prompts (the same object) under the same interventions share their passes. What each gets is
@@ -96,18 +96,28 @@ def run(
     >>> sweep = Sweep(prompts, places([0.5, 1e3], 1), (0.5, 1e3), probes=(AttentionEntropy(),))
     >>> [f] = run(model, Interleaved(), [sweep])
     >>> f.shape, sweep.probes[0].results()["visible_keys"].sel(layer=0, position=1e3, statistic="mean").values
-    (torch.Size([4, 2]), array([9., 9.]))
+    (torch.Size([4, 2, 1]), array([9., 9.]))
     """
     answers: list[list[Tensor]] = [[] for _ in sweeps]
     hooks = [started(model, s.probes, {label: [i] for i, label in enumerate(s.labels)}) for s in sweeps]
     with torch.no_grad(), model.fixed_weights():
-        for one in _grouped(range(len(sweeps)), lambda i: (id(sweeps[i].prompts), _ids(sweeps[i].context))):
+        for one in _by_context(sweeps):
             passes = [
                 _Pass([sweeps[i] for i in group], [hooks[i] for i in group], [answers[i] for i in group])
                 for group in _grouped(one, lambda i: (sweeps[i].n_points, _ids(sweeps[i].query)))
             ]
             _run_together(model, encoding, sweeps[one[0]], passes, tick)
     return [torch.cat(parts) for parts in answers]
+
+
+def n_read(sweeps: Sequence[Sweep]) -> int:
+    """Contexts that `run` reads for these sweeps: what its ticks add up to."""
+    return sum(len(sweeps[one[0]].prompts) for one in _by_context(sweeps))
+
+
+def _by_context(sweeps: Sequence[Sweep]) -> list[list[int]]:
+    """Which sweeps are over the same prompts under the same interventions on them."""
+    return _grouped(range(len(sweeps)), lambda i: (id(sweeps[i].prompts), _ids(sweeps[i].context)))
 
 
 def _run_together(
@@ -180,11 +190,11 @@ class _Pass:
         position = encoding.n_tokens(n_points) - 1
         own = [queries[rows] for queries in self.own]
         shared = [self.shared.expand(rows.stop - rows.start, -1, -1)] if len(self.shared) else []
-        queries = encoding.encode_queries(torch.cat([*shared, *own], 1)).to(model.unembed.W_U)
+        queries = encoding.encode_queries(torch.cat([*shared, *own], 1), prompts.n_targets).to(model.unembed.W_U)
         if memory is not None:
             memory = [KeysValues(m.keys[:, :, :position], m.values[:, :, :position]) for m in memory]
             with intervene(model, *self.query), model.hooks(fwd_hooks=self.hooks):
-                out = model.after(memory, queries, position)[..., 0]
+                out = model.after(memory, queries, position)
         else:
             tokens = encoding.encode(prompts[rows].first(n_points)).to(model.unembed.W_U)
             out = _whole_prompts(model, tokens, queries, context, self.query, self.hooks)
@@ -213,7 +223,7 @@ def _whole_prompts(
     for k in range(queries.shape[1]):
         tokens = torch.cat([tokens[:, :-1], queries[:, k : k + 1]], 1)
         with intervene(model, *edits), model.hooks(fwd_hooks=gathering):
-            outs.append(model(tokens)[:, -1, 0])
+            outs.append(model(tokens)[:, -1])
     # Under the interventions, for a probe that runs a part of the model itself; all tokens are queries here.
     with intervene(model, *query):
         for (name, read), parts in zip(hooks, seen, strict=True):

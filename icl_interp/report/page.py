@@ -232,7 +232,8 @@ def _tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         tiles.append((f"x ~ {law}", "trained range", _functions(task)))
     if "n_points" in model:
         n = int(model["n_points"])
-        tiles.append((f"{n} points", "trained length", f"{_plural(n - 1, 'pair')} and the query"))
+        shown = _plural(n - 1, "state" if model.get("encoding") == "states" else "pair")
+        tiles.append((f"{n} points", "trained length", f"{shown} and the query"))
     return tiles
 
 

@@ -6,11 +6,13 @@ from icl_interp.tasks.functions import Continuous, Polynomial
 from icl_interp.tasks.garg import DecisionTree, ReLUNetwork, SparseLinearRegression, skewed_covariance
 from icl_interp.tasks.registry import register
 from icl_interp.tasks.regression import Exponential, LinearRegression, LogNormal
+from icl_interp.tasks.vectors import Ellipsoid, Sphere
 
 __all__ = [
     "Continuous",
     "DecisionTree",
     "Distribution",
+    "Ellipsoid",
     "Exponential",
     "LinearRegression",
     "LogNormal",
@@ -18,6 +20,7 @@ __all__ = [
     "Polynomial",
     "ReLUNetwork",
     "SparseLinearRegression",
+    "Sphere",
     "Task",
     "Uniform",
     "register",

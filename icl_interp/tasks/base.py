@@ -2,15 +2,16 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Protocol, Self, runtime_checkable
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.errors import InputError
 from icl_interp.prompts import Prompts
 from icl_interp.tasks.distributions import Distribution, is_law
+from icl_interp.tasks.vectors import VectorLaw
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,9 +19,13 @@ class Task(ABC):
     """Prompts of `n_points` points of a random function; the last point is the query.
 
     Attributes:
-        inputs: the law of each coordinate of x.
+        inputs: the law of each coordinate of x, or that of the whole vector (`Sphere`, `Ellipsoid`).
         n_points: points of a prompt, the query included: the query sees `n_points - 1` pairs.
+        autoregressive: of the class: y at each point is the x of the next one, so that a prompt is a path. Its points
+            cannot change places, and prompts may show states only (`States`).
     """
+
+    autoregressive: ClassVar[bool] = False
 
     inputs: Distribution
     n_points: int
@@ -29,6 +34,11 @@ class Task(ABC):
         if self.n_points < 2:
             raise InputError(f"n_points counts the query too, so it must be at least 2, but got {self.n_points}")
         self._check_law("inputs")
+        if isinstance(self.inputs, VectorLaw) and self.inputs.dim != self.dim:
+            raise InputError(
+                f"inputs of a {type(self).__name__} have {self.dim} coordinates here, but {self.inputs} is a law of "
+                f"vectors of {self.inputs.dim}"
+            )
 
     def _check_law(self, name: str) -> None:
         """Refuse anything but a distribution: a mapping without its kind, a bare number."""
@@ -44,6 +54,16 @@ class Task(ABC):
         return 1
 
     @property
+    def n_targets(self) -> int:
+        """Coordinates of a value y = f(x)."""
+        return 1
+
+    @property
+    def default_encoding(self) -> str:
+        """How models read prompts of this task, where nothing else is said: the name of an encoding."""
+        return "states" if self.autoregressive else "interleaved"
+
+    @property
     @abstractmethod
     def n_determining(self) -> int:
         """How many points determine the function: earlier predictions are guesses and not scored."""
@@ -57,8 +77,29 @@ class Task(ABC):
     @abstractmethod
     def value(
         self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
-    ) -> Float[Tensor, "batch point"]:
-        """f(x) for one function a row, also far outside the training range."""
+    ) -> Float[Tensor, "batch point"] | Float[Tensor, "batch point target"]:
+        """f(x) for one function a row, also far outside the training range.
+
+        Where values are numbers, the last axis may be left out. `targets` gives it always.
+        """
+
+    def targets(
+        self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point target"]:
+        """`value`, with an axis for the coordinates of a value.
+
+        Raises:
+            InputError: `value` returned another shape.
+        """
+        ys, wanted = self.value(parameters, xs), (*xs.shape[:2], self.n_targets)
+        if self.n_targets == 1 and ys.ndim == 2:
+            ys = ys[..., None]
+        if ys.shape != wanted:  # a column too many would broadcast against predictions, and nobody would notice
+            raise InputError(
+                f"{type(self).__name__}.value must return a value for each point, shape {wanted} here (the last axis "
+                f"is n_targets={self.n_targets}), but returned shape {tuple(ys.shape)}"
+            )
+        return ys
 
     def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"] | None:
         """Features in which every function of the task is linear: what least squares regresses on.
@@ -83,18 +124,21 @@ class Task(ABC):
         dtype: torch.dtype = torch.float32,
     ) -> Prompts:
         """Fresh prompts: `n_functions` functions, each with `n_contexts` independent contexts, function-major."""
-        parameters = self.sample_parameters(n_functions, generator, dtype)
-        function: Int[Tensor, " batch"] = torch.arange(n_functions).repeat_interleave(n_contexts)
-        parameters = parameters[function]
-        shape = (n_functions * n_contexts, n_points or self.n_points, self.dim)
-        xs = self.inputs.sample(shape, generator, dtype)
-        ys = self.value(parameters, xs)
-        if ys.shape != xs.shape[:2]:  # a column too many would broadcast against predictions, and nobody would notice
-            raise InputError(
-                f"{type(self).__name__}.value must return a number for each point, shape {tuple(xs.shape[:2])} here, "
-                f"but returned shape {tuple(ys.shape)}"
-            )
+        function = torch.arange(n_functions).repeat_interleave(n_contexts)
+        parameters = self.sample_parameters(n_functions, generator, dtype)[function]
+        xs, ys = self.sample_points(parameters, n_points or self.n_points, generator, dtype)
         return checked(self, Prompts(xs, ys, parameters, function))
+
+    def sample_points(
+        self,
+        parameters: Float[Tensor, "batch parameter"],
+        n_points: int,
+        generator: torch.Generator,
+        dtype: torch.dtype,
+    ) -> tuple[Float[Tensor, "batch point dim"], Float[Tensor, "batch point target"]]:
+        """The points (xs, ys) of one prompt a row: here independent inputs and the values there."""
+        xs = self.inputs.sample((len(parameters), n_points, self.dim), generator, dtype)
+        return xs, self.targets(parameters, xs)
 
     def with_points(self, n_points: int) -> Self:
         """The same task with prompts of another length."""

@@ -23,7 +23,7 @@ class Polynomial(Task):
     >>> task = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20)
     >>> prompts = task.sample(3, generator(0, "doc"), n_contexts=2)
     >>> prompts.xs.shape, prompts.ys.shape, prompts.parameters.shape
-    (torch.Size([6, 20, 1]), torch.Size([6, 20]), torch.Size([6, 2]))
+    (torch.Size([6, 20, 1]), torch.Size([6, 20, 1]), torch.Size([6, 2]))
     """
 
     degrees: tuple[int, ...]

@@ -18,8 +18,8 @@ from torch import Tensor
 from icl_interp.errors import InputError, whole
 from icl_interp.provenance import generator as stream
 from icl_interp.tasks.base import Task
+from icl_interp.tasks.covariance import Rows, Vector
 from icl_interp.tasks.distributions import Distribution, Normal
-from icl_interp.tasks.regression import Rows, Vector
 
 STANDARD = Normal(1.0)
 MAX_DEPTH = 12  # of a tree: a function has 2^(depth + 1) numbers, and an evaluation holds 2,048 functions at once

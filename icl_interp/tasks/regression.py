@@ -2,15 +2,16 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Self, TypeGuard
+from typing import Self
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.errors import InputError
-from icl_interp.prompts import Prompts
-from icl_interp.tasks.base import Task, checked
+from icl_interp.tasks import covariance
+from icl_interp.tasks.base import Task
+from icl_interp.tasks.covariance import Rows, Vector
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform, is_law
 
 
@@ -57,9 +58,6 @@ class LogNormal:
 
 PositiveLaw = Exponential | LogNormal | Uniform
 STANDARD = Normal(1.0)
-MAX_ROWS = 512  # of a whole covariance: as text in a config that is five megabytes, and a second to check
-Vector = tuple[float, ...]
-Rows = tuple[tuple[float, ...], ...]
 
 
 def moment(law: PositiveLaw, order: int) -> float:
@@ -134,7 +132,7 @@ class LinearRegression(Task):
         value = getattr(self, name)
         if is_law(value) or (value is None and optional):
             return
-        if not _are_numbers(value) or len(value) != self.n_dims:
+        if not covariance.are_numbers(value) or len(value) != self.n_dims:
             raise InputError(
                 f"{name} must be a law, for example Normal(1), or {self.n_dims} numbers (n_dims), but got {value!r}"
             )
@@ -151,18 +149,8 @@ class LinearRegression(Task):
             if isinstance(value, Normal) or value.low < 0:
                 raise InputError(f"a covariance is drawn from a positive law, for example Exponential(1), not {value}")
             return
-        d = self.n_dims
-        if _are_numbers(value) and len(value) == d and min(value) > 0:
-            object.__setattr__(self, "covariance", tuple(value))
-            return
-        if isinstance(value, (tuple, list)) and len(value) > MAX_ROWS and isinstance(value[0], (tuple, list)):
-            raise InputError(too_many_rows(len(value)))
-        if not (_are_rows(value, d) and len(value) == d and _is_covariance(torch.tensor(value, dtype=torch.float64))):
-            raise InputError(
-                f"covariance must be {d} positive numbers, {d} rows of a symmetric positive definite matrix, a "
-                f"positive law such as Exponential(1), or nothing for the identity, but got {_short(value)}"
-            )
-        object.__setattr__(self, "covariance", tuple(map(tuple, value)))
+        or_else = ", a positive law such as Exponential(1), or nothing for the identity"
+        object.__setattr__(self, "covariance", covariance.checked("covariance", value, self.n_dims, or_else))
 
     @property
     def dim(self) -> int:
@@ -230,23 +218,19 @@ class LinearRegression(Task):
         """x itself: there is no intercept."""
         return xs
 
-    def sample(
+    def sample_points(
         self,
-        n_functions: int,
+        parameters: Float[Tensor, "batch parameter"],
+        n_points: int,
         generator: torch.Generator,
-        *,
-        n_contexts: int = 1,
-        n_points: int | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> Prompts:
-        """Fresh prompts: `n_functions` functions, each with `n_contexts` independent contexts, function-major."""
-        function: Int[Tensor, " batch"] = torch.arange(n_functions).repeat_interleave(n_contexts)
-        parameters = self.sample_parameters(n_functions, generator, dtype)[function]
-        xs = self._sample_inputs(len(function), n_points or self.n_points, generator, dtype)
-        ys = self.value(parameters, xs)
+        dtype: torch.dtype,
+    ) -> tuple[Float[Tensor, "batch point dim"], Float[Tensor, "batch point target"]]:
+        """Inputs with this covariance, and labels with this noise."""
+        xs = self._sample_inputs(len(parameters), n_points, generator, dtype)
+        ys = self.targets(parameters, xs)
         if self.noise_std:
             ys = ys + self.noise_std * torch.randn(ys.shape, generator=generator, dtype=dtype)
-        return checked(self, Prompts(xs, ys, parameters, function))
+        return xs, ys
 
     def _sample_inputs(
         self, batch: int, n_points: int, generator: torch.Generator, dtype: torch.dtype
@@ -269,12 +253,9 @@ class LinearRegression(Task):
 
     def _root(self, dtype: torch.dtype) -> Float[Tensor, " dim"] | Float[Tensor, "dim dim"]:
         """The symmetric root of a fixed Lambda: its diagonal where that is all."""
-        value = [1.0] * self.n_dims if self.covariance is None else self.covariance
-        matrix = torch.tensor(value, dtype=torch.float64) * self.covariance_scale
-        if matrix.ndim == 1:
-            return matrix.sqrt().to(dtype)
-        variances, basis = torch.linalg.eigh(matrix)
-        return (basis * variances.sqrt() @ basis.T).to(dtype)
+        value = (1.0,) * self.n_dims if self.covariance is None else self.covariance
+        assert isinstance(value, tuple)  # whoever asks has seen that it is fixed
+        return covariance.root(value, dtype, self.covariance_scale)
 
     def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
         """Task shift and covariate shift: the same task with weights and inputs scaled, each by its own factor."""
@@ -290,36 +271,6 @@ class LinearRegression(Task):
     def with_query(self, query: Distribution | Vector | None) -> Self:
         """Query shift: the same task with another last x."""
         return replace(self, query=query)
-
-
-def _are_numbers(value: object) -> TypeGuard[Vector]:
-    """Whether it is a list of finite numbers."""
-    if not isinstance(value, (tuple, list)) or not value:
-        return False
-    return all(isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in value)
-
-
-def _are_rows(value: object, width: int) -> TypeGuard[Rows]:
-    """Whether it is a list of lists of that many finite numbers."""
-    return isinstance(value, (tuple, list)) and all(_are_numbers(row) and len(row) == width for row in value)
-
-
-def _is_covariance(matrix: Tensor) -> bool:
-    # A Cholesky factor exists where all eigenvalues are positive, and costs a tenth of them.
-    return torch.equal(matrix, matrix.T) and not torch.linalg.cholesky_ex(matrix).info.item()
-
-
-def too_many_rows(n: int) -> str:
-    """What is said of a covariance whose rows are too many to stand in a config."""
-    return (
-        f"covariance has {n} rows, but at most {MAX_ROWS} can stand in a config, which holds every number as text: "
-        "give its diagonal only, or a law of it"
-    )
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 KINDS: dict[str, type] = {cls.__name__: cls for cls in (LinearRegression, Exponential, LogNormal)}

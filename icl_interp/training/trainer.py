@@ -113,7 +113,7 @@ class _Run:
         read, points = self.encoding.read_at(prompts.n_points, self.model.cfg.attention_dir)
         device = self.model.unembed.W_U.device
         targets = prompts.ys[:, points.start : points.stop].to(device)
-        out = self.model(self.encoding.encode(prompts).to(device), read)[..., 0]
+        out = self.model(self.encoding.encode(prompts).to(device), read)
         loss = (out - targets).square().mean()
         value = loss.item()
         if not math.isfinite(value):

@@ -335,7 +335,7 @@ def test_ones_own_claim_appears_among_the_findings(registry):
     @measurement("mine/size at the query")
     def size(lab):
         taken.append(lab)
-        return make_array(lab.by_function(lab.sweep()[:, 0].abs()), {"function": tuple(range(lab.n_functions))})
+        return make_array(lab.by_function(lab.sweep()[:, 0, 0].abs()), {"function": tuple(range(lab.n_functions))})
 
     def evidence(results, facts):
         values = results[size].values

@@ -1,5 +1,7 @@
 """The lab: sweeps that reuse the context equal whole prompts through the model, and nothing is mixed up."""
 
+import functools
+
 import pytest
 import torch
 from helpers import must_fail
@@ -49,7 +51,7 @@ def whole(lab: Lab, xs=XS, context=(), query=(), prompts=None, n_points=None) ->
     n = lab.encoding.n_tokens((prompts or lab.prompts).n_points)
     edits = [At(tuple(range(n - 1)), i) for i in context] + [At((n - 1,), i) for i in query]
     with torch.no_grad(), intervene(lab.model, *edits):
-        return torch.stack([lab.model(prompts_with(lab, x, prompts))[:, -1, 0] for x in xs or (None,)], 1)
+        return torch.stack([lab.model(prompts_with(lab, x, prompts))[:, -1] for x in xs or (None,)], 1)
 
 
 def check_sweep(lab: Lab):
@@ -175,10 +177,16 @@ def cases(lab: Lab) -> dict[str, tuple]:
     }
 
 
-def check_together(lab: Lab):
+@functools.cache
+def alone(name: str) -> dict[str, torch.Tensor]:
+    """What whole prompts give for each case; the labs of a name have the same model and prompts."""
+    lab = bench(name)
+    return {case: whole(lab, xs, **settings) for case, (xs, settings) in cases(lab).items()}
+
+
+def check_together(lab: Lab, name: str = "causal interleaved"):
     """What is asked together gets what whole prompts give, in every order."""
-    asked = cases(lab)
-    expected = {case: whole(lab, xs, **settings) for case, (xs, settings) in asked.items()}
+    asked, expected = cases(lab), alone(name)
     for order in (list(asked), list(asked)[::-1], ["two of each", "plain", "two of each"]):
         found = lab.run([lab.ask(asked[case][0], **asked[case][1]) for case in order])
         for case, f in zip(order, found, strict=True):
@@ -188,7 +196,7 @@ def check_together(lab: Lab):
 
 @pytest.mark.parametrize("name", ["causal interleaved", "causal stacked", "bidirectional stacked"])
 def test_what_is_asked_together_is_not_mixed_up(name):
-    check_together(bench(name))
+    check_together(bench(name), name)
 
 
 class IgnoresPrompts(Lab):

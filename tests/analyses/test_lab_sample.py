@@ -19,6 +19,7 @@ from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import LogitLens
 from icl_interp.probes.runner import probe as run_probes
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_table
 from icl_interp.studies.heads.claims import orthogonality as heads
@@ -76,12 +77,12 @@ def test_own_queries_and_truth():
     for name in ("causal interleaved", "bidirectional stacked"):
         lab = bench(name)
         with torch.no_grad():
-            expected = lab.model(lab.encoding.encode(lab.prompts))[:, -1:, 0]
+            expected = lab.model(lab.encoding.encode(lab.prompts))[:, -1:]
         assert same(lab.sweep(), expected)
         assert same(lab.sweep(prompts=lab.small_sample), expected[[0, 1, 3, 4, 6, 7]])
         assert not same(lab.sweep(prompts=lab.small_sample), expected[:6])
     a, b = lab.prompts.parameters.T
-    assert same(lab.truth(XS), a[:, None] + b[:, None] * torch.tensor(XS, dtype=torch.float64))
+    assert same(as_numbers(lab.truth(XS)), a[:, None] + b[:, None] * torch.tensor(XS, dtype=torch.float64))
 
 
 def check_last_predictions(lab: Lab):
@@ -92,7 +93,8 @@ def check_last_predictions(lab: Lab):
             out, cache = lab.single.run_with_cache(lab.encoding.encode(prompts).float())
         found = lab.last_predictions(prompts)
         assert found.dtype == torch.float32
-        assert torch.allclose(found, out[:, -1, 0], rtol=1e-5, atol=1e-5)
+        assert found.shape == (len(prompts), 1)
+        assert torch.allclose(found, out[:, -1], rtol=1e-5, atol=1e-5)
         assert torch.allclose(lab.last_predictions(prompts, probes), found, rtol=1e-5, atol=1e-5)
         (stream,) = probes[0].recorded.values()
         assert torch.allclose(stream, cache["blocks.1.hook_resid_post"][:, -1:], rtol=1e-5, atol=1e-5)
@@ -138,11 +140,11 @@ def test_predictions_are_the_models_own():
         out, truth = lab.predictions()
         read, points = lab.encoding.read_at(7, lab.model.cfg.attention_dir)
         with torch.no_grad():
-            expected = lab.model(lab.encoding.encode(lab.small_sample))[:, list(read), 0]
+            expected = lab.model(lab.encoding.encode(lab.small_sample))[:, list(read)]
         first = max(2, points.start)
+        assert out.shape == truth.shape
         assert torch.allclose(out, expected[:, first - points.start :], atol=1e-4)
         assert torch.equal(truth, lab.small_sample.ys[:, first:])
-        assert out.shape == truth.shape
         edited, _ = lab.predictions(SwapPattern("uniform"))
         assert not torch.allclose(out, edited, atol=1e-3)
 
@@ -187,8 +189,10 @@ def check_length(lab_class: type[Lab], *claims: str):
             model.pos_embed.W_pos[13:] = poison
         lab = lab_class(model, TASK, Interleaved(), **SIZES)
         known = Facts.of(model, TASK, "interleaved", {"error": 0.0, "r2": 1.0})
-        wanted = {m.name: m for c in select(claims or None) if not c.excluded(known) for m in c.measurements}
-        results[poison] = {name: lab.measure(m) for name, m in wanted.items()}
+        wanted = {m.name: m for c in select(claims or None) if not c.exclusion(known) for m in c.measurements}
+        for error in lab.measure_all(list(wanted.values())).values():
+            raise error
+        results[poison] = {name: lab.results[name] for name in wanted}
     clean, poisoned = results.values()
     for name, result in clean.items():
         if isinstance(result, DataFrame):

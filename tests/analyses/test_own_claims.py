@@ -81,44 +81,57 @@ def check_broken(report, claim, *words):
     json.dumps(report.to_dict(), default=float)
 
 
+BROKEN = [
+    ({"evidence": fail}, ("ZeroDivisionError: division by zero",)),
+    ({"evidence": a_key}, ("unknown result 'nothing'",)),
+    ({"evidence": lambda results, facts: None}, ("TypeError", "is a NoneType: return an Evidence")),
+    ({"evidence": lambda results, facts: Evidence({}, "r")}, ("lacks 'mine'",)),
+    ({"evidence": lambda results, facts: replace(fine(results, facts), details=BAD)}, ("TypeError",)),
+    ({"excluded": fail}, ("ZeroDivisionError: division by zero",)),
+    ({"measurements": (measured("own/one", fail),)}, ("'own/one'", "ZeroDivisionError")),
+    ({"twin": (measured("own/two", fail),)}, ("'twin/own/two'", "ZeroDivisionError")),
+    ({"measurements": (measured("own/float", lambda lab: 1.5),)}, ("'own/float'", "TypeError", "returned float")),
+    ({"measurements": (measured("own/none", lambda lab: None),)}, ("'own/none'", "returned NoneType")),
+    (
+        {"measurements": (measured("own/cells", lambda lab: make_table({"a": [torch.ones(1)]})),)},
+        ("'own/cells'", "holds a Tensor"),
+    ),
+    (
+        {"measurements": (measured("own/hook", lambda lab: lab.sweep([1.0], probes=[Activations(["nope"])])),)},
+        ("'own/hook'", "unknown hook 'nope'"),
+    ),
+    ({"measurements": (measured("own/planned", asks),)}, ("'own/planned'", "unknown hook 'nope'")),
+    ({"evidence": lambda results, facts: _raise(RuntimeError("a\nb\n" + "c" * 9999))}, ("a b c",)),
+]
+
+
 @pytest.mark.usefixtures("errors_are_caught")
-@pytest.mark.parametrize(
-    ("broken", "words"),
-    [
-        ({"evidence": fail}, ("ZeroDivisionError: division by zero",)),
-        ({"evidence": a_key}, ("unknown result 'nothing'",)),
-        ({"evidence": lambda results, facts: None}, ("TypeError", "is a NoneType: return an Evidence")),
-        ({"evidence": lambda results, facts: Evidence({}, "r")}, ("lacks 'mine'",)),
-        ({"evidence": lambda results, facts: replace(fine(results, facts), details=BAD)}, ("TypeError",)),
-        ({"excluded": fail}, ("ZeroDivisionError: division by zero",)),
-        ({"measurements": (measured("own/one", fail),)}, ("'own/one'", "ZeroDivisionError")),
-        ({"twin": (measured("own/two", fail),)}, ("'twin/own/two'", "ZeroDivisionError")),
-        ({"measurements": (measured("own/float", lambda lab: 1.5),)}, ("'own/float'", "TypeError", "returned float")),
-        ({"measurements": (measured("own/none", lambda lab: None),)}, ("'own/none'", "returned NoneType")),
-        (
-            {"measurements": (measured("own/cells", lambda lab: make_table({"a": [torch.ones(1)]})),)},
-            ("'own/cells'", "holds a Tensor"),
-        ),
-        (
-            {"measurements": (measured("own/hook", lambda lab: lab.sweep([1.0], probes=[Activations(["nope"])])),)},
-            ("'own/hook'", "unknown hook 'nope'"),
-        ),
-        ({"measurements": (measured("own/planned", asks),)}, ("'own/planned'", "unknown hook 'nope'")),
-        ({"evidence": lambda results, facts: _raise(RuntimeError("a\nb\n" + "c" * 9999))}, ("a b c",)),
-    ],
-)
-def test_an_error_costs_that_claim_only(own, broken, words, caplog, tmp_path):
-    claim = own("broken", **broken).id
+def test_an_error_costs_that_claim_only(own, caplog, tmp_path):
+    """Of many that fail in one analysis, each says its own error, here and when stored results are judged again."""
+    claims = {own(f"broken{i}", **broken).id: (broken, words) for i, (broken, words) in enumerate(BROKEN)}
     with caplog.at_level(logging.WARNING, logger="icl_interp"):
-        report = analyze(claim)
-    check_broken(report, claim, *words)
-    assert "\n" not in report[claim].reason
-    assert len(report[claim].reason) < 600
-    assert any(record.exc_info for record in caplog.records), "the traceback is in the log"
+        report = analyze(*claims)
+    logged = [record.getMessage() for record in caplog.records if record.exc_info]
     report.save(tmp_path)
     loaded = icl_interp.Report.load(tmp_path)
-    assert loaded[claim].error == report[claim].error
-    check_broken(loaded.judge(), claim, *words)  # also from stored results alone
+    judged = loaded.judge()
+    for claim, (broken, words) in claims.items():
+        check_broken(report, claim, *words)
+        assert "\n" not in report[claim].reason
+        assert len(report[claim].reason) < 600
+        names = [m.name for key in ("measurements", "twin") for m in broken.get(key, ())]
+        assert any(f"{name} failed" in line for name in names or [claim] for line in logged), (
+            f"no traceback of {claim} in the log"
+        )
+        assert loaded[claim].error == report[claim].error
+        check_broken(judged, claim, *words)  # also from stored results alone
+
+
+@pytest.mark.usefixtures("errors_are_caught")
+def test_an_error_costs_a_claim_that_is_asked_alone(own):
+    check_broken(
+        analyze(own("alone", measurements=(measured("own/asks", asks),)).id), "mine.alone", "unknown hook 'nope'"
+    )
 
 
 def _raise(error):

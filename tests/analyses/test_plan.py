@@ -7,27 +7,40 @@ from labs import LABS, XS, bench
 from planned import MINE, by_row, check_same, grid, plain, two_at_once, two_steps
 from small_models import TASK
 
+from icl_interp.analyses import lab as lab_module
+from icl_interp.analyses import plan
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Measurement, measurement
 from icl_interp.analyses.registry import select
+from icl_interp.interventions.attention import SwapPattern, Temperature
 from icl_interp.models import tokens
+from icl_interp.probes.sweep import together
 from icl_interp.studies.heads.claims import orthogonality
 
 pytestmark = pytest.mark.usefixtures("several_chunks")
 
 
-def check_as_alone(lab: Lab, measurements):
-    """Each result is what the measurement gives by itself, on a lab of its own."""
-    assert lab.measure_all(measurements) == {}
-    for m in measurements:
-        check_same(lab.results[m], m(Lab(lab.model, TASK, lab.encoding, n_functions=3, n_contexts=3)), m.name)
+def check_as_alone(lab: Lab, *orders):
+    """Each result is what the measurement gives by itself, on a lab of its own, in whatever order they are taken."""
+
+    def fresh(lab_class: type[Lab] = Lab) -> Lab:
+        return lab_class(lab.model, TASK, lab.encoding, n_functions=3, n_contexts=3)
+
+    alone = {m.name: m(fresh()) for m in orders[0]}
+    for measurements in orders:
+        together = fresh(type(lab))
+        for error in together.measure_all(measurements).values():
+            raise error
+        assert set(alone) <= set(together.results)
+        for name, expected in alone.items():
+            check_same(together.results[name], expected, name)
 
 
 @pytest.mark.parametrize("name", ["causal interleaved", "causal stacked", "bidirectional stacked", "post-norm"])
-def test_what_is_measured_together_is_what_is_measured_alone(name):
-    check_as_alone(bench(name), MINE)
-    check_as_alone(bench(name), MINE[::-1])
+def test_what_is_measured_together_is_what_is_measured_alone(name, monkeypatch):
+    monkeypatch.setattr(lab_module, "GRID", lab_module.GRID[::8])
+    check_as_alone(bench(name), MINE, MINE[::-1])
 
 
 class MixesAnswers(Lab):
@@ -62,7 +75,7 @@ def test_every_bundled_measurement_gives_the_same_in_company(name, monkeypatch):
     monkeypatch.setattr(orthogonality, "N_ROTATIONS", 10)
     lab = bench(name)
     known = Facts.of(lab.model, TASK, tokens.name_of(lab.encoding), {"error": 0.0, "r2": 1.0})
-    wanted = {m.name: m for c in select(None) if not c.excluded(known) for m in c.measurements}
+    wanted = {m.name: m for c in select(None) if not c.exclusion(known) for m in c.measurements}
     assert wanted
     check_as_alone(lab, list(wanted.values()))
 
@@ -172,3 +185,26 @@ def test_who_watches_is_told_what_is_under_way():
     must_fail(check_progress, told[::-1])
     must_fail(check_progress, [(what, done, total + 1) for what, done, total in told])
     must_fail(check_progress, told[: len(MINE)])
+
+
+def test_contexts_under_interventions_are_counted_as_often_as_they_are_read(monkeypatch):
+    """One sample is read once as it is and once under each intervention on its context: the bar is full at the end."""
+
+    def check():
+        lab, told = bench(), []
+
+        @measurement("test/arms")
+        def arms(lab):
+            edits = ([], [Temperature(2.0)], [SwapPattern("uniform")])
+            found = yield from together(*(lab.ask(XS, context=edit) for edit in edits))
+            return by_row(found[-1])
+
+        lab.measure_all([arms], lambda *progress: told.append(progress))
+        done, total = zip(*(progress[1:] for progress in told[1:]), strict=True)
+        assert set(total) == {3 * len(lab.prompts)}
+        assert list(done) == sorted(set(done))
+        assert done[-1] == total[-1]
+
+    check()
+    monkeypatch.setattr(plan, "n_read", lambda sweeps: len(sweeps[0].prompts))
+    must_fail(check)

@@ -1,17 +1,20 @@
 """In-distribution predictions under interventions: taken up where these begin, and equal to whole forward passes."""
 
+import numpy as np
 import pytest
 import torch
 from helpers import must_fail
 from labs import bench
-from small_models import freeze
+from small_models import TASK, freeze
 
 from icl_interp.analyses import lab as lab_module
 from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.relevance import relevance
 from icl_interp.interventions.attention import AblateHeads, SwapPattern, Temperature
 from icl_interp.interventions.base import At, Intervention, first_block, intervene
 from icl_interp.interventions.norms import InsertNorm
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
+from icl_interp.models.tokens import Interleaved
 
 pytestmark = pytest.mark.usefixtures("several_chunks")
 
@@ -54,7 +57,7 @@ def whole(lab: Lab, interventions) -> torch.Tensor:
     """Whole forward passes, every token computed."""
     read, points = lab.encoding.read_at(7, lab.model.cfg.attention_dir)
     with torch.no_grad(), intervene(lab.single, *interventions):
-        out = lab.single(lab.tokens(lab.small_sample).float())[:, list(read), 0]
+        out = lab.single(lab.tokens(lab.small_sample).float())[:, list(read)]
     return out[:, max(2, points.start) - points.start :].double()
 
 
@@ -106,3 +109,31 @@ def test_of_a_large_model_one_context_a_function(monkeypatch):
     out, truth = lab.predictions(SwapPattern("uniform"))
     assert len(out) == len(truth) == 3
     torch.testing.assert_close(out, whole(lab, (SwapPattern("uniform"),))[::2], rtol=1e-5, atol=1e-5)
+
+
+def test_of_a_large_model_half_of_many_functions(monkeypatch):
+    """Whether a head matters is asked on 32 functions of 64; what is not repeated by head keeps all."""
+    model = bench().model
+    monkeypatch.setattr(lab_module, "LARGE", 1)
+    lab = Lab(model, TASK, Interleaved(), n_functions=64, n_contexts=2)
+    assert len(lab.few) == 64
+    assert lab.head_sample.function.tolist() == list(range(32))
+    assert torch.equal(lab.head_sample.xs, lab.one_each.xs[:32])
+    found = relevance(lab)
+    assert found.sizes["function"] == 32
+
+    def check(shown):
+        out, truth = lab.predictions()
+        assert len(out) == 32
+        intact = (out - truth).square().mean((1, 2)).numpy()
+        np.testing.assert_allclose(shown, intact, rtol=1e-6)
+
+    check(found.sel(head="0.0", intervention="uniform", statistic="intact").values)
+    must_fail(check, found.sel(head="0.0", intervention="uniform", statistic="intact").values[::-1])
+
+
+def test_few_contexts_are_the_whole_sample_where_there_are_no_more():
+    model = bench().model
+    two, three = (Lab(model, TASK, Interleaved(), n_functions=4, n_contexts=n) for n in (2, 3))
+    assert two.small_sample is two.prompts
+    assert len(three.small_sample) == 8

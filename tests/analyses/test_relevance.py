@@ -20,9 +20,9 @@ def test_relevance_is_the_rise_of_the_error():
     assert tuple(result.indexes["head"]) == ("0.0", "0.1", "0.2", "1.0", "1.1", "1.2")
     out, truth = lab.predictions()
     edited, _ = lab.predictions(SwapPattern("uniform", ((1, 2),)))
-    rise = ((edited - truth) ** 2 - (out - truth) ** 2).mean(1).view(4, 2).mean(1)
+    rise = ((edited - truth) ** 2 - (out - truth) ** 2).mean((1, 2)).view(4, 2).mean(1)
     assert np.allclose(result.sel(head="1.2", intervention="uniform", statistic="rise").values, rise, rtol=1e-6)
-    moved = ((edited - out) ** 2).mean(1).view(4, 2).mean(1) / out.var()
+    moved = ((edited - out) ** 2).mean((1, 2)).view(4, 2).mean(1) / out.var()
     assert np.allclose(result.sel(head="1.2", intervention="uniform", statistic="movement").values, moved, rtol=1e-6)
 
 

@@ -9,6 +9,7 @@ from helpers import must_fail
 
 from icl_interp.baselines import AveragingEstimator, Inputs, LeastSquares, Predictor, Signs, classical
 from icl_interp.errors import InputError
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.tasks import DecisionTree, LinearRegression, ReLUNetwork, SparseLinearRegression
 
@@ -67,7 +68,8 @@ def by_hand(xs, ys, x):
 
 
 def check_loop(predictor, route, prompts):
-    found, xs, ys = predictor.predict(prompts).numpy(), prompts.xs.numpy(), prompts.ys.numpy()
+    found, xs = as_numbers(predictor.predict(prompts)).numpy(), prompts.xs.numpy()
+    ys = as_numbers(prompts.ys).numpy()
     assert (found[:, 0] == 0).all()
     for row in range(len(prompts)):
         for k in range(1, prompts.n_points):

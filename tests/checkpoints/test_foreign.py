@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import jaxtyping
 import pytest
 import torch
 from helpers import must_fail
@@ -207,9 +206,8 @@ def less(word):
         (lambda: None, "but got NoneType"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(monkeypatch, make, match):
-    # As users run it, without the run-time check of annotations: it would refuse wrong types first.
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+@pytest.mark.usefixtures("as_users_run_it")
+def test_what_does_not_fit_is_refused_by_name(make, match):
     if match is None:
         assert isinstance(adopt(make()), HookedTransformer)
     else:

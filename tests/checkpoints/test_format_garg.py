@@ -10,6 +10,7 @@ from tiny_runs import refuse
 
 import icl_interp
 from icl_interp.models import tokens
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.tasks import LinearRegression
 
@@ -21,9 +22,9 @@ def predicts_the_same(found, original):
     """At every point, to 1e-5, through our own encoding."""
     prompts = found.task.sample(16, generator(0, "test"))
     with torch.no_grad():
-        wanted = original(prompts.xs, prompts.ys)
+        wanted = original(prompts.xs, as_numbers(prompts.ys))
     assert wanted.std() > 0.1  # not a constant
-    torch.testing.assert_close(found.predict(prompts), wanted, rtol=0, atol=1e-5)
+    torch.testing.assert_close(as_numbers(found.predict(prompts)), wanted, rtol=0, atol=1e-5)
 
 
 def changed(model, name, change):
@@ -131,14 +132,15 @@ def test_width_one_is_read_as_the_constant_that_it_is(tmp_path, caplog):
     found = icl_interp.load(run_folder(tmp_path, original, data))
     prompts = found.task.scaled(1e3, 1e3).sample(8, generator(0, "test"))
     constant = original._read_out.weight * original._backbone.ln_f.bias + original._read_out.bias
-    torch.testing.assert_close(found.predict(prompts), constant.detach().expand(8, 5), rtol=0, atol=1e-6)
+    torch.testing.assert_close(found.predict(prompts), constant.detach().expand(8, 5, 1), rtol=0, atol=1e-6)
     c, r = icl_interp.theory.limits.output_certificate(
         *(t.detach().double() for t in (found.model.W_U[:, 0], found.model.ln_final.w, found.model.ln_final.b)),
         found.model.b_U[0].detach().double(),
     )
     (record,) = caplog.records
     assert record.getMessage() == f"{tmp_path.name}: {found.provenance['note']}"
-    assert found.provenance["note"].endswith(f"so the output is {found.predict(prompts)[0, 0]:.6g} for every prompt")
+    output = found.predict(prompts)[0, 0].item()
+    assert found.provenance["note"].endswith(f"so the output is {output:.6g} for every prompt")
     assert float(c) == pytest.approx(constant.item(), abs=1e-6)
     assert float(r) == pytest.approx(0, abs=1e-12)
 

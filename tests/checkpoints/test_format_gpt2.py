@@ -12,6 +12,7 @@ import icl_interp
 from icl_interp.checkpoints.foreign import adopt
 from icl_interp.errors import InputError
 from icl_interp.models.tokens import Interleaved, Stacked
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.tasks import LinearRegression
 
@@ -113,7 +114,8 @@ def test_their_model_in_memory_encodes_by_itself():
     found = icl_interp.load(original, TASK)
     prompts = TASK.sample(16, generator(0, "test"))
     with torch.no_grad():
-        torch.testing.assert_close(found.predict(prompts), original(prompts.xs, prompts.ys), rtol=0, atol=1e-5)
+        wanted = original(prompts.xs, as_numbers(prompts.ys))
+    torch.testing.assert_close(as_numbers(found.predict(prompts)), wanted, rtol=0, atol=1e-5)
     with pytest.raises(InputError, match="stacked prompts with inputs of 3 coordinates have d_in=4"):
         icl_interp.load(original, TASK, encoding="stacked")
 

@@ -12,13 +12,14 @@ from tiny_runs import refuse
 from torch import nn
 from transformer_lens.model_bridge import TransformerBridge
 from transformer_lens.model_bridge.sources import native  # noqa: F401  (it gives the bridge its boot_native)
+from vector_tasks import LinearMap
 
 import icl_interp
 from icl_interp.checkpoints.foreign import adopt
 from icl_interp.errors import InputError
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator
-from icl_interp.tasks import LinearRegression
+from icl_interp.tasks import LinearRegression, Normal
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it", "errors_are_caught")
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -67,7 +68,7 @@ def test_a_state_dict_of_version_3_computes_its_outputs(tmp_path, name, saver):
         lacking["normalization_type"] = config["normalization_type"]
     if not config.get("use_attn_scale", True):
         lacking["use_attn_scale"] = False
-    task = LinearRegression(n_dims=config["d_in"], n_points=4)
+    task = LinearMap(n_dims=config["d_in"], outputs=config["d_out"], weights=Normal(1), inputs=Normal(1), n_points=4)
     found = icl_interp.load(tmp_path / "weights", task, encoding="interleaved", settings=lacking).model
     computes(found, tokens, wanted)
     other = {"eps": 0.1} if config["normalization_type"] else {"use_attn_scale": True}

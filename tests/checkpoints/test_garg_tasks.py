@@ -7,6 +7,7 @@ from helpers import must_fail
 
 from icl_interp.checkpoints.formats.garg_tasks import reached, task_of
 from icl_interp.errors import InputError
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.stored import Stored
 from icl_interp.tasks import (
@@ -58,7 +59,8 @@ def same_labels(task, theirs):
     """Their law and ours, as moments of labels over many functions: mean 0, variance and correlation along a prompt."""
     prompts = task.sample(20000, generator(0, "test"), n_points=3, dtype=torch.float64)
     xs = task.inputs.sample((20000, 3, task.dim), generator(1, "test"), torch.float64)
-    ours, wanted = (torch.cat([ys.T, ys.T.abs()]).cov() for ys in (prompts.ys, theirs(xs, generator(2, "test"))))
+    labels = as_numbers(prompts.ys), theirs(xs, generator(2, "test"))
+    ours, wanted = (torch.cat([ys.T, ys.T.abs()]).cov() for ys in labels)
     torch.testing.assert_close(ours, wanted, rtol=0.15, atol=0.12)
 
 

@@ -2,7 +2,6 @@
 
 import json
 
-import jaxtyping
 import pytest
 import tiny_runs
 import torch
@@ -13,11 +12,7 @@ from icl_interp.errors import InputError
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import read_json, run_id, write_json
 
-
-@pytest.fixture(autouse=True)
-def as_users_run_it(monkeypatch):
-    """Without the run-time check of annotations, which only tests switch on."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+pytestmark = pytest.mark.usefixtures("as_users_run_it")
 
 
 @pytest.fixture
@@ -45,7 +40,10 @@ SIZES = {
     "d_model": ({"d_model": 10**9}, r"W_E has shape \(1, 8\), but the config asks for \(1, 1000000000\)"),
     "n_ctx": ({"n_ctx": 10**12}, r"W_pos has shape \(12, 8\), but the config asks for \(1000000000000, 8\)"),
     "n_heads": ({"n_heads": 10**10}, r"W_Q has shape \(2, 8, 4\), but the config asks for \(10000000000, 8, 4\)"),
-    "d_out": ({"d_out": 2**62}, "no tensor can be as large as this config asks for"),
+    "d_out": (
+        {"d_out": 2**62},
+        rf"no tensor can be as large as this config|\(n_targets\), but the model has d_out={2**62}",
+    ),
     "d_head and d_model": ({"d_model": 2**40, "d_head": 2**40}, "no tensor can be as large as this config asks for"),
     "digits": ({"d_mlp": 10**300}, "d_mlp must be a whole number (of at most|below) .*, but got <a whole number"),
     "too many digits": ({"d_mlp": 10**400}, "is not JSON .the number '1000.*000' is too large"),

@@ -143,7 +143,7 @@ class Leaky(Stacked):
     """A mutant that shows the query its label."""
 
     def encode(self, prompts):
-        return torch.cat([prompts.xs, prompts.ys[..., None]], -1)
+        return torch.cat([prompts.xs, prompts.ys], -1)
 
 
 TASK = tasks.Polynomial(degrees=(1,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Normal(1), n_points=6)

@@ -13,6 +13,7 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Stacked
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.units import LinearSelfAttention, read_layer, read_unit
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.theory import linear_attention as theory
 
@@ -45,14 +46,15 @@ def unit(d=3, seed=0):
 
 def queries(prompts, predictor):
     """Predictions of the query, and that there are no others."""
-    out = predictor.predict(prompts)
+    out = as_numbers(predictor.predict(prompts))
     assert out[:, :-1].isnan().all()
     return out[:, -1]
 
 
 def from_theory(w_pv, w_kq, prompts):
     """Equation (3.6), prompt by prompt."""
-    rows = [theory.embedding(xs[:-1], ys[:-1], xs[-1]) for xs, ys in zip(prompts.xs, prompts.ys, strict=True)]
+    points = zip(prompts.xs, as_numbers(prompts.ys), strict=True)
+    rows = [theory.embedding(xs[:-1], ys[:-1], xs[-1]) for xs, ys in points]
     return torch.stack([theory.prediction(w_pv, w_kq, e) for e in rows])
 
 
@@ -184,7 +186,7 @@ def test_a_layer_of_any_weights_and_biases_is_read_exactly(change):
     # With the labels' sign turned, the odd part of the prediction, biases apart, is h^T P x_q.
     bare = layer._replace(direct=0 * layer.direct, values=layer.values.clone(), forms=layer.forms.clone())
     bare.values[:, -1], bare.forms[:, -1], bare.forms[:, :, -1] = 0, 0, 0
-    h = (PROMPTS.xs[:, :-1] * PROMPTS.ys[:, :-1, None]).mean(1)
+    h = (PROMPTS.xs[:, :-1] * PROMPTS.ys[:, :-1]).mean(1)
     odd = (predicted_by(bare, PROMPTS) - predicted_by(bare, replace(PROMPTS, ys=-PROMPTS.ys))) / 2
     assert_close(odd, torch.einsum("bi,ij,bj->b", h, layer.product, PROMPTS.xs[:, -1]), rtol=1e-10, atol=1e-10)
 
@@ -225,8 +227,8 @@ def test_the_trained_unit_has_the_risk_of_the_theory():
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, match, monkeypatch):
-    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)
+@pytest.mark.usefixtures("as_users_run_it")
+def test_what_makes_no_sense_is_refused(call, match):
     with pytest.raises(InputError, match=match) as refused:
         call()
     assert "\n" not in str(refused.value)

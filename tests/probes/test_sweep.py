@@ -1,6 +1,7 @@
 """Sweeps run together: each gets what whole prompts give it, and nothing is read or computed twice."""
 
 import copy
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -27,10 +28,15 @@ from icl_interp.provenance import generator
 
 A, B = (TASK.sample(3, generator(i, "test/sweep"), n_contexts=3, dtype=torch.float64) for i in range(2))
 XS = (-2.0, 0.8, 5.0)
-# Angles of nearly equal directions, and the ratio of variances that are nearly rounding.
-ILL_CONDITIONED = ("output_angles", "participation_ratio")
+# Angles of nearly equal directions, and the ratio of variances that are nearly rounding; cosines of small differences.
+ILL_CONDITIONED, LOOSE = ("output_angles", "participation_ratio"), {"output_cosine": 1e-6}
 NAMES = ("blocks.0.attn.hook_attn_scores", "blocks.1.attn.hook_z", "blocks.1.hook_resid_post")
 MODELS = ("pre", "post", "bidirectional")
+STACKED = "pre, stacked"
+
+
+def model_of(name: str) -> HookedTransformer:
+    return make("pre", d_in=2) if name == STACKED else make(name)
 
 
 def at(xs, prompts=A, **settings) -> Sweep:
@@ -70,7 +76,7 @@ def sweeps(model: HookedTransformer) -> dict[str, Sweep]:
 
 
 def whole(model: HookedTransformer, s: Sweep, probes: list[tuple[Probe, ...]]) -> torch.Tensor:
-    """Every place a whole prompt of its own, which the probes read at its last token; predictions `(batch, point)`.
+    """Every place a whole prompt of its own, which the probes read at its last token: `(batch, point, target)`.
 
     `probes[k]` are those for place k.
     """
@@ -81,12 +87,21 @@ def whole(model: HookedTransformer, s: Sweep, probes: list[tuple[Probe, ...]]) -
         xs = shown.xs.clone()
         xs[:, -1] = s.queries[k] if s.queries.ndim == 2 else s.queries[:, k]
         with torch.no_grad(), intervene(model, *edits), observe(model, *probes[k], positions={label: [n - 1]}):
-            out.append(model(tokens_for(model, replace(shown, xs=xs)))[:, -1, 0])
+            out.append(model(tokens_for(model, replace(shown, xs=xs)))[:, -1])
     return torch.stack(out, 1)
 
 
-def close(found, expected, case):
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10, err_msg=str(case))
+@functools.cache
+def expected_of(name: str, case: str) -> tuple[torch.Tensor, list[tuple[Probe, ...]]]:
+    """What whole prompts give a case of `sweeps`: predictions, and for each place the probes that read there."""
+    model = model_of(name)
+    s = sweeps(model)[case]
+    probes = [copy.deepcopy(s.probes) for _ in s.labels]
+    return whole(model, s, probes), probes
+
+
+def close(found, expected, case, tolerance=1e-10):
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=str(case))
 
 
 def check_probe(p: Probe, expected: list[Probe], labels, case):
@@ -100,18 +115,21 @@ def check_probe(p: Probe, expected: list[Probe], labels, case):
         for name, result in p.results().items():
             if "position" in result.dims and name not in ILL_CONDITIONED:
                 at_label = (r.sel(position=label).values for r in (result, others[name]))
-                close(*at_label, (case, p.name, name, label))
+                close(*at_label, (case, p.name, name, label), LOOSE.get(name, 1e-10))
 
 
-def check_sweeps(model: HookedTransformer, run_all, cases=None):
+def check_sweeps(name: str, run_all, cases=None):
     """What everybody gets, predictions and readings, is what whole prompts give."""
+    model = model_of(name)
     asked = {case: s for case, s in sweeps(model).items() if cases is None or case in cases}
-    expected = {case: [copy.deepcopy(s.probes) for _ in s.labels] for case, s in asked.items()}
     found = run_all(model, encoding_of(model), list(asked.values()))
     for (case, s), f in zip(asked.items(), found, strict=True):
-        close(f, whole(model, s, expected[case]), case)
+        predictions, probes = expected_of(name, case)
+        if f.shape != predictions.shape:
+            raise ValueError(f"{case}: predictions of shape {tuple(f.shape)}, not {tuple(predictions.shape)}")
+        close(f, predictions, case)
         for i, p in enumerate(s.probes):
-            check_probe(p, [probes[i] for probes in expected[case]], s.labels, case)
+            check_probe(p, [at_place[i] for at_place in probes], s.labels, case)
 
 
 def each_alone(model, encoding, asked):
@@ -133,16 +151,16 @@ RUNS = [*((name, run) for name in MODELS), ("pre", each_alone)]
 
 @pytest.mark.parametrize(("name", "run_all"), RUNS)
 def test_sweeps_equal_whole_prompts(name, run_all):
-    check_sweeps(make(name), run_all)
+    check_sweeps(name, run_all)
 
 
 @pytest.mark.parametrize("name", ["pre", "bidirectional"])
 def test_in_another_order_and_in_parts(name, several_parts):
-    check_sweeps(make(name), in_reverse)
+    check_sweeps(name, in_reverse)
 
 
 def test_stacked_prompts_of_a_causal_model():
-    check_sweeps(make("pre", d_in=2), run)
+    check_sweeps(STACKED, run)
 
 
 # ---- mutants --------------------------------------------------------------------------------------------------------
@@ -188,8 +206,8 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_another_sweep_is_noticed(mutant):
     run_all, case = MUTANTS[mutant]
-    check_sweeps(make(), run, (case,))
-    must_fail(check_sweeps, make(), run_all, (case,))
+    check_sweeps("pre", run, (case,))
+    must_fail(check_sweeps, "pre", run_all, (case,))
 
 
 def first_columns(self, name, function, columns):
@@ -212,9 +230,9 @@ PATCHES = {
 @pytest.mark.parametrize("name", ["pre", "bidirectional"])
 def test_a_mix_up_of_sweeps_is_noticed(patch, name, monkeypatch):
     cases = ("every probe", "own query", "edited context", "two own queries", "own query, edited context")
-    check_sweeps(make(name), run, cases)
+    check_sweeps(name, run, cases)
     monkeypatch.setattr(*PATCHES[patch])
-    must_fail(check_sweeps, make(name), run, cases)
+    must_fail(check_sweeps, name, run, cases)
 
 
 # ---- what is computed -----------------------------------------------------------------------------------------------
@@ -234,17 +252,9 @@ def counted(model: HookedTransformer, asked, run_all=run) -> tuple[int, int]:
 
 def check_contexts(run_all):
     """All nine contexts once for each set of interventions on them, whoever asks about however much of them."""
-    model = make()
-    names = (
-        "nothing read",
-        "every probe",
-        "own query",
-        "two own queries",
-        "edited query",
-        "shorter",
-        "shorter, own queries",
-    )
-    one = [sweeps(model)[name] for name in names]
+    names = ("nothing read", "every probe", "own query", "two own queries", "edited query", "shorter")
+    every = sweeps(model := make())
+    one = [every[name] for name in (*names, "shorter, own queries")]
     assert counted(model, one, run_all)[0] == 9
     hot = (Temperature(3.0),)
     assert counted(make(), [at(XS), at(XS, context=hot), at((2.0,), context=hot)], run_all)[0] == 18

@@ -4,7 +4,6 @@ import itertools
 import math
 from dataclasses import replace
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -13,6 +12,7 @@ from torch.testing import assert_close
 
 from icl_interp.baselines import LeastSquares
 from icl_interp.errors import InputError
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.tasks import (
     DecisionTree,
@@ -68,7 +68,8 @@ def tree(parameters, xs, task):
 
 
 def check_values(task, route, prompts):
-    for parameters, xs, ys in zip(prompts.parameters.numpy(), prompts.xs.numpy(), prompts.ys.numpy(), strict=True):
+    labels = as_numbers(prompts.ys).numpy()
+    for parameters, xs, ys in zip(prompts.parameters.numpy(), prompts.xs.numpy(), labels, strict=True):
         np.testing.assert_allclose(ys, route(parameters, xs, task), rtol=1e-10, atol=1e-12)
 
 
@@ -111,7 +112,7 @@ FAR = {SPARSE: 2.0**20, RELU: 2.0**20, TREE: 1.0}  # what a label is multiplied 
 def check_far(task, factor):
     prompts = draw(task, 20)
     far = task.value(prompts.parameters, 2.0**20 * prompts.xs)
-    assert_close(far, factor * prompts.ys, rtol=1e-9, atol=1e-9)
+    assert_close(far, factor * as_numbers(prompts.ys), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("task", TASKS, ids=str)
@@ -213,7 +214,7 @@ def fitting(xs, ys, sparsity):
 
 def check_determined(n_points):
     prompts = draw(SPARSE, 20)
-    for xs, ys in zip(prompts.xs[:, :n_points].numpy(), prompts.ys[:, :n_points].numpy(), strict=True):
+    for xs, ys in zip(prompts.xs[:, :n_points].numpy(), as_numbers(prompts.ys)[:, :n_points].numpy(), strict=True):
         assert fitting(xs, ys, SPARSE.sparsity) == 1
 
 
@@ -231,7 +232,7 @@ def test_how_many_points_are_not_scored():
 
 def check_least_squares(task):
     prompts = draw(task, 20)
-    error = (LeastSquares(task).predict(prompts) - prompts.ys).abs().amax(0)
+    error = as_numbers(LeastSquares(task).predict(prompts) - prompts.ys).abs().amax(0)
     assert (error[task.n_dims :] < 1e-9).all()
     assert error[task.n_dims - 1] > 0.1
 
@@ -290,12 +291,6 @@ def test_its_basis_is_random_and_repeatable():
 
 
 # Refusals -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def as_users_run_it(monkeypatch):
-    """Without the run-time check of annotations, which only tests switch on."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.mark.usefixtures("as_users_run_it")

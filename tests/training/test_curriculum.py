@@ -2,7 +2,6 @@
 
 import math
 
-import jaxtyping
 import numpy as np
 import pytest
 import tiny_runs
@@ -17,13 +16,7 @@ from icl_interp.tasks import Polynomial, Uniform
 from icl_interp.training.curriculum import learning_rate, task_at
 from icl_interp.training.recipes import resolve
 
-
-@pytest.fixture(autouse=True)
-def as_users_run_it(monkeypatch):
-    """Without the run-time check of annotations, which only tests switch on: it would refuse wrong types first."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-
-
+pytestmark = pytest.mark.usefixtures("as_users_run_it")
 TASK = Polynomial(degrees=(0, 1), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20)
 
 

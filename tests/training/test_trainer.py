@@ -64,9 +64,10 @@ def check_recorded_loss(folder, scale):
     model = trainer.HookedTransformer(run.model, seed=run.training.seed)
     prompts = run.task.sample(4, provenance.generator(run.training.seed, "train/prompts", 0))
     with torch.no_grad():
-        out = model(trainer.tokens.named("interleaved").encode(prompts))[:, ::2, 0]
+        out = model(trainer.tokens.named("interleaved").encode(prompts))[:, ::2]
     train(run, folder, progress=False)
     loss = json.loads((folder / "metrics.jsonl").read_text())["loss"]
+    assert out.shape == prompts.ys.shape
     assert loss == pytest.approx(scale * float((out - prompts.ys).square().mean()), rel=1e-6)
 
 

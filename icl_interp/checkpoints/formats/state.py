@@ -104,6 +104,23 @@ def n_blocks(names: Iterable[str], prefix: str) -> int:
     return len({number for number in below if number.isdecimal()})
 
 
+def sizes(tensors: Mapping[str, Tensor], axes: Mapping[str, tuple[str, int]]) -> dict[str, int]:
+    """The settings that shapes tell, where there is such a tensor with such an axis.
+
+    Args:
+        tensors: by name.
+        axes: where each setting is found: the name of a tensor, and the axis whose length it is.
+
+    >>> sizes({"embed.W_E": torch.zeros(3, 8)}, {"d_in": ("embed.W_E", 0), "d_model": ("embed.W_E", 2)})
+    {'d_in': 3}
+    """
+    return {
+        setting: tensors[name].shape[axis]
+        for setting, (name, axis) in axes.items()
+        if name in tensors and tensors[name].ndim > axis
+    }
+
+
 def check_names(found: Mapping[str, Tensor], wanted: Mapping[str, Shape], where: object, kind: str) -> None:
     """Refuse tensors that are not exactly those that a format has, or with numbers that are none.
 

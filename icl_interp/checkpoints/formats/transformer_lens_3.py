@@ -85,11 +85,7 @@ def _told(found: State, where: Path) -> dict[str, Any]:
         "d_mlp": ("blocks.0.mlp.W_in", 1),
         "n_ctx": ("pos_embed.W_pos", 0),
     }
-    told: dict[str, Any] = {
-        word: tensors[name].shape[axis]
-        for word, (name, axis) in sizes.items()
-        if name in tensors and tensors[name].ndim > axis
-    }
+    told: dict[str, Any] = state.sizes(tensors, sizes)
     told["n_layers"] = state.n_blocks(tensors, "blocks.")
     told["attn_only"] = not any(".mlp." in name for name in tensors)
     told["positional_embedding_type"] = "standard" if "n_ctx" in told else "none"

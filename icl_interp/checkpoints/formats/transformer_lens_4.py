@@ -103,11 +103,7 @@ def _sizes(tensors: Mapping[str, Tensor], inputs: str) -> dict[str, Any]:
         "d_mlp": ("blocks.0.mlp.in.weight", 0),
         "n_ctx": ("pos_embed.weight", 0),
     }
-    told: dict[str, Any] = {
-        word: tensors[name].shape[axis]
-        for word, (name, axis) in sizes.items()
-        if name in tensors and tensors[name].ndim > axis
-    }
+    told: dict[str, Any] = state.sizes(tensors, sizes)
     told["n_layers"] = state.n_blocks(tensors, "blocks.")
     told["attn_only"] = not any(".mlp." in name for name in tensors)
     if "blocks.0.ln1.weight" in tensors:

@@ -223,7 +223,7 @@ def _bounded(g: torch.Generator) -> Case:
     task = _task(g)
     bound = _uniform(g, 2.5, 3.5) * float(task.covariance_matrix.trace()) ** 0.5
 
-    def predict(prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
         return LeastSquares(task).predict(prompts).clamp(-bound, bound)
 
     return _predicting(task, predict)

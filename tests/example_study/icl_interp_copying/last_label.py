@@ -8,6 +8,7 @@ from icl_interp.analyses import Claim, Condition, Criterion, Estimate, Evidence,
 from icl_interp.analyses.criterion import INF
 from icl_interp.figures import ReportFigure
 from icl_interp.figures.style import finish
+from icl_interp.prompts import as_numbers
 from icl_interp.resampling import bootstrap
 from icl_interp.results import make_array
 
@@ -20,7 +21,7 @@ def response(lab):
     ys = lab.prompts.ys.clone()
     ys[:, -2] += STEP  # the last point is the query, whose own label is never shown
     moved = replace(lab.prompts, ys=ys)
-    change = lab.predict(moved)[:, -1] - lab.predict(lab.prompts)[:, -1]
+    change = as_numbers(lab.predict(moved) - lab.predict(lab.prompts))[:, -1]
     return make_array(lab.by_function(change.double() / STEP), {"function": tuple(range(lab.n_functions))})
 
 

@@ -22,7 +22,7 @@ def check_one_step(case):
     prompts = case.task.sample(50, generator(0, "test/step"), dtype=torch.float64)
     with torch.no_grad():
         out = case.model(Stacked().encode(prompts))[:, -1, 0]
-    slope = (prompts.xs[:, :-1] * prompts.ys[:, :-1, None]).mean(1)
+    slope = (prompts.xs[:, :-1] * prompts.ys[:, :-1]).mean(1)
     step = (slope * prompts.xs[:, -1]).sum(-1)
     rate = out @ step / (step @ step)
     assert torch.allclose(out, rate * step)

@@ -18,6 +18,7 @@ from icl_interp.interventions.attention import AblateHeads
 from icl_interp.interventions.base import At, intervene
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import as_numbers
 from icl_interp.studies.limits.measurements import ablation
 from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, NOTHING, QUERY
 
@@ -145,8 +146,8 @@ def check_squares(squares, kind, layers=(0,)):
             query = lab.single(tokens)[0, -1, 0].double()
         # Interleaved, x_k is token 2 k and predicts y_k; bidirectional models predict the last point only.
         said = whole[2 * 2 :: 2] if kind == "causal" else whole[-1:]
-        truth = one.ys[0, 2:] if kind == "causal" else one.ys[0, -1:]
-        rows.append([(said - truth).square().mean().item(), (query - one.ys[0, -1]).square().item()])
+        truth = one.ys[0, 2:, 0] if kind == "causal" else one.ys[0, -1:, 0]
+        rows.append([(said - truth).square().mean().item(), (query - truth[-1]).square().item()])
     expected = np.array(rows).reshape(lab.n_functions, 2, 2).mean(1).T
     assert np.allclose(got, expected, rtol=1e-4)
 
@@ -170,9 +171,10 @@ def check_rows(measure):
             outs[role] = other(lab.tokens(prompts).float())[:, ::2, 0].double()
     # All other functions at the same inputs, as a mean of lines.
     a, b = (lab.small_sample.parameters[::2, k].mean() for k in (0, 1))
-    outs |= {BLIND: a + b * prompts.xs[..., 0], NOTHING: 0 * prompts.ys}
+    truth = as_numbers(prompts.ys)
+    outs |= {BLIND: a + b * prompts.xs[..., 0], NOTHING: 0 * truth}
     for name, out in outs.items():
-        missed = (out - prompts.ys).square()
+        missed = (out - truth).square()
         for points, values in ((ALL, missed[:, 2:].mean(1)), (QUERY, missed[:, -1])):
             assert np.allclose(result.sel(arm=name, points=points).values, values.view(4, 2).mean(1), rtol=1e-4), name
 
@@ -212,7 +214,7 @@ def check_reordered(reordered):
     before, after = ablation.sample(lab), reordered(lab)
     assert torch.equal(before.xs[:, -1], after.xs[:, -1])
     assert torch.equal(before.parameters, after.parameters)
-    assert_close(lab.task.value(after.parameters, after.xs), after.ys)
+    assert_close(lab.task.targets(after.parameters, after.xs), after.ys)
     assert torch.equal(before.xs[..., 0].sort(1).values, after.xs[..., 0].sort(1).values)
     assert not torch.equal(before.xs, after.xs)
 

@@ -19,6 +19,7 @@ from icl_interp.baselines import LeastSquares, MaximumDegree, classical
 from icl_interp.checkpoints.companions import Role
 from icl_interp.experiments import calibration
 from icl_interp.models.tokens import Interleaved
+from icl_interp.prompts import as_numbers
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import algorithms as limits_algorithms
 from icl_interp.studies.limits.claims.algorithms import (
@@ -68,11 +69,11 @@ def check_arms(draw):
     inside, scaled, edge = draw(MIXED, 0, 5).values()
     assert torch.equal(scaled.xs, inside.xs)
     assert torch.allclose(scaled.ys, 3 * inside.ys, rtol=1e-12, atol=1e-15)
-    assert torch.allclose(MIXED.value(scaled.parameters, scaled.xs), scaled.ys)
+    assert torch.allclose(MIXED.targets(scaled.parameters, scaled.xs), scaled.ys)
     assert torch.equal(edge.xs[:, :-1], inside.xs[:, :-1])
     assert torch.equal(edge.ys[:, :-1], inside.ys[:, :-1])
     assert edge.xs[:, -1, 0].tolist() == [-1.0, 1.0] * 5
-    assert torch.equal(edge.ys, MIXED.value(inside.parameters, edge.xs))
+    assert torch.equal(edge.ys, MIXED.targets(inside.parameters, edge.xs))
 
 
 def test_arms():
@@ -114,21 +115,20 @@ def check_distances(measure):
     assert tuple(result.indexes["to"][:4]) == (SIZE, ERROR, SELF, SEED)
     assert set(result.indexes["to"][4:]) == set(classical(LINES))
     for arm, prompts in arms(LINES, 0, 4).items():
-        mine = lab.predict(prompts)[:, -1].double()
+        mine, ys = as_numbers(lab.predict(prompts))[:, -1].double(), as_numbers(prompts.ys)
         said = {
             SIZE: None,
-            ERROR: prompts.ys[:, -1],
-            SELF: lab.predict(reshuffled(prompts, 0))[:, -1].double(),
+            ERROR: ys[:, -1],
+            SELF: as_numbers(lab.predict(reshuffled(prompts, 0)))[:, -1].double(),
             SEED: torch.full((8,), 0.25),
-            "least squares": LeastSquares(LINES).predict(prompts)[:, -1],
-            "averaging": prompts.ys[:, :-1].mean(1),
+            "least squares": as_numbers(LeastSquares(LINES).predict(prompts))[:, -1],
+            "averaging": ys[:, :-1].mean(1),
         }
         for name, other in said.items():
             for function in range(4):
                 rows = (2 * function, 2 * function + 1)
                 terms = [
-                    float(prompts.ys[b, -1]) ** 2 if other is None else (float(mine[b]) - float(other[b])) ** 2
-                    for b in rows
+                    float(ys[b, -1]) ** 2 if other is None else (float(mine[b]) - float(other[b])) ** 2 for b in rows
                 ]
                 assert result.sel(arm=arm, to=name).values[function] == pytest.approx(
                     np.mean(terms), rel=1e-5, abs=1e-12
@@ -145,7 +145,7 @@ class Constant:
 def test_distances_by_hand(monkeypatch):
     check_distances(distance)
     monkeypatch.setattr(
-        limits_algorithms, "at_query", lambda predictor, prompts: predictor.predict(prompts)[:, -2].double()
+        limits_algorithms, "at_query", lambda predictor, prompts: predictor.predict(prompts)[:, -2, 0].double()
     )
     must_fail(check_distances, distance)
 
@@ -258,7 +258,7 @@ def check_unknown(measure):
     assert tuple(result.indexes["predictor"]) == (LARGEST_DEGREE, CAUTIOUS, BAYES)
     assert tuple(result.indexes["class"]) == ("degree 1", "degree 3")
     prompts = polynomials(lab, 1)
-    xs, ys = prompts.xs[..., 0].numpy(), prompts.ys.numpy()
+    xs, ys = prompts.xs[..., 0].numpy(), as_numbers(prompts.ys).numpy()
     for who, degree in ((LARGEST_DEGREE, 3), (CAUTIOUS, 6)):
         for function in range(4):
             terms = []

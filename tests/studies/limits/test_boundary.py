@@ -12,6 +12,7 @@ from stored_curves import approach
 from icl_interp.analyses.lab import GRID, MAGNITUDES, Lab
 from icl_interp.experiments.calibration import TASK as LONG
 from icl_interp.models.tokens import Interleaved
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import row_of
 from icl_interp.studies.limits.constructions.layers import random_pre_norm, scalar_layer
@@ -111,7 +112,7 @@ def check_approach(measure):
     curve = measure(lab)
     at = {x: output(lab, lab.prompts, x).view(4, 3) for x in (-1e6, -10.0, 1.0, 1e6)}
     for x in (-10.0, 1.0):
-        f, truth = at[x], lab.truth([x])[:, 0].view(4, 3)
+        f, truth = at[x], lab.truth([x]).view(4, 3)
         k = list(curve["x"].values).index(x)
         expected = np.empty((4, 4))
         for i in range(4):
@@ -126,9 +127,9 @@ def test_approach_is_what_forward_passes_give():
 
     def own_context_included(lab):
         curve = boundary.approach(lab)
-        line = lab.sweep(lab.grid).mean(0)
+        line = as_numbers(lab.sweep(lab.grid)).mean(0)
         values = curve.values.copy()
-        values[3] = lab.by_function((line - lab.truth(GRID)).square())
+        values[3] = lab.by_function((line - as_numbers(lab.truth(GRID))).square())
         return curve.copy(data=values)
 
     must_fail(check_approach, own_context_included)
@@ -199,7 +200,7 @@ def test_noise_stays_as_it_was_when_inputs_are_scaled():
     lab = small_lab()
     noisy = replace(lab.small_sample, ys=lab.small_sample.ys + 0.25)
     scaled = boundary._scaled(lab, noisy, "inputs", 10.0)
-    assert torch.allclose(scaled.ys - TASK.value(scaled.parameters, scaled.xs), torch.tensor(0.25).double())
+    assert torch.allclose(scaled.ys - TASK.targets(scaled.parameters, scaled.xs), torch.tensor(0.25).double())
 
 
 # ---- onsets known in closed form ------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from icl_interp.baselines import MaximumDegree
 from icl_interp.checkpoints.companions import Role
 from icl_interp.experiments import calibration
 from icl_interp.models.tokens import Interleaved, Stacked
+from icl_interp.prompts import as_numbers
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import classes as limits_classes
 from icl_interp.studies.limits.constructions.functions import informed
@@ -74,7 +75,7 @@ def check_shared(draw):
     assert high.function.tolist() == [i // 2 for i in range(32)]
     for row in (0, 17):
         expected = np.polynomial.polynomial.polyval(high.xs[row, :, 0].numpy(), high.parameters[row].numpy())
-        assert np.allclose(high.ys[row], expected, rtol=0, atol=1e-13)
+        assert np.allclose(as_numbers(high.ys)[row], expected, rtol=0, atol=1e-13)
 
 
 def test_degrees_share_what_they_can():
@@ -105,10 +106,10 @@ def check_outside(draw, degree):
     prompts = draw(lab)
     for row in range(0, 32, 4):
         order = prompts.xs[row, :, 0].argsort()
-        signs = prompts.ys[row, order].sign()
+        signs = prompts.ys[row, order, 0].sign()
         # A zero of the sinusoid may fall between an end of the interval and the last of the 400 points.
         assert int((signs[1:] != signs[:-1]).sum()) in (degree + 1, degree)
-        xs, ys = prompts.xs[row, :, 0].numpy(), prompts.ys[row].numpy()
+        xs, ys = prompts.xs[row, :, 0].numpy(), prompts.ys[row, :, 0].numpy()
         left = ys - np.polyval(np.polyfit(xs, ys, degree), xs)
         assert (left**2).mean() > 0.2 * (ys**2).mean()
     square = polynomials(lab, degree).ys.square().mean()
@@ -149,7 +150,7 @@ def check_errors(measure):
     assert np.isnan(result.sel({"predictor": "degrees 2", "class": "degree 1"}).values).all()
     # Least squares on cubics, on quartics it cannot follow: each prefix by numpy.
     prompts = polynomials(lab, 4)
-    xs, ys = prompts.xs[..., 0].numpy(), prompts.ys.numpy()
+    xs, ys = prompts.xs[..., 0].numpy(), as_numbers(prompts.ys).numpy()
     for function in (0, 9):
         rows = (2 * function, 2 * function + 1)
         fits = [[np.polyval(np.polyfit(xs[b, :k], ys[b, :k], 3), xs[b, k]) for k in range(5, 8)] for b in rows]
@@ -172,10 +173,10 @@ def test_a_model_that_looks_both_ways_is_scored_at_the_query():
     lab = Lab(make("bidirectional"), GAPS, Stacked(), n_functions=4, n_contexts=4)
     result = errors(lab)
     prompts = polynomials(lab, 3)
-    error = (lab.predict(prompts)[:, -1].double() - prompts.ys[:, -1]).square()
+    said, truth = (as_numbers(values)[:, -1] for values in (lab.predict(prompts).double(), prompts.ys))
     at = {"class": "degree 3", "points": "own"}
-    assert np.allclose(result.sel(predictor="model", **at).values, error)
-    assert np.allclose(result.sel(predictor="zero", **at).values, prompts.ys[:, -1].square())
+    assert np.allclose(result.sel(predictor="model", **at).values, (said - truth).square())
+    assert np.allclose(result.sel(predictor="zero", **at).values, truth.square())
 
 
 def test_roles_of_companions():

@@ -10,6 +10,7 @@ from helpers import must_fail
 from icl_interp import tasks
 from icl_interp.analyses.lab import Lab
 from icl_interp.models.tokens import Interleaved
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.studies.limits.constructions import neighbours
 from icl_interp.studies.limits.constructions.functions import informed
@@ -48,7 +49,7 @@ def check_formula(norm, d_model=4, size=1.0):
     prompts = CONSTANTS.sample(20, generator(1, "test"), dtype=torch.float64)
     with torch.no_grad():
         f = model(Interleaved().encode(prompts))[:, 2::2, 0]
-    expected = 0.8 * prompts.ys - 0.3 * prompts.xs[..., 0] + 0.1
+    expected = 0.8 * as_numbers(prompts.ys) - 0.3 * prompts.xs[..., 0] + 0.1
     assert torch.allclose(f, expected[:, 1:], rtol=0, atol=5e-3)
 
 
@@ -72,7 +73,7 @@ def onset(size, tilt):
     model = averaging(generator(0, "test"), CONSTANTS, Wrong(tilt=tilt), size=size, norm="LN")
     lab = Lab(model, CONSTANTS, Interleaved(), n_functions=4, n_contexts=2)
     xs = 10.0 ** np.arange(0, 7.01, 0.05)
-    f = lab.sweep(xs).numpy()
+    f = as_numbers(lab.sweep(xs)).numpy()
     return float(settles(xs, np.abs(f - f[:, -1:]).mean(0) / np.abs(f[:, -1]).mean(), 0.01))
 
 

@@ -16,6 +16,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.baselines import Averaging, LeastSquares
 from icl_interp.experiments import calibration
 from icl_interp.models.tokens import Interleaved
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import continuous as limits_continuous
@@ -83,9 +84,9 @@ def check_measured(measure):
         law = tasks.Continuous(function=name, inputs=tasks.Uniform(*DOMAINS[name]), n_points=9)
         prompts = law.sample(6, generator(0, f"classes/{name}"), n_contexts=2, dtype=torch.float64)
         xs = prompts.xs[..., 0].numpy()
-        assert np.allclose(prompts.ys, FUNCTIONS[name](xs), rtol=0, atol=1e-14)
+        assert np.allclose(as_numbers(prompts.ys), FUNCTIONS[name](xs), rtol=0, atol=1e-14)
         assert xs.min() >= DOMAINS[name][0]
-        out = lab.predict(prompts).double().numpy()
+        out = as_numbers(lab.predict(prompts)).double().numpy()
         for group in (0, 5):
             rows = [2 * group, 2 * group + 1]
             terms = [(out[b, k] - FUNCTIONS[name](xs[b, k])) ** 2 for b in rows for k in range(4, 9)]

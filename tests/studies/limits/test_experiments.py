@@ -14,6 +14,7 @@ from icl_interp.experiments import bench, errors, scales
 from icl_interp.models import scores
 from icl_interp.models.tokens import Interleaved
 from icl_interp.probes.attention import resampled_scores
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_table
 from icl_interp.studies.limits.experiments import functions as limits_functions
@@ -81,7 +82,7 @@ def test_the_last_row_of_the_lens_is_the_prediction(name):
 def test_the_lens_at_a_prompts_own_query():
     model, prompts = checkpoint(), small_models.PROMPTS
     read = queries.lens(model, prompts)[..., 0]
-    torch.testing.assert_close(read[-1].float(), model.predict(prompts)[:, -1], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(read[-1].float(), as_numbers(model.predict(prompts))[:, -1], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["pre", "post"])
@@ -114,7 +115,7 @@ def test_polynomial_fits_are_numpys():
     prompts = queries.contexts(torch.exp, Uniform(0, 1), 12, 3, seed=0)
     found = queries.polynomial_fit(prompts, [0.1, 0.9], 3)
     for i in range(3):
-        fit = np.polyfit(prompts.xs[i, :-1, 0].numpy(), prompts.ys[i, :-1].numpy(), 3)
+        fit = np.polyfit(prompts.xs[i, :-1, 0].numpy(), prompts.ys[i, :-1, 0].numpy(), 3)
         np.testing.assert_allclose(found[i], np.polyval(fit, [0.1, 0.9]), rtol=1e-8)
 
 

@@ -8,6 +8,7 @@ from small_models import TASK, make, small_lab
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.models.tokens import Interleaved
+from icl_interp.prompts import as_numbers
 from icl_interp.studies.limits.claims.layernorm import exponents
 from icl_interp.studies.limits.measurements import far
 
@@ -50,11 +51,11 @@ def test_freezing_arms_are_what_they_say():
         ("sham", lab.small_sample, {"context": [lab.frozen]}),
         ("ln_final", lab.small_sample, {"query": [at_query.only("ln_final")]}),
     ):
-        f = lab.sweep(far.GROWTH, prompts=prompts, **edits)
+        f = as_numbers(lab.sweep(far.GROWTH, prompts=prompts, **edits))
         assert np.allclose(arms.sel(arm=arm, statistic="mean square").values, lab.by_function(f.square()), rtol=1e-9)
-        error = (f - lab.truth(far.GROWTH, prompts)).square()
+        error = (f - as_numbers(lab.truth(far.GROWTH, prompts))).square()
         assert np.allclose(arms.sel(arm=arm, statistic="squared error").values, lab.by_function(error), rtol=1e-9)
-    truth = lab.by_function(lab.truth(far.GROWTH).square())
+    truth = lab.by_function(as_numbers(lab.truth(far.GROWTH)).square())
     assert np.allclose(arms.sel(arm="zero predictor", statistic="squared error").values, truth)
     assert set(arms.indexes["arm"]) == {"intact", "frozen", "sham", "zero predictor", *lab.model.norms}
 

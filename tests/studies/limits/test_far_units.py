@@ -4,6 +4,8 @@ A model that reads numbers s times as large, and answers in them, is the same mo
 has to be the same. s = 2^100 is about 1e30, where queries up to 1e6 would lie well inside the trained interval.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -80,12 +82,11 @@ def check_no_verdict(judge, known) -> None:
             assert "no finite number" in finding.reason
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), "nan", "-inf"])
-def test_without_an_in_distribution_error_there_is_no_verdict(measured, value):
+def test_without_an_in_distribution_error_there_is_no_verdict(measured):
     """Also after a trip through JSON, which holds such numbers as text; and whatever the results say."""
     bench = measured(make("pre", n_ctx=40), "limits.no_icl_at_high_norm")
     assert bench.judge("limits.no_icl_at_high_norm").verdict != "inconclusive"
-    for broken in ({"r2": value}, {"error": value}):
-        known = changed(bench.facts, **broken)
+    for key, value in itertools.product(("r2", "error"), (float("nan"), float("inf"), "nan", "-inf")):
+        known = changed(bench.facts, **{key: value})
         check_no_verdict(lambda claim, known=known: claim.judge_results({}, known), known)
         must_fail(check_no_verdict, lambda claim: bench.judge("limits.no_icl_at_high_norm"), known)

@@ -135,7 +135,7 @@ def test_the_share_follows_what_each_layer_adds(measured):
         lab = found.lab
         prompts = lab.task.sample(4000, generator(1, "test/share"))
         # The context's mean over labelled pairs, the query's own left out.
-        x, y, query = prompts.xs[:, :-1, 0], prompts.ys[:, :-1], prompts.xs[:, -1, 0]
+        x, y, query = prompts.xs[:, :-1, 0], prompts.ys[:, :-1, 0], prompts.xs[:, -1, 0]
         a, b = (x * y).mean(1) * query, y.mean(1) / 2 * second
         expected = float(a.var() / (a.var() + b.var()))
         assert shares[-1] == pytest.approx(expected, abs=0.12)

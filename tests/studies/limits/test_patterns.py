@@ -99,7 +99,7 @@ def check_others(others):
     mine, next_one = polynomials(lab, 3), others(lab, 3)
     assert torch.equal(mine.xs, next_one.xs)
     assert torch.equal(next_one.parameters[:2], mine.parameters[2:4])  # two contexts of each function
-    assert torch.allclose(lab.task.value(next_one.parameters, next_one.xs), next_one.ys)
+    assert torch.allclose(lab.task.targets(next_one.parameters, next_one.xs), next_one.ys)
     assert not (mine.parameters == next_one.parameters).all(-1).any()
 
 
@@ -204,20 +204,20 @@ def check_swapped(measure):
     assert tuple(result.indexes["source"]) == ("own", "degree 1", "degree 3", "uniform", "zero")
     for t in (1, 3):
         prompts = some(lab, polynomials(lab, t), 1)
-        tokens = lab.tokens(prompts).float()
+        tokens, truth = lab.tokens(prompts).float(), prompts.ys[:, -1, 0]
         for s in (1, 3):
             giver = lab.tokens(some(lab, others(lab, s), 1)).float()
             _, cache = lab.single.run_with_cache(giver)
             names = [f"blocks.{i}.attn.hook_pattern" for i in range(2)]
             hooks = [(name, lambda p, hook: cache[hook.name]) for name in names]  # noqa: B023
             out = lab.single.run_with_hooks(tokens, fwd_hooks=hooks)[:, -1, 0].double()
-            expected = (out - prompts.ys[:, -1]).square().detach()
+            expected = (out - truth).square().detach()
             got = result.sel(target=f"degree {t}", source=f"degree {s}").values
             assert np.allclose(got, expected, rtol=1e-3, atol=1e-7)
         out = lab.single(tokens)[:, -1, 0].double().detach()
         own = result.sel(target=f"degree {t}", source="own").values
-        assert np.allclose(own, (out - prompts.ys[:, -1]).square(), rtol=1e-4)
-        assert np.allclose(result.sel(target=f"degree {t}", source="zero").values, prompts.ys[:, -1].square())
+        assert np.allclose(own, (out - truth).square(), rtol=1e-4)
+        assert np.allclose(result.sel(target=f"degree {t}", source="zero").values, truth.square())
 
 
 def test_swapped_patterns_by_brute_force():

@@ -15,6 +15,7 @@ import icl_interp
 from icl_interp import evaluation, pipeline, tasks
 from icl_interp.analyses.lab import Lab
 from icl_interp.checkpoints.companions import Role
+from icl_interp.prompts import as_numbers
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.shift import BETTER, MARGIN, gain
 from icl_interp.studies.limits.measurements import shift
@@ -156,7 +157,7 @@ def test_onsets_are_measured_on_each_model_s_own_contexts():
     assert tuple(curve.indexes["interval"]) == (1.0, 4.0)
     other = lab.companions[Role("interval", half_width=4.0)]
     own = Lab(other.model, other.task, other.encoding, n_functions=4, n_contexts=2)
-    f = own.sweep([10.0, 1e6])
+    f = as_numbers(own.sweep([10.0, 1e6]))
     w = other.model.unembed.W_U[:, 0].detach().double()
     r = float((w - w.mean()).norm() * np.sqrt(8))  # gains are 1 in an untrained model
     expected = own.by_function(((f[:, 0] - f[:, 1]) / r).square())

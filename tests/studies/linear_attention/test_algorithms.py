@@ -10,7 +10,7 @@ from lsa_models import BEST, N_CTX, RANDOM, TASK, WHERE, N, bench, judge, layer,
 from icl_interp.baselines.regression import LeastSquares, Ridge
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.prompts import Prompts
+from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.studies.linear_attention.constructions import by_place
 from icl_interp.studies.linear_attention.hand_built import descent
@@ -33,7 +33,7 @@ def prompts(m: int, task=TASK, n: int = 50) -> Prompts:
 
 
 def known(made: Prompts, task=TASK, n: int = N):
-    return weights(task, (made.xs[:, :-1], made.ys[:, :-1]), n, 0)
+    return weights(task, (made.xs[:, :-1], made.ys[:, :-1, 0]), n, 0)
 
 
 def said(w: torch.Tensor, made: Prompts) -> torch.Tensor:
@@ -44,7 +44,7 @@ def said(w: torch.Tensor, made: Prompts) -> torch.Tensor:
 
 
 def check_is_baseline(w, made, baseline):
-    assert torch.allclose(said(w, made), baseline.predict(made)[:, -1], atol=1e-8)
+    assert torch.allclose(said(w, made), as_numbers(baseline.predict(made))[:, -1], atol=1e-8)
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 12])
@@ -64,10 +64,10 @@ def test_steps_are_layers_of_linear_attention(task):
     where, made = setting.trained_landscape(task), prompts(N, task)
     found = known(made, task)
     for name, product in ((PRECONDITIONED, where.product), (ONE, None)):
-        rate = float(found[ONE][0, 0] * N / (made.xs[0, :-1, 0] @ made.ys[0, :-1]))
+        rate = float(found[ONE][0, 0] * N / (made.xs[0, :-1, 0] @ made.ys[0, :-1, 0]))
         product = rate * torch.eye(2).double() if product is None else product
         model = layer(product)
-        out = model(torch.cat([made.xs, torch.cat([made.ys[:, :-1], 0 * made.ys[:, -1:]], 1)[..., None]], -1))
+        out = model(torch.cat([made.xs, torch.cat([made.ys[:, :-1], 0 * made.ys[:, -1:]], 1)], -1))
         assert torch.allclose(out[:, -1, 0], said(found[name], made), atol=1e-12)
     losses = [float(where.loss(f * rate * torch.eye(2), 1.0)) for f in (0.95, 1.0, 1.05)]
     assert losses[1] < min(losses[0], losses[2])
@@ -75,7 +75,7 @@ def test_steps_are_layers_of_linear_attention(task):
 
 def test_steps_of_gradient_descent():
     made = prompts(5)
-    xs, ys = made.xs[:, :-1], made.ys[:, :-1]
+    xs, ys = made.xs[:, :-1], made.ys[:, :-1, 0]
     once = descend(xs, ys, 1, 0.1)
     assert torch.allclose(once, 0.1 * (xs.transpose(1, 2) @ ys[..., None])[..., 0] / 5)
     w = once.clone().requires_grad_()
@@ -86,7 +86,7 @@ def test_steps_of_gradient_descent():
 
 def test_more_steps_are_better_and_rates_are_chosen_on_other_prompts():
     made = prompts(N, n=2000)
-    truth, found = made.ys[:, -1], known(made)
+    truth, found = made.ys[:, -1, 0], known(made)
     names = (ONE, *(f"{k} steps of gradient descent" for k in (2, 4, 8)), LEAST_SQUARES)
     errors = [float((said(found[name], made) - truth).square().mean()) for name in names]
     assert errors == sorted(errors, reverse=True)
@@ -192,6 +192,6 @@ def test_order_is_the_spread_that_it_is_called():
     lab, _ = bench(by_place(first, 2), n_functions=64)
     result = lab.measure(lsa_algorithms.order)
     made = setting.grouped_prompts(lab, N, 2, "order").prompts
-    within = made.ys[:, :-1].var(1, correction=0).view(64, 2).mean(1).numpy()
+    within = as_numbers(made.ys)[:, :-1].var(1, correction=0).view(64, 2).mean(1).numpy()
     gap = result.sel(over="orders").values - within
     assert abs(gap.mean()) < 4 * gap.std() / 8

@@ -164,10 +164,10 @@ def test_gradients_of_sgd_are_autograds():
     prompts = task.sample(16, generator(0, "test"), dtype=torch.float64)
     w_pv, w_kq = torch.randn(2, 4, 4, generator=generator(1, "test"), dtype=torch.float64)
     unit = LinearSelfAttention(w_pv, w_kq)
-    columns = torch.cat([prompts.xs, prompts.ys[..., None]], -1)
+    columns = torch.cat([prompts.xs, prompts.ys], -1)
     columns[:, -1, -1] = 0
-    (0.5 * (unit(columns)[:, -1, -1] - prompts.ys[:, -1]).square().mean()).backward()
-    down_pv, down_kq = convergence._gradients(w_pv, w_kq, prompts.xs, prompts.ys)
+    (0.5 * (unit(columns)[:, -1, -1:] - prompts.ys[:, -1]).square().mean()).backward()
+    down_pv, down_kq = convergence._gradients(w_pv, w_kq, prompts.xs, prompts.ys[..., 0])
 
     def check(scale=1.0):
         torch.testing.assert_close(scale * down_pv, unit.W_PV.grad[-1])

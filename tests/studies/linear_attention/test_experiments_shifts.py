@@ -21,7 +21,7 @@ def test_every_shift_is_what_it_says():
     assert laws[shifts.SKEWED].covariance[0] / laws[shifts.SKEWED].covariance[2] == pytest.approx(9)  # 1 / i^2
     assert laws[shifts.SKEWED_MORE].covariance[0] / laws[shifts.SKEWED_MORE].covariance[2] == pytest.approx(400)
     noisy = drawn[shifts.NOISY]
-    noise = noisy.ys - laws[shifts.NOISY].value(noisy.parameters, noisy.xs)
+    noise = noisy.ys - laws[shifts.NOISY].targets(noisy.parameters, noisy.xs)
     assert float(noise.var() / d) == pytest.approx(1 / 20, rel=0.05)
 
     def one_orthant(prompts):

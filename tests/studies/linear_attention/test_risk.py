@@ -36,7 +36,7 @@ def test_groups_have_the_moments_that_they_are_said_to_have(task):
     se = ((diagonal[:, :, None] * diagonal[:, None] + made.covariances**2) / xs.shape[1]).sqrt()
     assert ((found - made.covariances).abs() < 4 * se).all()
     assert torch.equal(made.prompts.parameters.view(4, n_contexts, 2)[:, 0], made.weights)
-    noise = made.prompts.ys - task.value(made.prompts.parameters, made.prompts.xs)
+    noise = made.prompts.ys - task.targets(made.prompts.parameters, made.prompts.xs)
     assert float(noise.std()) == pytest.approx(task.noise_std, rel=0.02, abs=1e-12)
     if task is RANDOM:
         assert not torch.equal(made.covariances[0], made.covariances[1])

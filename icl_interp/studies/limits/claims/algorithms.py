@@ -13,13 +13,13 @@ from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
-from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.lab import Lab, is_large
 from icl_interp.analyses.measurement import Results, measurement
 from icl_interp.baselines.base import Predictor
 from icl_interp.baselines.named import classical
 from icl_interp.baselines.regression import MaximumDegree
 from icl_interp.checkpoints.companions import Role
-from icl_interp.prompts import Prompts
+from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array
@@ -136,31 +136,33 @@ def _knows_the_degree(facts: Facts) -> str | None:
 # ---- like no classical algorithm ------------------------------------------------------------------------------------
 
 
-def arms(task: Polynomial, seed: int, n_functions: int) -> dict[str, Prompts]:
+def arms(task: Polynomial, seed: int, n_functions: int, n_contexts: int = N_CONTEXTS) -> dict[str, Prompts]:
     """The same prompts in distribution, with functions scaled by 3, and with the query at an end of the interval."""
-    inside = task.sample(n_functions, generator(seed, "algorithms/prompts"), n_contexts=N_CONTEXTS, dtype=torch.float64)
+    inside = task.sample(n_functions, generator(seed, "algorithms/prompts"), n_contexts=n_contexts, dtype=torch.float64)
     xs = inside.xs.clone()
     ends = torch.tensor(task.inputs.interval, dtype=torch.float64)
     xs[:, -1, 0] = ends[torch.arange(len(inside)) % 2]
-    at_edge = Prompts(xs, task.value(inside.parameters, xs), inside.parameters, inside.function)
+    at_edge = Prompts(xs, task.targets(inside.parameters, xs), inside.parameters, inside.function)
     parameters = SCALED * inside.parameters
-    scaled = Prompts(inside.xs, task.value(parameters, inside.xs), parameters, inside.function)
+    scaled = Prompts(inside.xs, task.targets(parameters, inside.xs), parameters, inside.function)
     return dict(zip(ARMS, (inside, scaled, at_edge), strict=True))
 
 
 @functools.lru_cache(maxsize=4)  # a model, its twin and its siblings meet the same prompts
-def answers(task: Polynomial, seed: int, n_functions: int) -> dict[str, dict[str, Float[Tensor, " batch"]]]:
+def answers(
+    task: Polynomial, seed: int, n_functions: int, n_contexts: int = N_CONTEXTS
+) -> dict[str, dict[str, Float[Tensor, " batch"]]]:
     """What every classical algorithm says at the query, by arm and name."""
     algorithms = classical(task)
     return {
         arm: {name: at_query(algorithm, prompts) for name, algorithm in algorithms.items()}
-        for arm, prompts in arms(task, seed, n_functions).items()
+        for arm, prompts in arms(task, seed, n_functions, n_contexts).items()
     }
 
 
 def at_query(predictor: Predictor, prompts: Prompts) -> Float[Tensor, " batch"]:
     """A prediction for the query of each prompt."""
-    return predictor.predict(prompts)[:, -1].double().cpu()
+    return as_numbers(predictor.predict(prompts))[:, -1].double().cpu()
 
 
 def reshuffled(prompts: Prompts, seed: int) -> Prompts:
@@ -173,22 +175,23 @@ def distance(lab: Lab) -> DataArray:
     """Squared distance at the query between the model's predictions and others', mean over contexts of each function.
 
     Others: classical algorithms; the truth; and for the ceiling the model itself with the context in another order, and
-    another seed of it where there is one. "size of the truth" is its mean square, the unit of all of them.
+    another seed of it where there is one. "size of the truth" is its mean square, the unit of all of them. A large
+    model meets one context of each function.
     """
-    task = polynomial_task(lab)
-    answered = answers(task, lab.seed, lab.n_functions)
+    task, n_contexts = polynomial_task(lab), 1 if is_large(lab.model) else N_CONTEXTS
+    answered = answers(task, lab.seed, lab.n_functions, n_contexts)
     twin = lab.companions.get(Role(SEED))
     others = [SIZE, ERROR, SELF, *([SEED] if twin else []), *answered[ARMS[0]]]
     values = np.empty((len(ARMS), len(others), lab.n_functions))
-    for row, (arm, prompts) in enumerate(arms(task, lab.seed, lab.n_functions).items()):
-        mine, truth = at_query(lab, prompts), prompts.ys[:, -1]
+    for row, (arm, prompts) in enumerate(arms(task, lab.seed, lab.n_functions, n_contexts).items()):
+        mine, truth = at_query(lab, prompts), as_numbers(prompts.ys)[:, -1]
         predictions = {ERROR: truth, SELF: at_query(lab, reshuffled(prompts, lab.seed)), **answered[arm]}
         predictions |= {SEED: at_query(twin, prompts)} if twin else {}
         for column, name in enumerate(others):
             square = truth.square() if name == SIZE else (mine - predictions[name]).square()
             values[row, column] = square.view(lab.n_functions, -1).mean(-1).numpy()
     axes = {"arm": ARMS, "to": tuple(others), "function": tuple(range(lab.n_functions))}
-    return make_array(values, axes, note=f"at the query; {N_CONTEXTS} contexts a function; the model in float32")
+    return make_array(values, axes, note=f"at the query; {n_contexts} contexts a function; the model in float32")
 
 
 def ratios(result: DataArray, mean: np.ndarray) -> np.ndarray:

@@ -22,6 +22,7 @@ from icl_interp.studies.limits.measurements.ablation import (
     BLIND,
     NOTHING,
     QUERY,
+    REORDERED,
     ablated,
     edit_size,
     without_attention,
@@ -90,18 +91,21 @@ def attention_necessary(results: Results, facts: Facts) -> Evidence:
 
 
 def _causal(results: Results, result: DataArray) -> dict[str, object]:
-    """The ablation at the query alone, and the sham: the same points in another order."""
+    """The ablation at the query alone, and the sham: the same points in another order, where they have one."""
     parts, size, blind = results[ablated], results[edit_size], best_blind(result)
-    return {
+    effects: dict[str, object] = {
         "intervention": "all heads made their mean at every position; at the last query's own token only",
         "effect": ratio(result, "no attention", blind).value,
         "at the query only": ratio(result, "no attention", blind, QUERY).value,
         "intact, last query": ratio(result, "intact", blind, QUERY).value,
-        "sham: the same points in another order": ratio(parts, "reordered", blind, QUERY, reference=result).value,
-        "sham effect": ratio(parts, "reordered", blind, QUERY, reference=result).value,
-        "squared change of what heads say, made their mean": float(size.sel(edit="mean").values),
-        "squared change of what heads say, sham": float(size.sel(edit="reordered").values),
     }
+    change = "squared change of what heads say"
+    said: dict[str, object] = {f"{change}, made their mean": float(size.sel(edit="mean").values)}
+    if REORDERED not in parts.indexes["arm"]:
+        return effects | said
+    sham = ratio(parts, REORDERED, blind, QUERY, reference=result).value
+    effects |= {"sham: the same points in another order": sham, "sham effect": sham}
+    return effects | said | {f"{change}, sham": float(size.sel(edit=REORDERED).values)}
 
 
 def _fixed(facts: Facts) -> str | None:

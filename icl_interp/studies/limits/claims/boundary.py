@@ -189,6 +189,7 @@ BOUNDARY_IMMEDIATE_CLAIM = Claim(
     ),
     twin=(boundary.approach_decades, far.certificate),
     evidence=boundary_immediate,
+    of_numbers=True,
     excluded=needs_growth,
     figures=("boundary",),
 )
@@ -215,5 +216,6 @@ NO_ICL_AT_HIGH_NORM_CLAIM = Claim(
     measurements=(boundary.approach, boundary.arms, boundary.boundary),
     twin=(boundary.approach_decades,),
     evidence=no_icl_at_high_norm,
+    of_numbers=True,
     figures=("boundary",),
 )

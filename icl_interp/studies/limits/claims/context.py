@@ -10,6 +10,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import make_array, make_curve
@@ -31,7 +32,7 @@ def information(lab: Lab) -> Planned[DataArray]:
     the coefficients and their products; the null is the same with coefficients permuted over functions.
     """
     out = ERASED_AT * lab.x_unit
-    f = yield from lab.ask([out, -out])
+    f = as_numbers((yield from lab.ask([out, -out])))
     order = torch.randperm(lab.n_functions, generator=generator(lab.seed, "context/permutation"))
     parameters = lab.prompts.parameters
     permuted = parameters.view(lab.n_functions, lab.n_contexts, -1)[order].flatten(0, 1)
@@ -56,7 +57,7 @@ def information(lab: Lab) -> Planned[DataArray]:
 def swap(lab: Lab) -> Planned[DataArray]:
     """Squared change of f when another function's context is put before the same query, in distribution and far out."""
     xs = [lab.inner[1], ERASED_AT * lab.x_unit]
-    f = yield from lab.ask(xs)
+    f = as_numbers((yield from lab.ask(xs)))
     # Every context meets the same queries, so another function's context is another row.
     other = f.roll(lab.n_contexts, 0)
     return make_curve(
@@ -304,6 +305,7 @@ CONTEXT_ERASED_CLAIM = Claim(
     measurements=(far.intact, far.contexts, far.in_distribution, far.certificate, information, swap),
     twin=(far.decades, far.in_distribution),
     evidence=context_erased,
+    of_numbers=True,
     figures=("context",),
 )
 
@@ -338,6 +340,7 @@ LINEAR_ASYMPTOTE_CLAIM = Claim(
     measurements=(far.ends, far.intact, far.contexts),
     twin=(far.ends,),
     evidence=linear_asymptote,
+    of_numbers=True,
     excluded=_without_norm,
     figures=("far_query",),
 )

@@ -186,6 +186,7 @@ TRAINING_DENSITY_CLAIM = Claim(
     criterion=DENSITY,
     measurements=(shift.intervals,),
     evidence=density,
+    of_numbers=True,
     excluded=_needs_an_interval,
     figures=("shift",),
 )
@@ -208,6 +209,7 @@ LARGER_INTERVALS_CLAIM = Claim(
     criterion=LARGER,
     measurements=(shift.intervals, shift.onsets, shift.onsets_untrained),
     evidence=larger,
+    of_numbers=True,
     excluded=_needs_an_onset,
     figures=("shift",),
 )

@@ -303,6 +303,7 @@ LAYERNORM_SATURATION_CLAIM = Claim(
     measurements=(far.certificate, far.ends, far.intact, far.contexts, far.norm_scales, boundary.approach),
     twin=(far.ends, far.certificate),
     evidence=saturation,
+    of_numbers=True,
     excluded=needs_growth,
     figures=("far_query",),
 )
@@ -329,6 +330,7 @@ LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(
     measurements=(far.certificate, far.norm_arms, far.sufficiency, far.cost),
     twin=(far.norm_arms,),
     evidence=causes_saturation,
+    of_numbers=True,
     excluded=needs_norm,
     figures=("growth",),
 )
@@ -358,6 +360,7 @@ LAYERNORM_CAUSES_FAILURE_CLAIM = Claim(
     measurements=(far.norm_arms, far.counterpart),
     twin=(far.norm_arms,),
     evidence=causes_failure,
+    of_numbers=True,
     excluded=needs_norm,
     figures=("growth",),
 )

@@ -24,6 +24,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, Results, measurement
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import LogitLens, depths, normed
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array, make_curve
@@ -79,7 +80,7 @@ def lens(lab: Lab) -> DataArray:
     prompts = lab.task.sample(n, generator(lab.seed, "layers/prompts"), dtype=torch.float64)
     model, names = lab.single, depths(lab.single)
     read_out, seen = LogitLens(per_prompt=True), Activations(names)
-    out = lab.last_predictions(prompts, [read_out, seen])
+    out = as_numbers(lab.last_predictions(prompts, [read_out, seen]))
     logit = torch.from_numpy(read_out.results()["prediction"].sel(position="query", target=0).values)
     with torch.no_grad():
         streams = [normed(model, seen.recorded[name].to(model.unembed.W_U))[:, 0].double().cpu() for name in names]
@@ -112,7 +113,7 @@ def curves(lab: Lab) -> Planned[DataArray]:
     read_out = LogitLens(per_prompt=True)
     yield from lab.ask(xs, probes=[read_out], prompts=prompts)
     seen = read_out.results()["prediction"].sel(target=0).values  # (depth, x, context)
-    lines = np.stack([*np.swapaxes(seen, 1, 2), lab.truth(xs, prompts).numpy()])
+    lines = np.stack([*np.swapaxes(seen, 1, 2), as_numbers(lab.truth(xs, prompts)).numpy()])
     what = (*(f"depth {i}" for i in range(len(seen))), "f")
     return make_curve(np.moveaxis(lines, 0, 1), {"context": tuple(range(len(rows))), "what": what, "x": tuple(xs)})
 
@@ -228,6 +229,7 @@ LAST_LAYER_CLAIM = Claim(
     measurements=(lens, curves, without_attention, ablated),
     twin=(lens,),
     evidence=last_layer,
+    of_numbers=True,
     excluded=_one_layer,
     figures=("layers",),
 )

@@ -57,7 +57,7 @@ def others(lab: Lab, degree: int) -> Prompts:
     """The same inputs with another function of the same degree: the next one of the sample."""
     prompts, per = polynomials(lab, degree), n_contexts(lab)
     parameters = prompts.parameters.roll(-per, 0)
-    return Prompts(prompts.xs, lab.task.value(parameters, prompts.xs), parameters, prompts.function.roll(-per, 0))
+    return Prompts(prompts.xs, lab.task.targets(parameters, prompts.xs), parameters, prompts.function.roll(-per, 0))
 
 
 def some(lab: Lab, prompts: Prompts, n: int = N_CONTEXTS) -> Prompts:
@@ -188,8 +188,8 @@ def swapped(lab: Lab) -> DataArray:
         for t, prompts in enumerate(targets):
             edits = ((), *((k,) for k in kept), (SwapPattern("uniform"),))
             for s, edit in enumerate(edits):
-                values[t, s, part] = (_query(lab, prompts[part], *edit) - prompts.ys[part, -1]).square()
-            values[t, -1, part] = prompts.ys[part, -1].square()
+                values[t, s, part] = (_query(lab, prompts[part], *edit) - prompts.ys[part, -1]).square().mean(-1)
+            values[t, -1, part] = prompts.ys[part, -1].square().mean(-1)
     axes = {
         "target": tuple(f"degree {d}" for d in levels),
         "source": sources,
@@ -198,11 +198,11 @@ def swapped(lab: Lab) -> DataArray:
     return make_array(values, axes, note="one context of each function, the same inputs for every degree; float32")
 
 
-def _query(lab: Lab, prompts: Prompts, *edits: Intervention) -> Float[Tensor, " batch"]:
+def _query(lab: Lab, prompts: Prompts, *edits: Intervention) -> Float[Tensor, "batch target"]:
     tokens = lab.tokens(prompts).float()
     last = tokens.shape[1] - 1
     with torch.no_grad(), intervene(lab.single, *edits):
-        return lab.single(tokens, range(last, last + 1))[:, 0, 0].double().cpu()
+        return lab.single(tokens, range(last, last + 1))[:, 0].double().cpu()
 
 
 # ---- the evidence ----------------------------------------------------------------------------------------------------

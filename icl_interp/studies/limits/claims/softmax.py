@@ -62,7 +62,7 @@ def far_swap(lab: Lab) -> Planned[DataArray]:
     xs = [*lab.inner, -1e4 * lab.x_unit, 1e4 * lab.x_unit]
     arms = {"one-hot": SwapPattern("hardmax"), "uniform": SwapPattern("uniform"), "flattened": Temperature(1e6)}
     f, *swapped = yield from together(lab.ask(xs), *(lab.ask(xs, query=[edit]) for edit in arms.values()))
-    values = [lab.by_function(f.square()), *(lab.by_function((other - f).square()) for other in swapped)]
+    values = [lab.by_function(part.square().mean(-1)) for part in (f, *(other - f for other in swapped))]
     axes = {"arm": ("intact", *arms), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
     return make_curve(values, axes, note="swapped at the query only; the context is read as it is")
 

@@ -53,7 +53,7 @@ def informed(task: Polynomial, shrink: Mapping[int, float]) -> Predictor:
         shrink: by degree; 0 for those that are not named.
     """
 
-    def predict(prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
         degree = min(prompts.parameters.shape[1] - 1 or task.max_degree, task.max_degree)
         return (1 - shrink.get(degree, 0.0)) * MaximumDegree(degree).predict(prompts)
 
@@ -73,9 +73,9 @@ def shifted(algorithm: Algorithm, offset: float) -> Predictor:
 def unsteady(algorithm: Algorithm, share: float) -> Predictor:
     """An algorithm with noise that depends on the order of the examples, a share of the largest label before."""
 
-    def predict(prompts: Prompts) -> Float[Tensor, "batch point"]:
+    def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
         # The first input is what reshuffling changes; its sine after 1e4 periods is as good as random.
-        noise = (1e4 * prompts.xs[:, 0].double()).sin()
+        noise = (1e4 * prompts.xs[:, :1].double()).sin()
         return algorithm.predict(prompts) + share * prompts.ys[:, :-1].double().abs().amax(1, keepdim=True) * noise
 
     return predict

@@ -14,6 +14,7 @@ from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import OPEN, decided
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.resampling import bootstrap
 from icl_interp.results import Result, make_table
@@ -294,7 +295,7 @@ def _lens_r2(model: Checkpoint, layers: tuple[str, ...], bench: Bench) -> DataFr
     prompts = model.task.sample(
         n_functions, generator(bench.seed, "experiments/lens"), n_contexts=n_contexts, dtype=torch.float64
     )
-    read, truth = queries.lens(model, prompts)[..., 0], prompts.ys[:, -1]
+    read, truth = queries.lens(model, prompts)[..., 0], as_numbers(prompts.ys)[:, -1]
     columns: dict[str, list] = {"layer": list(layers), "r2": [], "low": [], "high": [], "correlation squared": []}
     for values in read:
         per_function = torch.stack(

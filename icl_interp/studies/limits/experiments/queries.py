@@ -13,7 +13,7 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.probes.base import Probe
 from icl_interp.probes.residual import LogitLens
 from icl_interp.probes.sweep import Sweep, places, run
-from icl_interp.prompts import Prompts
+from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_curve
 from icl_interp.tasks.distributions import Distribution
@@ -31,7 +31,7 @@ def contexts(function: Function, law: Distribution, n_points: int, n: int, seed:
     torch.Size([3, 5, 1])
     """
     xs = law.sample((n, n_points, 1), generator(seed, "experiments/contexts"), torch.float64)
-    return Prompts(xs, function(xs[..., 0]), xs.new_zeros(n, 0), torch.zeros(n, dtype=torch.int64))
+    return Prompts(xs, function(xs), xs.new_zeros(n, 0), torch.zeros(n, dtype=torch.int64))
 
 
 def sweep(checkpoint: Checkpoint, prompts: Prompts, xs: Xs) -> Float[Tensor, "context query"]:
@@ -49,7 +49,7 @@ def polynomial_fit(prompts: Prompts, xs: Xs, degree: int) -> Float[Tensor, "cont
     """
     powers = torch.arange(degree + 1, dtype=torch.float64)
     features = prompts.xs[:, :-1].double() ** powers
-    fit = torch.linalg.lstsq(features, prompts.ys[:, :-1, None].double(), driver="gelsd").solution[..., 0]
+    fit = as_numbers(torch.linalg.lstsq(features, prompts.ys[:, :-1].double(), driver="gelsd").solution)
     return fit @ (torch.as_tensor(xs, dtype=torch.float64)[:, None] ** powers).T
 
 
@@ -72,7 +72,7 @@ def _run(
     shown = prompts.double()
     queries = shown.xs[:, -1:] if xs is None else places(xs, shown.xs.shape[-1])
     labels = ("query",) if xs is None else [float(x) for x in xs]
-    return run(model, checkpoint.encoding, [Sweep(shown, queries, labels, probes=probes)])[0]
+    return as_numbers(run(model, checkpoint.encoding, [Sweep(shown, queries, labels, probes=probes)])[0])
 
 
 def summary(

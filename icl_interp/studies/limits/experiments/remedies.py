@@ -22,6 +22,7 @@ from icl_interp.experiments.scales import polynomials
 from icl_interp.models import scores
 from icl_interp.probes.attention import resampled_scores
 from icl_interp.probes.record import Activations
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array, make_curve, make_table, table_of_rows
@@ -161,13 +162,13 @@ def far(bench: Bench, name: str) -> DataArray:
     rows: dict[str, np.ndarray] = {}
     found = dict(zip((*FAR, *GROWTH), lab.run([lab.ask([-x, x]) for x in (*FAR, *GROWTH)]), strict=True))
     for x in FAR:
-        f, truth = found[x], lab.truth([-x, x])
+        f, truth = as_numbers(found[x]), as_numbers(lab.truth([-x, x]))
         rows[f"error at {x:g}"] = lab.by_function((f - truth).square()).mean(-1)
         rows[f"zero at {x:g}"] = lab.by_function(truth.square()).mean(-1)
         rows[f"variance at {x:g}"] = _variance(lab, f)
     for x in GROWTH:
-        rows[f"square at {x:g}"] = lab.by_function(found[x].square()).mean(-1)
-    rows["variance near"] = _variance(lab, lab.sweep(lab.inner))
+        rows[f"square at {x:g}"] = lab.by_function(as_numbers(found[x]).square()).mean(-1)
+    rows["variance near"] = _variance(lab, as_numbers(lab.sweep(lab.inner)))
     axes = {"ingredient": tuple(rows), "function": tuple(range(lab.n_functions))}
     return make_array(
         np.stack(list(rows.values())), axes, note=f"query arm, {lab.n_contexts} contexts a function, float64"

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.lab import Lab, is_large
 from icl_interp.analyses.measurement import measurement
 from icl_interp.checkpoints.companions import Role
 from icl_interp.interventions.base import At, first_block, intervene
@@ -25,6 +25,7 @@ from icl_interp.results import make_array
 
 PARTNERS = ("MLP only", "attention only", "with MLP")  # companions that lack a part this model has, or the reverse
 ALL, QUERY = "all", "query"
+REORDERED = "reordered"
 BLIND, NOTHING = "without context", "zero"
 
 
@@ -32,17 +33,23 @@ BLIND, NOTHING = "without context", "zero"
 
 
 def sample(lab: Lab) -> Prompts:
-    """Fresh prompts, each of a function of its own: two for each of the lab's functions, which intervals resample.
+    """Fresh prompts, each of a function of its own: `per_group` for each of the lab's functions.
 
-    Errors without a context differ by function far more than by context, so another function tells more than another
-    context; and means measured on the lab's own prompts have not seen these.
+    Intervals resample these groups. Errors without a context differ by function far more than by context, so another
+    function tells more than another context; and means measured on the lab's own prompts have not seen these.
     """
-    return lab.task.sample(2 * lab.n_functions, generator(lab.seed, "layers/ablation"), dtype=torch.float64)
+    n = per_group(lab) * lab.n_functions
+    return lab.task.sample(n, generator(lab.seed, "layers/ablation"), dtype=torch.float64)
+
+
+def per_group(lab: Lab) -> int:
+    """Prompts of a group: two, or one where the model is large."""
+    return 1 if is_large(lab.model) else 2
 
 
 def means(lab: Lab, kind: str | None = None) -> MeanOutputs:
     """Sublayers' means on in-distribution prompts, of all or of one kind; in the model's own float32."""
-    return MeanOutputs.measure(lab.single, lab.tokens(lab.small_sample).float(), sublayers(lab.model, kind))
+    return MeanOutputs.measure(lab.single, lab.tokens(lab.few).float(), sublayers(lab.model, kind))
 
 
 def first_scored(lab: Lab) -> int:
@@ -69,10 +76,10 @@ def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[
             block = first_block(lab.single, edits)
             with torch.no_grad(), intervene(lab.single, *edits):
                 every = lab.single(tokens, read) if block < 0 else lab.single.resume(streams[block], block, read)
-                out = every[..., 0].double().cpu()
+                out = every.double().cpu()
             last = query(edit) if edit else out[:, -1]
-            missed = (out[:, first - points.start :] - ys[:, first:]).square().mean(1)
-            found[name].append(torch.stack([missed, (last - ys[:, -1]).square()], 1))
+            missed = (out[:, first - points.start :] - ys[:, first:]).square().mean((1, 2))
+            found[name].append(torch.stack([missed, (last - ys[:, -1]).square().mean(-1)], 1))
     return {name: list(lab.by_function(torch.cat(parts)).T) for name, parts in found.items()}
 
 
@@ -87,21 +94,23 @@ def _queries(lab: Lab, tokens: Float[Tensor, "batch token d_in"]) -> Callable[[M
         edit = mean.at_query() if memory is not None else At((last,), mean)
         with torch.no_grad(), intervene(model, edit):
             out = model(tokens, range(last, last + 1)) if memory is None else model.after(memory, tokens[:, -1:], last)
-        return out[:, 0, 0].double().cpu()
+        return out[:, 0].double().cpu()
 
     return predict
 
 
-def without_context(lab: Lab, prompts: Prompts) -> Float[Tensor, "batch point"]:
+def without_context(lab: Lab, prompts: Prompts) -> Float[Tensor, "batch point target"]:
     """The mean over the lab's functions at the same input: an estimate of the best guess that reads the query alone."""
     rows = [lab.small_sample.function.tolist().index(i) for i in range(lab.n_functions)]
-    values = [lab.task.value(lab.small_sample.parameters[row].expand(len(prompts), -1), prompts.xs) for row in rows]
+    values = [lab.task.targets(lab.small_sample.parameters[row].expand(len(prompts), -1), prompts.xs) for row in rows]
     return torch.stack(values).mean(0)
 
 
 def _matrix(lab: Lab, rows: Mapping[str, Sequence[np.ndarray]]) -> DataArray:
     axes = {"arm": tuple(rows), "points": (ALL, QUERY), "group": tuple(range(lab.n_functions))}
-    note = f"{2 * lab.n_functions} functions, one context each, two a group; means from others; float32"
+    per = per_group(lab)
+    each = {1: "one", 2: "two"}[per]
+    note = f"{per * lab.n_functions} functions, one context each, {each} a group; means from others; float32"
     return make_array(list(rows.values()), axes, note=note)
 
 
@@ -124,7 +133,7 @@ def without_attention(lab: Lab) -> DataArray:
     partners = {kind: lab.companions.get(Role(kind)) for kind in PARTNERS}
     others = {kind: other.predict(prompts).double().cpu() for kind, other in partners.items() if other is not None}
     for name, out in {**others, BLIND: without_context(lab, prompts), NOTHING: torch.zeros_like(prompts.ys)}.items():
-        missed = (out - prompts.ys).square()
+        missed = (out - prompts.ys).square().mean(-1)
         rows[name] = [lab.by_function(missed[:, first:].mean(1)), lab.by_function(missed[:, -1])]
     return _matrix(lab, rows)
 
@@ -135,7 +144,7 @@ def ablated(lab: Lab) -> DataArray:
 
     The sham leaves everything and shows the pairs of the context in another order: attention at the query says
     something else, as much as `layers/edit size` tells, and should say it about the same function. Points as in
-    `layers/without attention`; for the sham only the query is the same.
+    `layers/without attention`; for the sham only the query is the same. A path has no other order, and so no sham.
     """
     cfg, mean = lab.model.cfg, means(lab)
     arms: dict[str, MeanOutputs | None] = {}
@@ -144,9 +153,10 @@ def ablated(lab: Lab) -> DataArray:
     for i in range(cfg.n_layers):
         arms[f"block {i}"] = mean.only(*sublayers(lab.model, layer=i))
     rows = squares(lab, arms)
-    prompts = reordered(lab)
-    missed = (lab.last_predictions(prompts).double() - prompts.ys[:, -1]).square()
-    rows["reordered"] = [np.full(lab.n_functions, np.nan), lab.by_function(missed)]
+    if not lab.task.autoregressive:
+        prompts = reordered(lab)
+        missed = (lab.last_predictions(prompts).double() - prompts.ys[:, -1]).square().mean(-1)
+        rows[REORDERED] = [np.full(lab.n_functions, np.nan), lab.by_function(missed)]
     return _matrix(lab, rows)
 
 
@@ -161,17 +171,18 @@ def edit_size(lab: Lab) -> DataArray:
 
     Squared change, summed over layers, over the squared size; a mean over prompts.
     """
-    names, axes = sublayers(lab.model, "attn"), {"edit": ("mean", "reordered")}
+    names = sublayers(lab.model, "attn")
+    samples = {"mean": sample(lab)} | ({} if lab.task.autoregressive else {REORDERED: reordered(lab)})
     if not names:
-        return make_array([np.nan, np.nan], axes)
+        return make_array([np.nan] * len(samples), {"edit": tuple(samples)})
     activations = []
-    for prompts in (sample(lab)[: lab.n_functions], reordered(lab)[: lab.n_functions]):
+    for prompts in (prompts[: lab.n_functions] for prompts in samples.values()):
         seen = Activations(names)
         lab.last_predictions(prompts, [seen])
         activations.append(torch.stack([t[:, 0].double() for t in seen.recorded.values()]))
     size = activations[0].square().sum((0, 2)).mean()
     changes = [
         (other - activations[0]).square().sum((0, 2)).mean() / size
-        for other in (activations[0].mean(1, keepdim=True), activations[1])
+        for other in (activations[0].mean(1, keepdim=True), *activations[1:])
     ]
-    return make_array([float(c) for c in changes], axes)
+    return make_array([float(c) for c in changes], {"edit": tuple(samples)})

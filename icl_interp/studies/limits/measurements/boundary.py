@@ -16,7 +16,7 @@ from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.analyses.plan import Numbers
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.sweep import together
-from icl_interp.prompts import Prompts
+from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import make_curve, make_table
 from icl_interp.studies.limits.measurements import far
@@ -49,7 +49,7 @@ def without_own(per_function: np.ndarray) -> np.ndarray:
 
 
 def _squares(lab: Lab, f: torch.Tensor, xs: np.ndarray, prompts: Prompts) -> DataArray:
-    truth = lab.truth(xs, prompts)
+    truth = as_numbers(lab.truth(xs, prompts))
     n_contexts = len(prompts) // lab.n_functions
     line = torch.from_numpy(without_own(lab.by_function(f))).repeat_interleave(n_contexts, 0)
     squares = {
@@ -71,7 +71,7 @@ def approach(lab: Lab) -> Planned[DataArray]:
     "squared error"; "zero predictor", the truth's square; "context-free", the squared error of one curve for all
     contexts: f averaged over the contexts of all other functions.
     """
-    f = yield from lab.on_grid()
+    f = as_numbers((yield from lab.on_grid()))
     return _squares(lab, f, lab.grid, lab.prompts)
 
 
@@ -79,7 +79,7 @@ def approach(lab: Lab) -> Planned[DataArray]:
 def approach_decades(lab: Lab) -> Planned[DataArray]:
     """`far/approach` at one point a decade on few contexts, for twins."""
     xs = lab.x_unit * far.DECADES
-    f = yield from lab.ask(xs, prompts=lab.small_sample)
+    f = as_numbers((yield from lab.ask(xs, prompts=lab.small_sample)))
     return _squares(lab, f, xs, lab.small_sample)
 
 
@@ -93,7 +93,7 @@ def logs(lab: Lab) -> Planned[DataArray]:
     xs = lab.x_unit * np.sort(far.DECADES)
     probe = LayerNormScale(per_prompt=True)
     scaled = not probe.refusal(lab.model)
-    f = yield from lab.ask(xs, prompts=lab.small_sample, probes=[probe] if scaled else [])
+    f = as_numbers((yield from lab.ask(xs, prompts=lab.small_sample, probes=[probe] if scaled else [])))
     scale = torch.zeros_like(f)
     if scaled:
         scale = torch.from_numpy(probe.results()["scale"].isel(norm=-1).values).log().T
@@ -117,7 +117,10 @@ def arms(lab: Lab) -> Planned[DataArray]:
     asked += [(_scaled(lab, prompts, arm, s), query * s if arm == "inputs" else query) for arm, s in scaled]
     found = yield from together(*(lab.ask(xs, prompts=shown) for shown, xs in asked))
     # (curve, function, x) of each, the curves being the model's and the truth.
-    both = [np.stack([f.numpy(), lab.truth(xs, shown).numpy()]) for f, (shown, xs) in zip(found, asked, strict=True)]
+    both = [
+        np.stack([as_numbers(f).numpy(), as_numbers(lab.truth(xs, shown)).numpy()])
+        for f, (shown, xs) in zip(found, asked, strict=True)
+    ]
     rows = [both[0].reshape(2, lab.n_functions, len(SCALES), 2)]
     for arm in ARMS[1:]:
         parts = [rows[0][:, :, 0]]
@@ -139,10 +142,10 @@ def arms(lab: Lab) -> Planned[DataArray]:
 def _scaled(lab: Lab, prompts: Prompts, arm: str, scale: float) -> Prompts:
     if arm == "functions":
         return replace(prompts, ys=prompts.ys * scale)
-    clean = lab.task.value(prompts.parameters, prompts.xs)
+    clean = lab.task.targets(prompts.parameters, prompts.xs)
     xs = prompts.xs * scale
     # What noise there was stays: it belongs to the labels, not to the inputs.
-    return replace(prompts, xs=xs, ys=lab.task.value(prompts.parameters, xs) + prompts.ys - clean)
+    return replace(prompts, xs=xs, ys=lab.task.targets(prompts.parameters, xs) + prompts.ys - clean)
 
 
 def unit(lab: Lab) -> Numbers[float]:
@@ -150,7 +153,7 @@ def unit(lab: Lab) -> Numbers[float]:
     r = (yield from lab.need(far.certificate)).iloc[0]["r"]
     if r > CONSTANT:
         return r
-    near = yield from lab.ask(lab.inner, prompts=lab.small_sample)
+    near = as_numbers((yield from lab.ask(lab.inner, prompts=lab.small_sample)))
     return float(near.std())
 
 
@@ -264,7 +267,7 @@ def boundary(lab: Lab) -> Planned[DataFrame]:
     elasticities. NaN for what a model that does not level off lacks: peak, onset, level and rate.
     """
     known = _Known(
-        (yield from lab.on_grid()),
+        as_numbers((yield from lab.on_grid())),
         (yield from lab.need(approach)),
         (yield from lab.need(logs)),
         (yield from lab.need(far.certificate)),

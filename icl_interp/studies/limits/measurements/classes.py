@@ -79,7 +79,7 @@ def polynomials(lab: Lab, degree: int) -> Prompts:
     ]
     parameters = torch.stack(columns, -1).repeat_interleave(n_contexts(lab), 0)
     xs = inputs(lab)
-    return _prompts(lab, xs, polynomial_task(lab).value(parameters, xs), parameters)
+    return _prompts(lab, xs, polynomial_task(lab).targets(parameters, xs), parameters)
 
 
 def sinusoids(lab: Lab) -> Prompts:
@@ -94,7 +94,7 @@ def sinusoids(lab: Lab) -> Prompts:
     frequency = math.pi * (task.max_degree + 1) / (high - low)
     phase = 2 * math.pi * torch.rand(lab.n_functions, generator=generator(lab.seed, "classes/phase")).double()
     parameters = phase.repeat_interleave(n_contexts(lab))[:, None]
-    return _prompts(lab, xs, amplitude * torch.sin(frequency * xs[..., 0] + parameters), parameters)
+    return _prompts(lab, xs, amplitude * torch.sin(frequency * xs + parameters[:, None]), parameters)
 
 
 def _prompts(lab: Lab, xs: Tensor, ys: Tensor, parameters: Tensor) -> Prompts:
@@ -103,7 +103,7 @@ def _prompts(lab: Lab, xs: Tensor, ys: Tensor, parameters: Tensor) -> Prompts:
 
 def squared_errors(predictor: Predictor, prompts: Prompts) -> Float[Tensor, "batch point"]:
     """Squared error at every point; NaN where the predictor says nothing."""
-    return (predictor.predict(prompts).double().cpu() - prompts.ys).square()
+    return (predictor.predict(prompts).double().cpu() - prompts.ys).square().mean(-1)
 
 
 def per_function(values: Float[Tensor, "batch point"], n_functions: int) -> Float[np.ndarray, " function"]:
@@ -144,7 +144,7 @@ def errors(lab: Lab) -> DataArray:
             found["least squares"] = squared_errors(LeastSquares(task), prompts)
         # Where a model predicts nothing (all but the query when attention looks both ways) nobody is scored.
         silent = torch.stack(list(found.values())).isnan().any(0)
-        found["zero"] = prompts.ys.square()
+        found["zero"] = prompts.ys.square().mean(-1)
         for predictor, square in found.items():
             square = square.masked_fill(silent, torch.nan)
             rows = [per_function(square[:, start:], lab.n_functions) for start in (min(first, n_points - 1), late)]

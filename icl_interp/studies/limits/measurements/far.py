@@ -7,7 +7,7 @@ import torch
 from pandas import DataFrame
 from xarray import DataArray
 
-from icl_interp.analyses.lab import Lab, few_contexts
+from icl_interp.analyses.lab import Lab, few_contexts, is_large
 from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.analyses.plan import Numbers
 from icl_interp.interventions.base import Intervention
@@ -19,7 +19,7 @@ from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import depths
 from icl_interp.probes.sweep import together
-from icl_interp.prompts import Prompts
+from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.results import make_array, make_curve, make_table
 from icl_interp.theory import limits as theory
 
@@ -57,7 +57,7 @@ def _over_contexts(lab: Lab, f: torch.Tensor, xs: np.ndarray, note: str = "") ->
 @measurement("far/intact")
 def intact(lab: Lab) -> Planned[DataArray]:
     """f over the query, in both directions: mean, mean square and variance over the contexts of each function."""
-    f = yield from lab.on_grid()
+    f = as_numbers((yield from lab.on_grid()))
     return _over_contexts(lab, f, lab.grid, f"{lab.n_contexts} contexts a function; query arm; float64")
 
 
@@ -65,7 +65,7 @@ def intact(lab: Lab) -> Planned[DataArray]:
 def decades(lab: Lab) -> Planned[DataArray]:
     """`far/intact` at one point a decade, for twins."""
     xs = lab.x_unit * DECADES
-    f = yield from lab.ask(xs)
+    f = as_numbers((yield from lab.ask(xs)))
     return _over_contexts(lab, f, xs, "query arm; float64")
 
 
@@ -74,8 +74,8 @@ def contexts(lab: Lab) -> Planned[DataArray]:
     """f over the query for single contexts, one of each of the first functions: what the figure draws."""
     n = min(N_SHOWN, lab.n_functions)
     rows = torch.arange(n) * lab.n_contexts
-    f = yield from lab.on_grid()
-    values = np.stack([f[rows].numpy(), lab.truth(lab.grid)[rows].numpy()])
+    f, truth = as_numbers((yield from lab.on_grid())), as_numbers(lab.truth(lab.grid))
+    values = np.stack([f[rows].numpy(), truth[rows].numpy()])
     return make_curve(values, {"curve": ("model", "truth"), "context": tuple(range(n)), "x": tuple(lab.grid)})
 
 
@@ -85,15 +85,14 @@ def in_distribution(lab: Lab) -> Planned[DataArray]:
 
     The query is the same for all prompts, so that the spread over contexts can be compared with that far out.
     """
-    f = yield from lab.ask(lab.inner)
+    f = as_numbers((yield from lab.ask(lab.inner)))
     return _over_contexts(lab, f, np.array(lab.inner))
 
 
 def _growth(lab: Lab, prompts: Prompts, f: torch.Tensor) -> np.ndarray:
     """(statistic, function, x) of f where growth exponents are fitted: mean, mean square, squared error."""
-    xs = lab.x_unit * GROWTH
-    error = lab.by_function((f - lab.truth(xs, prompts)).square())
-    return np.concatenate([_moments(lab, f), error[None]])
+    f, truth = as_numbers(f), as_numbers(lab.truth(lab.x_unit * GROWTH, prompts))
+    return np.concatenate([_moments(lab, f), lab.by_function((f - truth).square())[None]])
 
 
 @measurement("far/norm arms")
@@ -101,20 +100,20 @@ def norm_arms(lab: Lab) -> Planned[DataArray]:
     """f far out, intact and with norm scales frozen at in-distribution values.
 
     Arms: intact; every norm frozen at the query only; the sham, every norm frozen at the context positions only; each
-    norm alone, at the query. The last two on two contexts a function. The truth's own square stands beside them as the
-    error of the zero predictor.
+    norm alone, at the query. The last two on two contexts a function, one of a large model. The truth's own square
+    stands beside them as the error of the zero predictor.
     """
     names = list(lab.model.norms)
     arms: dict[str, tuple[Prompts, Interventions, Interventions]] = {"intact": (lab.prompts, (), ())}
     if names:
         at_query = lab.frozen.at_query()
         # The sham reads every context anew and there are many norms: few contexts, and an exponent needs no more.
-        arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.small_sample, [lab.frozen], ())}
-        arms |= {name: (lab.small_sample, (), [at_query.only(name)]) for name in names}
+        arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.few, [lab.frozen], ())}
+        arms |= {name: (lab.few, (), [at_query.only(name)]) for name in names}
     xs = lab.x_unit * GROWTH
     found = yield from together(*(lab.ask(xs, prompts=p, context=c, query=q) for p, c, q in arms.values()))
     values = [_growth(lab, prompts, f) for (prompts, _, _), f in zip(arms.values(), found, strict=True)]
-    square = lab.by_function(lab.truth(xs).square())
+    square = lab.by_function(as_numbers(lab.truth(xs)).square())
     values.append(np.stack([np.zeros_like(square), square, square]))
     axes = {
         "arm": (*arms, "zero predictor"),
@@ -150,8 +149,9 @@ def sufficiency(lab: Lab) -> DataArray:
     insert = InsertNorm(f"blocks.{bare.cfg.n_layers - 1}.hook_resid_post", lab.model.cfg.eps)
     xs = lab.x_unit * GROWTH
     axes = {"arm": ("intact", "norm inserted"), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
-    found = twin.run([twin.ask(xs, query=edits) for edits in ([], [insert])])
-    return make_curve([twin.by_function(f.square()) for f in found], axes)
+    shown = twin.few if is_large(bare) else twin.prompts
+    found = twin.run([twin.ask(xs, query=edits, prompts=shown) for edits in ([], [insert])])
+    return make_curve([twin.by_function(as_numbers(f).square()) for f in found], axes)
 
 
 @measurement("far/cost")
@@ -160,7 +160,7 @@ def cost(lab: Lab) -> Planned[DataArray]:
     edits = {"intact": [], "frozen": [lab.frozen.at_query()] if lab.model.norms else []}
     found = yield from together(*(lab.ask(query=edit) for edit in edits.values()))
     axes = {"arm": tuple(edits), "function": tuple(range(lab.n_functions))}
-    return make_array([lab.by_function((f[:, 0] - lab.prompts.ys[:, -1]).square()) for f in found], axes)
+    return make_array([lab.by_function((f[:, 0] - lab.prompts.ys[:, -1]).square().mean(-1)) for f in found], axes)
 
 
 @measurement("far/certificate")
@@ -219,7 +219,7 @@ def ends(lab: Lab) -> Planned[DataArray]:
     """f at 1e4, 1e5, 1e6 units in each direction, for every context: enough for lines and for plateaus."""
     xs = lab.x_unit * LINE
     found = yield from together(lab.ask(xs), lab.ask(-xs))
-    values = [f.T.reshape(3, lab.n_functions, -1).numpy() for f in found]
+    values = [as_numbers(f).T.reshape(3, lab.n_functions, -1).numpy() for f in found]
     axes = {
         "direction": ("+", "-"),
         "x": tuple(xs),

@@ -16,6 +16,7 @@ from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import as_numbers
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.measurements import far
 from icl_interp.studies.limits.measurements.boundary import gap_to_end
@@ -117,7 +118,7 @@ def inside(lab: Lab) -> DataArray:
     for labs in (trained, untrained(lab)):
         for lab_of_model in labs.values():
             if id(lab_of_model) not in done:
-                square = (lab_of_model.sweep(xs, prompts=lab.small_sample) - truth).square()
+                square = (lab_of_model.sweep(xs, prompts=lab.small_sample) - truth).square().mean(-1)
                 done[id(lab_of_model)] = lab.by_function(square).reshape(lab.n_functions, 2, len(INSIDE)).mean(1)
             rows.append(done[id(lab_of_model)])
     values = np.reshape(rows, (2, len(trained), lab.n_functions, len(INSIDE)))
@@ -186,11 +187,11 @@ def onsets(lab: Lab) -> Planned[DataArray]:
     for other in models.values():
         if other is None:
             columns = [int(np.argmin(np.abs(GRID - x))) for x in COARSE]
-            f = yield from lab.on_grid()
+            f = as_numbers((yield from lab.on_grid()))
             values.append(_gaps(lab, f[:, columns], xs))
         else:
             lab_of_model = lab_with(lab, other.model, task=other.task)
-            values.append(_gaps(lab_of_model, lab_of_model.sweep(xs), xs))
+            values.append(_gaps(lab_of_model, as_numbers(lab_of_model.sweep(xs)), xs))
     axes = {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
     return make_curve(values, axes, note="query arm; float64")
 
@@ -201,5 +202,5 @@ def onsets_untrained(lab: Lab) -> DataArray:
     models, xs, values = by_interval(lab), lab.x_unit * np.sort(far.DECADES), []
     for i, other in enumerate(models.values()):
         lab_of_model = lab_with(lab, fresh(lab, (other or lab).model, i), task=(other or lab).task)
-        values.append(_gaps(lab_of_model, lab_of_model.sweep(xs, prompts=lab_of_model.one_each), xs))
+        values.append(_gaps(lab_of_model, as_numbers(lab_of_model.sweep(xs, prompts=lab_of_model.one_each)), xs))
     return make_curve(values, {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(xs)})

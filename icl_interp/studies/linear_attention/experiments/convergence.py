@@ -17,6 +17,7 @@ from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import at_most, decided, none_of
 from icl_interp.models.units import read_layer
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import Result, make_curve, make_table, table_of_rows
 from icl_interp.studies.linear_attention.experiments import models
@@ -135,7 +136,7 @@ def _sgd(bench: Bench, lam: torch.Tensor, n: int, theta: torch.Tensor) -> DataAr
             times.append(step * RATE)
             excess.append(float(theory.population_loss(w_pv, w_kq, lam, n) - least))
         prompts = task.sample(BATCH, generator(bench.seed, "linear_attention/sgd", step), dtype=torch.float64)
-        down_pv, down_kq = _gradients(w_pv, w_kq, prompts.xs, prompts.ys)
+        down_pv, down_kq = _gradients(w_pv, w_kq, prompts.xs, as_numbers(prompts.ys))
         w_pv[-1] -= RATE * down_pv
         w_kq[:, :d] -= RATE * down_kq
     return make_curve(np.array(excess), {"t": times}, note=f"SGD, rate {RATE:g}, batches of {BATCH}; t = steps x rate")

@@ -107,7 +107,7 @@ def trained_alone(checkpoint: Checkpoint, steps: int, seed: int = 0) -> Checkpoi
     for step in range(steps):
         stream = generator(seed, "linear_attention/positions alone", step)
         prompts = checkpoint.task.sample(64, stream, n_points=n_points)
-        out = model(Interleaved().encode(prompts).to(vectors), read)[..., 0]
+        out = model(Interleaved().encode(prompts).to(vectors), read)
         (vectors.grad,) = torch.autograd.grad((out - prompts.ys.to(vectors)).square().mean(), vectors)
         vectors.grad[:n_trained] = 0  # and Adam leaves them as they are
         optimiser.step()

@@ -19,6 +19,7 @@ from icl_interp.errors import InputError
 from icl_interp.experiments.base import Model
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.scales import named, rescaled
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import encode, generator
 from icl_interp.resampling import bootstrap
 from icl_interp.results import make_array
@@ -150,7 +151,7 @@ def errors_by_length(
             stream = generator(bench.seed, "linear_attention/length", block)
             n = min(at_once, bench.scale.n_functions - block) * each
             prompts = task.sample(n, stream, n_points=m + 1, dtype=torch.float64)
-            squares.append((predictor.predict(prompts).double().cpu() - prompts.ys).square()[:, 1:])
+            squares.append(as_numbers((predictor.predict(prompts).double().cpu() - prompts.ys).square())[:, 1:])
         blocks = torch.cat(squares).unflatten(0, (-1, each)).mean(1).numpy()
         axes = {"block": tuple(range(len(blocks))), "M": tuple(range(1, m + 1))}
         return make_array(blocks, axes, note=f"blocks of {each} independent prompts")

@@ -19,6 +19,7 @@ from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import MISPRINT, decided, none_of
 from icl_interp.models.units import LinearSelfAttention, read_layer
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import encode, generator
 from icl_interp.results import Result, make_array, make_curve, table_of_rows
 from icl_interp.studies.linear_attention.experiments import models
@@ -81,7 +82,7 @@ def _measured(
         for block in range(bench.scale.n_functions):
             stream = generator(bench.seed, "linear_attention/risk", block)
             prompts = task.sample(bench.scale.n_contexts, stream, dtype=torch.float64)
-            squares.append((predictor.predict(prompts)[:, -1].double() - prompts.ys[:, -1]).square())
+            squares.append(as_numbers((predictor.predict(prompts).double() - prompts.ys).square())[:, -1])
         found = torch.cat(squares)
         values = np.array([float(found.mean()), float(found.std() / len(found) ** 0.5)])
         return make_array(values, {"statistic": ("error", "se")})

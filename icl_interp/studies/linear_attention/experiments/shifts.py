@@ -22,6 +22,7 @@ from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import at_most, decided, plainly
 from icl_interp.models.units import LinearSelfAttention
+from icl_interp.prompts import as_numbers
 from icl_interp.provenance import encode, generator
 from icl_interp.resampling import bootstrap
 from icl_interp.results import Result, make_array, table_of_rows
@@ -108,8 +109,8 @@ def _query_errors(bench: Bench, name: str, task: LinearRegression, who: str, pre
             stream = generator(bench.seed, "linear_attention/shifts", block)
             n = min(at_once, bench.scale.n_functions - block) * each
             prompts = task.sample(n, stream, dtype=torch.float64)
-            truth = task.value(prompts.parameters, prompts.xs[:, -1:])[:, 0]
-            squares.append((predictor.predict(prompts)[:, -1].double().cpu() - truth).square())
+            truth = task.targets(prompts.parameters, prompts.xs[:, -1:])[:, 0]
+            squares.append(as_numbers((predictor.predict(prompts)[:, -1].double().cpu() - truth).square()))
         blocks = torch.cat(squares).unflatten(0, (-1, each)).mean(1).numpy()
         return make_array(blocks, {"block": tuple(range(len(blocks)))}, note=f"blocks of {each} independent prompts")
 

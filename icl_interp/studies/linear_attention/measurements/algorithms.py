@@ -17,7 +17,7 @@ from xarray import DataArray
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.probes.residual import depths, logit_lens
-from icl_interp.prompts import Prompts
+from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.linear_attention.measurements.setting import (
@@ -68,7 +68,8 @@ def best_rate(task: LinearRegression, m: int, steps: int, seed: int) -> float:
     large is punished by rare prompts with large s, so these are many.
     """
     prompts = task.sample(N_TUNING, generator(seed, "lsa/rates", m), n_points=m + 1, dtype=torch.float64)
-    xs, ys, query, truth = prompts.xs[:, :-1], prompts.ys[:, :-1], prompts.xs[:, -1], prompts.ys[:, -1]
+    labels = as_numbers(prompts.ys)
+    xs, ys, query, truth = prompts.xs[:, :-1], labels[:, :-1], prompts.xs[:, -1], labels[:, -1]
     sizes, basis = torch.linalg.eigh(xs.transpose(1, 2) @ xs / m)
     sizes = sizes.clamp_min(1e-12)
     along = ((xs.transpose(1, 2) @ ys[..., None] / m).transpose(1, 2) @ basis)[:, 0] / sizes
@@ -110,7 +111,7 @@ def read_depths(lab: Lab, prompts: Prompts) -> tuple[Float[Tensor, "depth batch"
     keep = [(name, lambda stream, hook: streams.__setitem__(hook.name, stream)) for name in names]
     with torch.enable_grad(), model.hooks(fwd_hooks=keep):
         model(tokens)
-        outs = [logit_lens(model, streams[name][:, -1:])[:, 0, 0] for name in names]
+        outs = [as_numbers(logit_lens(model, streams[name][:, -1:]))[:, 0] for name in names]
         grads = [
             torch.autograd.grad(out.sum(), tokens, retain_graph=True)[0][:, -1, : prompts.xs.shape[-1]] for out in outs
         ]
@@ -138,7 +139,7 @@ def algorithms(lab: Lab) -> DataArray:
         predictions, slopes = read_depths(lab, sample)
         query = sample.xs[:, -1]
         n_known = n if is_stacked(lab) else min(m, n)
-        known = weights(task, (sample.xs[:, :-1], sample.ys[:, :-1]), n_known, lab.seed)
+        known = weights(task, (sample.xs[:, :-1], as_numbers(sample.ys)[:, :-1]), n_known, lab.seed)
         step = known[PRECONDITIONED]
         known |= {TRUTH: sample.parameters}
         truth = (sample.parameters * query).sum(-1).square()
@@ -177,7 +178,7 @@ def order(lab: Lab) -> DataArray:
     stream = generator(lab.seed, "lsa/order")
     with torch.no_grad():
         shuffled = (lab.tokens(sample.reordered(stream)) for _ in range(N_ORDERS))
-        values = torch.stack([lab.model(tokens)[:, -1, 0].cpu() for tokens in shuffled])
+        values = torch.stack([as_numbers(lab.model(tokens))[:, -1].cpu() for tokens in shuffled])
     rows = (values.var(0), (values.mean(0) - values.mean()).square())
     axes = {"over": ("orders", "prompts"), "function": tuple(range(lab.n_functions))}
     return make_array([by_function(row, lab.n_functions) for row in rows], axes, note=f"{N_ORDERS} orders; float64")

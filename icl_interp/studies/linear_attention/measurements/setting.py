@@ -19,7 +19,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.errors import InputError
 from icl_interp.models.tokens import Stacked
 from icl_interp.models.units import beyond_a_layer
-from icl_interp.prompts import Prompts
+from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.tasks.distributions import Normal
 from icl_interp.tasks.regression import LinearRegression
@@ -162,7 +162,7 @@ def grouped_prompts(lab: Lab, m: int, n_contexts: int, name: str) -> GroupedProm
     function = torch.arange(lab.n_functions).repeat_interleave(n_contexts)
     noise = torch.randn(lab.n_functions, n_contexts * (m + 1), task.dim, generator=stream, dtype=torch.float64)
     xs = (noise @ roots.transpose(1, 2)).view(-1, m + 1, task.dim)
-    ys = task.value(weights[function], xs)
+    ys = task.targets(weights[function], xs)
     if task.noise_std:
         ys = ys + task.noise_std * torch.randn(ys.shape, generator=stream, dtype=torch.float64)
     return GroupedPrompts(Prompts(xs, ys, weights[function], function), weights, covariances)
@@ -171,7 +171,7 @@ def grouped_prompts(lab: Lab, m: int, n_contexts: int, name: str) -> GroupedProm
 def at_query(lab: Lab, prompts: Prompts) -> Float[Tensor, " batch"]:
     """The model's prediction for the query of each prompt, in its own float32."""
     rows = [slice(i, i + BATCH) for i in range(0, len(prompts), BATCH)]
-    return torch.cat([lab.predict(prompts[part])[:, -1].double().cpu() for part in rows])
+    return torch.cat([as_numbers(lab.predict(prompts[part]))[:, -1].double().cpu() for part in rows])
 
 
 def room(lab: Lab) -> int:

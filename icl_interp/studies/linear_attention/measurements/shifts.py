@@ -15,7 +15,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.errors import InputError
 from icl_interp.models.units import read_layer
-from icl_interp.prompts import Prompts
+from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.linear_attention.measurements import setting
@@ -73,7 +73,7 @@ def risk(lab: Lab) -> DataArray:
     values = np.empty((len(who), lab.n_functions, len(shown)))
     for column, m in enumerate(shown):
         groups = grouped_prompts(lab, m, n_contexts, "risk")
-        truth = groups.prompts.ys[:, -1]
+        truth = as_numbers(groups.prompts.ys)[:, -1]
         found = {
             MODEL: by_function((at_query(lab, groups.prompts) - truth).square(), lab.n_functions),
             ZERO: (torch.einsum("fi,fij,fj->f", groups.weights, groups.covariances, groups.weights) + tau2).numpy(),
@@ -128,12 +128,12 @@ def covariate_shift(lab: Lab) -> DataArray:
     """The same moments with all inputs, the query's too, scaled by c; labels follow."""
     task, n = task_of(lab), task_of(lab).n_points - 1
     groups = grouped_prompts(lab, n, N_SHIFTED, "shift").prompts
-    noise = groups.ys - task.value(groups.parameters, groups.xs)
+    noise = groups.ys - task.targets(groups.parameters, groups.xs)
     rows = []
     for c in INPUT_FACTORS:
-        clean = task.value(groups.parameters, c * groups.xs)
+        clean = task.targets(groups.parameters, c * groups.xs)
         predictions = at_query(lab, Prompts(c * groups.xs, clean + noise, groups.parameters, groups.function))
-        truth = clean[:, -1]
+        truth = as_numbers(clean)[:, -1]
         parts = ((predictions - truth).square(), truth.square(), predictions * truth)
         rows.append([by_function(part, lab.n_functions) for part in parts])
     axes = {

@@ -1,0 +1,77 @@
+"""Covariances as they stand in a config: the numbers of a diagonal, or the rows of a matrix."""
+
+import sys
+from typing import TypeGuard
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.errors import InputError, shown
+
+MAX_ROWS = 512  # of a whole matrix: as text in a config that is five megabytes, and a second to check
+Vector = tuple[float, ...]
+Rows = tuple[tuple[float, ...], ...]
+
+
+def are_numbers(value: object) -> TypeGuard[Vector]:
+    """Whether it is a list of finite numbers."""
+    if not isinstance(value, (tuple, list)) or not value:
+        return False
+    # A comparison, because math.isfinite() fails on a whole number beyond the range of a float.
+    largest = sys.float_info.max
+    return all(isinstance(v, (int, float)) and not isinstance(v, bool) and abs(v) <= largest for v in value)
+
+
+def checked(name: str, value: object, dim: int, or_else: str = "") -> Vector | Rows:
+    """The covariance as tuples.
+
+    Args:
+        name: of the setting, for messages.
+        value: `dim` positive numbers, its diagonal, or `dim` rows of a symmetric positive definite matrix.
+        dim: its size.
+        or_else: what else the setting may be, for messages.
+
+    Raises:
+        InputError: anything else.
+    """
+    if are_numbers(value) and len(value) == dim and min(value) > 0:
+        return tuple(value)
+    if isinstance(value, (tuple, list)) and len(value) > MAX_ROWS and isinstance(value[0], (tuple, list)):
+        raise InputError(too_many_rows(len(value), name))
+    if _are_rows(value, dim) and len(value) == dim and _is_covariance(torch.tensor(value, dtype=torch.float64)):
+        return tuple(map(tuple, value))
+    raise InputError(
+        f"{name} must be {dim} positive numbers{',' if or_else else ' or'} {dim} rows of a symmetric positive definite "
+        f"matrix{or_else}, but got {shown(value, 200)}"
+    )
+
+
+def root(
+    value: Vector | Rows, dtype: torch.dtype, scale: float = 1.0
+) -> Float[Tensor, " dim"] | Float[Tensor, "dim dim"]:
+    """The symmetric root of `scale` times a covariance: its diagonal where that is all."""
+    matrix = torch.tensor(value, dtype=torch.float64) * scale
+    if matrix.ndim == 1:
+        return matrix.sqrt().to(dtype)
+    variances, basis = torch.linalg.eigh(matrix)
+    # Where the smallest variance is lost in rounding, it may come out below 0.
+    return (basis * variances.clamp(min=0).sqrt() @ basis.T).to(dtype)
+
+
+def too_many_rows(n: int, name: str = "covariance") -> str:
+    """What is said of a covariance whose rows are too many to stand in a config."""
+    return (
+        f"{name} has {n} rows, but at most {MAX_ROWS} can stand in a config, which holds every number as text: "
+        "give its diagonal only, or a law of it"
+    )
+
+
+def _are_rows(value: object, width: int) -> TypeGuard[Rows]:
+    """Whether it is a list of lists of that many finite numbers."""
+    return isinstance(value, (tuple, list)) and all(are_numbers(row) and len(row) == width for row in value)
+
+
+def _is_covariance(matrix: Tensor) -> bool:
+    # A Cholesky factor exists where all eigenvalues are positive, and costs a tenth of them.
+    return torch.equal(matrix, matrix.T) and not torch.linalg.cholesky_ex(matrix).info.item()
