@@ -16,21 +16,11 @@ from benchmarks.measuring import MB, Goal, Options, Row, ratio_row, take_turns, 
 from benchmarks.sizes import ENCODING, PAPER, TINY, Size, prompts, untrained
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes import Probe
+from icl_interp.probes.runner import default_probes
 
 BATCH, PROMPTS, MANY, TURNS = 64, 256, 1024, 3
 TOGETHER, FLAT = Goal(1.5, aim=1.25), Goal(1.1)
 BARE, ALL, PEER = "bare forward passes", "all default probes", "run_with_cache, then the same reductions"
-
-
-def default_probes(model: HookedTransformer, size: Size) -> dict[str, type[Probe]]:
-    """The classes behind the results of a call that names no probes."""
-    known = {
-        offered.name: offered
-        for offered in vars(icl_interp.probes).values()
-        if isinstance(offered, type) and issubclass(offered, Probe) and offered is not Probe
-    }
-    found = icl_interp.probe(model, prompts(size, 2))
-    return {name: known[name] for name in dict.fromkeys(key.split(".")[0] for key in found)}
 
 
 def batches(size: Size, n: int) -> list[Tensor]:
@@ -79,24 +69,27 @@ def cache_prompts(n: int, quick: bool) -> None:
     """The peer with as many prompts in one batch, in a process of its own."""
     size = TINY if quick else PAPER
     model = untrained(size)
-    probes = [cls() for cls in default_probes(model, size).values()]
-    cached(model, [ENCODING.encode(prompts(size, n)).float()], probes, size)
+    cached(model, [ENCODING.encode(prompts(size, n)).float()], default_probes(model), size)
 
 
 def run(options: Options) -> list[Row]:
     """Seconds in forward passes, together and each alone, and peak memory."""
     size, n, many = (TINY, 4, 8) if options.quick else (PAPER, PROMPTS, MANY)
     model, given, tokens = untrained(size), prompts(size, n), batches(size, n)
-    classes = default_probes(model, size)
 
-    def probing(*names: str) -> Callable[[], object]:
+    def probing(name: str | None = None) -> Callable[[], object]:
+        """Fresh probes at each call: all default ones, or one of them."""
         return lambda: icl_interp.probe(
-            model, given, [classes[name]() for name in names], encoding=ENCODING, batch_size=BATCH
+            model,
+            given,
+            [p for p in default_probes(model) if name in (None, p.name)],
+            encoding=ENCODING,
+            batch_size=BATCH,
         )
 
-    variants: dict[str, Callable[[], object]] = {BARE: lambda: forward(model, tokens), ALL: probing(*classes)}
-    variants |= {f"{name} alone": probing(name) for name in classes}
-    variants[PEER] = lambda: cached(model, tokens, [cls() for cls in classes.values()], size)
+    variants: dict[str, Callable[[], object]] = {BARE: lambda: forward(model, tokens), ALL: probing()}
+    variants |= {f"{p.name} alone": probing(p.name) for p in default_probes(model)}
+    variants[PEER] = lambda: cached(model, tokens, default_probes(model), size)
     for name in (BARE, ALL):  # enough to warm up; a whole turn takes long
         variants[name]()
     times = take_turns(variants, options.turns_or(TURNS), warm_up=False)
@@ -110,12 +103,12 @@ def run(options: Options) -> list[Row]:
         )
         for name, each in times.items()
     ]
-    return [*rows, once(model, tokens[0], classes, size), *memory(options.quick, n, many)]
+    return [*rows, once(model, tokens[0], size), *memory(options.quick, n, many)]
 
 
-def once(model: HookedTransformer, batch: Tensor, classes: Mapping[str, type[Probe]], size: Size) -> Row:
+def once(model: HookedTransformer, batch: Tensor, size: Size) -> Row:
     """What the probes take at the end, however many prompts there were."""
-    probes = [cls() for cls in classes.values()]
+    probes = default_probes(model)
     with torch.no_grad(), icl_interp.probes.observe(model, *probes, positions=positions(size)):
         model(batch)
     seconds = timed(lambda: [each.results() for each in probes])

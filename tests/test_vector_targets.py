@@ -89,6 +89,16 @@ def test_a_value_of_another_shape_is_refused():
         drawn(wrong)
 
 
+def test_a_path_whose_values_are_not_the_next_inputs_is_refused():
+    """Prompts of states would never show these values."""
+
+    class Apart(Rotations):
+        sample_points = LinearMap.sample_points  # independent inputs, and the values there
+
+    with pytest.raises(InputError, match=r"Apart is autoregressive.*override sample_points so that it returns a path"):
+        drawn(Apart(**vars(PATHS)))
+
+
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_tokens_hold_inputs_and_values(name):
     task, d_in = SHAPES[name]

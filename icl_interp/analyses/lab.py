@@ -80,7 +80,6 @@ class Lab:
             )
         self.device = device or "cpu"
         self.model = copy.deepcopy(model).double().to(self.device).eval().requires_grad_(False)
-        self.single = copy.deepcopy(model).float().to(self.device).eval().requires_grad_(False)
         self.task, self.encoding, self.seed = task, encoding, seed
         self.n_functions, self.n_contexts = n_functions, n_contexts
         self.prompts: Prompts = task.sample(
@@ -137,6 +136,11 @@ class Lab:
         """All results so far; those of the untrained twin under "twin/"."""
         twin = self.__dict__.get("twin")  # do not make one just to find that it measured nothing
         return Results({**self._results, **({TWIN + name: r for name, r in twin.results.items()} if twin else {})})
+
+    @cached_property
+    def single(self) -> HookedTransformer:
+        """The model in its own float32, for what is asked in distribution."""
+        return copy.deepcopy(self.model).float()
 
     @cached_property
     def twin(self) -> "Lab":

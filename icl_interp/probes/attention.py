@@ -159,15 +159,15 @@ class AttentionEntropy(Probe):
 
     def _count(self, layer: int, scores: Float[Tensor, "batch head query key"], hook: object) -> None:
         counted = scores if self.keys is None else scores[..., list(self.keys)]
-        self._visible[layer] = (counted > -torch.inf).to(counted.dtype).sum(-1)
+        parts = counted.split(_at_once(counted))
+        self._visible[layer] = torch.cat([(part > -torch.inf).to(part.dtype).sum(-1) for part in parts])
 
     def _read(self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object) -> None:
         visible = self._visible.pop(layer)
         if self.keys is not None:
             part = pattern[..., list(self.keys)]
             pattern = part / part.sum(-1, keepdim=True).clamp(min=torch.finfo(part.dtype).tiny)
-        # In parts that stay in the processor's cache: every statistic passes over the weights a few times.
-        step = max(1, CACHED // max(1, pattern[0].numel()))
+        step = _at_once(pattern)
         parts = zip(pattern.split(step), visible.split(step), strict=True)
         quantities = torch.cat([torch.stack(PatternStatistics.of(*part), -1) for part in parts])
         for kind, places in self._positions.items():
@@ -194,6 +194,11 @@ class AttentionEntropy(Probe):
 
 
 TARGETS = ("itself", "the first token", "an x", "a y", "a pair")
+
+
+def _at_once(pattern: Float[Tensor, "batch head query key"]) -> int:
+    """Prompts whose weights stay in the processor's cache: every statistic passes over them a few times."""
+    return max(1, CACHED // max(1, pattern[0].numel()))
 
 
 class AttentionTargets(Probe):

@@ -71,8 +71,7 @@ def probe(
     """
     model, encoding = resolve(model, encoding)
     if probes is None:
-        every = (ResidualStream(), LogitLens(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality(angles=False))
-        probes = [p for p in every if not p.refusal(model)]
+        probes = default_probes(model)
     elif isinstance(probes, Probe) or not len(probes):
         raise InputError("probes must be a list or tuple with at least one probe, for example (ResidualStream(),)")
     names = [p.name for p in probes if isinstance(p, Probe)]
@@ -86,6 +85,12 @@ def probe(
     else:
         _read(model, prompts, probes, encoding, batch_size)
     return {f"{p.name}.{name}": result for p in probes for name, result in p.results().items()}
+
+
+def default_probes(model: HookedTransformer) -> list[Probe]:
+    """What `probe` measures where nothing is named: every probe of this package that the model has something for."""
+    every = (ResidualStream(), LogitLens(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality(angles=False))
+    return [p for p in every if not p.refusal(model)]
 
 
 def _read(

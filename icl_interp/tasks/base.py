@@ -34,11 +34,7 @@ class Task(ABC):
         if self.n_points < 2:
             raise InputError(f"n_points counts the query too, so it must be at least 2, but got {self.n_points}")
         self._check_law("inputs")
-        if isinstance(self.inputs, VectorLaw) and self.inputs.dim != self.dim:
-            raise InputError(
-                f"inputs of a {type(self).__name__} have {self.dim} coordinates here, but {self.inputs} is a law of "
-                f"vectors of {self.inputs.dim}"
-            )
+        self._check_dim("inputs", self.dim)
 
     def _check_law(self, name: str) -> None:
         """Refuse anything but a distribution: a mapping without its kind, a bare number."""
@@ -46,6 +42,15 @@ class Task(ABC):
             raise InputError(
                 f"{name} must be a law, for example Uniform(-1, 1), but got {getattr(self, name)!r} (a law of your own "
                 "needs sample, scaled, interval, mean and std)"
+            )
+
+    def _check_dim(self, name: str, dim: int) -> None:
+        """Refuse a law of vectors of another number of coordinates."""
+        law = getattr(self, name)
+        if isinstance(law, VectorLaw) and law.dim != dim:
+            raise InputError(
+                f"{name} of a {type(self).__name__} have {dim} coordinates here, but {law} is a law of vectors of "
+                f"{law.dim}"
             )
 
     @property
@@ -127,6 +132,11 @@ class Task(ABC):
         function = torch.arange(n_functions).repeat_interleave(n_contexts)
         parameters = self.sample_parameters(n_functions, generator, dtype)[function]
         xs, ys = self.sample_points(parameters, n_points or self.n_points, generator, dtype)
+        if self.autoregressive and not torch.equal(ys[:, :-1], xs[:, 1:]):
+            raise InputError(
+                f"{type(self).__name__} is autoregressive, so the value at each point must be the input of the next "
+                "one: override sample_points so that it returns a path"
+            )
         return checked(self, Prompts(xs, ys, parameters, function))
 
     def sample_points(

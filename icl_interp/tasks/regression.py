@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, shown
 from icl_interp.tasks import covariance
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.covariance import Rows, Vector
@@ -131,10 +131,12 @@ class LinearRegression(Task):
     def _check_law_or_vector(self, name: str, optional: bool) -> None:
         value = getattr(self, name)
         if is_law(value) or (value is None and optional):
+            self._check_dim(name, self.n_dims)
             return
         if not covariance.are_numbers(value) or len(value) != self.n_dims:
             raise InputError(
-                f"{name} must be a law, for example Normal(1), or {self.n_dims} numbers (n_dims), but got {value!r}"
+                f"{name} must be a law, for example Normal(1), or {self.n_dims} numbers (n_dims), but got "
+                f"{shown(value)}"
             )
         if not any(value) and not self.noise_std:
             what = "every label" if name == "weights" else "the query's label"

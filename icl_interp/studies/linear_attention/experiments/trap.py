@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from pandas import DataFrame
-from scipy.optimize import minimize
 from xarray import DataArray
 
 from icl_interp.experiments import errors
@@ -86,6 +85,7 @@ def _ends(bench: Bench, n: int, spread: float, starts: int) -> DataArray:
 
 def descend(first: torch.Tensor, lam: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
     """(W_PV, W_KQ) where L-BFGS on the exact population loss ends."""
+    from scipy.optimize import minimize  # only here: it loads slowly
 
     def value(flat: np.ndarray) -> tuple[float, np.ndarray]:
         both = torch.from_numpy(flat).view_as(first).clone().requires_grad_(True)
