@@ -325,7 +325,7 @@ OF_NUMBERS = {
 OF_ANY = {"limits.softmax_hardmax", "limits.softmax_uniform", "limits.attention_necessary", "heads.orthogonality"}
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", [pytest.param("interleaved", marks=pytest.mark.slow), "stacked", "states"])
 def test_it_is_analysed_to_a_page(encoding, tmp_path):
     checkpoint = icl_interp.train(run(encoding), tmp_path / "run", progress=False)
     report = icl_interp.analyze(checkpoint, n_prompts=64, progress=False)

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from transformer_lens import ActivationCache, FactoredMatrix, HookedRootModule, patching
-from transformer_lens.hook_points import HookPoint
+from transformer_lens.hook_points import HookPoint as _HookPoint
 
 from icl_interp.errors import InputError, unknown
 
@@ -41,6 +41,18 @@ _ADDITIVE = (
     "apply_ln_to_stack",
 )
 _OF_HEADS = ("stack_head_results", "compute_head_results", "get_full_resid_decomposition")
+
+
+class HookPoint(_HookPoint):
+    """TransformerLens' `HookPoint`, which costs nothing to clear where nothing is attached.
+
+    Every context of hooks clears all points of a model when it ends, and an analysis opens a thousand of them.
+    """
+
+    def remove_hooks(self, dir: str = "fwd", including_permanent: bool = False, level: int | None = None) -> None:
+        """Remove what is attached; see TransformerLens."""
+        if self.fwd_hooks or self.bwd_hooks or dir not in ("fwd", "bwd", "both"):
+            super().remove_hooks(dir, including_permanent, level)  # pyright: ignore[reportArgumentType]
 
 
 class NumericCache(ActivationCache):

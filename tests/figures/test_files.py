@@ -13,6 +13,7 @@ from icl_interp.errors import InputError
 from icl_interp.figures import files
 
 
+@pytest.mark.slow
 def test_static_files_have_the_size_that_the_figure_asks_for(small, tmp_path, monkeypatch):
     monkeypatch.setenv("BROWSER_PATH", browser())
     shown = {name: drawn(small, name) for name in ("claims", "context")}

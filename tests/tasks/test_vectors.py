@@ -269,8 +269,8 @@ def test_inputs_of_a_task_lie_on_the_surface(law):
             "inputs of a Polynomial have 1 coordinates here",
         ),
         (
-            lambda: LinearRegression(n_dims=3, weights=Sphere(2), n_points=5).sample(2, generator(0, "test")),
-            "a law of vectors of 2 coordinates gives shapes that end with 2",
+            lambda: LinearRegression(n_dims=3, weights=Sphere(2), n_points=5),
+            "weights of a LinearRegression have 3 coordinates here",
         ),
         (
             lambda: LinearRegression(n_dims=3, inputs=Sphere(3), n_points=5).covariance_matrix,
