@@ -61,7 +61,7 @@ def analyze(
         claims: ids of claims; all registered ones by default.
         n_prompts: size of the sample: functions x 16 contexts. Fewer than 256 leave every verdict inconclusive. By
             default 64 functions: 1,024 prompts; of a model with more than two million parameters 64 functions x 4
-            contexts, which takes a quarter of the time (`analyses.lab.is_large` says what it costs).
+            contexts, which takes far less time (`analyses.lab.is_large` says what it costs).
         seed: of the sample.
         encoding: "interleaved", "stacked" or "states", where a bare model's width does not tell, or a file of weights.
         n_heads: attention heads of a block, where a file of weights does not tell.

@@ -143,6 +143,17 @@ def test_a_default_sample_has_fewer_contexts_of_a_large_model(checkpoint, monkey
     assert sample(n_prompts=512) == (32, 512)
 
 
+def test_a_large_model_gets_a_whole_report(checkpoint, monkeypatch):
+    """Nothing fails on fewer contexts, and each note says how many there were."""
+    monkeypatch.setattr(lab, "LARGE", 1)
+    report = icl_interp.analyze(checkpoint, **SHORT)
+    assert [finding.error for finding in report.findings if finding.error] == []
+    for name, said in (("algorithms/distance", "1 context a function"), ("layers/ablated", "one a group")):
+        if name in report.results:
+            assert said in report.results[name].attrs["note"], name
+    assert "layers/ablated" in report.results
+
+
 def test_bad_input():
     model = HookedTransformer(config()).eval()
     with pytest.raises(InputError, match="brings no task"):

@@ -30,8 +30,8 @@ def classical(task: Any) -> dict[str, Predictor]:
 
     A task may ask for more in `compared_with`, a tuple of words in `MORE`; the tasks of Garg et al. (2022) name what
     that work compares them with. Of these algorithms, those that need scikit-learn are left out with a line in the log
-    where it is not installed. They take longer than the others when they predict: for a prompt of 100 points of 20
-    coordinates boosting 4 s, the two-layer network 1 s, Lasso and each tree 50 ms.
+    where it is not installed. They take longer than the others when they predict, because each point of each prompt
+    gets a fit of its own; boosting and the two-layer network by far the longest.
 
     Args:
         task: with `inputs` and `dim`, perhaps `features`; for the Bayes predictor `degrees` and `coefficients`; perhaps

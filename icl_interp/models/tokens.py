@@ -37,7 +37,14 @@ class Shape(Protocol):
 
 @dataclass(frozen=True)
 class Encoding(ABC):
-    """How the points of a prompt become the tokens of a sequence. The query's own label is never shown."""
+    """How the points of a prompt become the tokens of a sequence. The query's own label is never shown.
+
+    Attributes:
+        shows_values: of the class: whether tokens hold the values y; else they show paths only, whose values come
+            again as inputs.
+    """
+
+    shows_values: ClassVar[bool] = True
 
     @abstractmethod
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
@@ -53,12 +60,17 @@ class Encoding(ABC):
     def d_in(self, dim: int, n_targets: int = 1) -> int:
         """Numbers in a token for inputs of `dim` coordinates and values of `n_targets`."""
 
-    def check(self, task: Shape) -> None:  # noqa: B027 (most show the prompts of every task)
+    def check(self, task: Shape) -> None:
         """Refuse a task whose prompts this encoding cannot show.
 
         Raises:
-            InputError: saying why.
+            InputError: no token would show the values, and they are not the next inputs.
         """
+        if not (self.shows_values or task.autoregressive):
+            raise InputError(
+                f"the encoding {name_of(self)} shows no values, and those of a {type(task).__name__} are not the next "
+                "inputs: choose interleaved or stacked"
+            )
 
     @abstractmethod
     def n_tokens(self, n_points: int) -> int:
@@ -176,6 +188,8 @@ class States(Encoding):
     ('x', 'x', 'x')
     """
 
+    shows_values: ClassVar[bool] = False
+
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """The inputs; values are not shown, because each comes again as the next input."""
         return prompts.xs
@@ -189,14 +203,6 @@ class States(Encoding):
     def d_in(self, dim: int, n_targets: int = 1) -> int:
         """As wide as a state."""
         return dim
-
-    def check(self, task: Shape) -> None:
-        """Refuse a task whose values are not the next inputs: no token would show them."""
-        if not task.autoregressive:
-            raise InputError(
-                f"the encoding states shows no values, and those of a {type(task).__name__} are not the next inputs: "
-                "choose interleaved or stacked"
-            )
 
     def n_tokens(self, n_points: int) -> int:
         """One a point."""

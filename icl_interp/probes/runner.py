@@ -41,7 +41,8 @@ def probe(
             All must be equally long.
         probes: what to measure; by default every probe of this package that the model has something for (of heads the
             cosines; angles between their subspaces take longer: `HeadOrthogonality()`).
-        encoding: how prompts become tokens. By default the checkpoint's; for a bare model it is told from its `d_in`.
+        encoding: how prompts become tokens. By default the checkpoint's; for a bare model it is told from its `d_in`,
+            but for paths, which are as wide as interleaved prompts: pass `States()` for these.
             Tokens without an encoding have the position kinds "token" and "query" (the last one).
         batch_size: prompts at once.
         queries: inputs; the last query of every prompt is put at each of them (first coordinate, others 0), and the

@@ -31,7 +31,9 @@ class VectorLaw(Distribution, Protocol):
 
 @dataclass(frozen=True)
 class Sphere:
-    """The uniform law on the sphere of this radius in `dim` dimensions.
+    """The uniform law on the sphere of this radius in `dim` dimensions: E x x^T = radius^2 / dim I.
+
+    Inputs of Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024) have this law or that of `Ellipsoid`.
 
     >>> draws = Sphere(3, radius=2.0).sample((5, 3), torch.Generator().manual_seed(0), torch.float64)
     >>> bool(((draws.norm(dim=-1) - 2).abs() < 1e-12).all())
@@ -77,7 +79,7 @@ class Sphere:
 
 @dataclass(frozen=True)
 class Ellipsoid:
-    """The law of Sigma^(1/2) u with u uniform on the unit sphere: covariance Sigma / d.
+    """The law of Sigma^(1/2) u with u uniform on the unit sphere: E x x^T = Sigma / d.
 
     Attributes:
         sigma: Sigma, d positive numbers (its diagonal) or d rows of a symmetric positive definite matrix.

@@ -15,7 +15,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab, is_large
 from icl_interp.analyses.measurement import Results, measurement
-from icl_interp.baselines.base import Predictor
+from icl_interp.baselines.base import Predictor, predictions
 from icl_interp.baselines.named import classical
 from icl_interp.baselines.regression import MaximumDegree
 from icl_interp.checkpoints.companions import Role
@@ -162,7 +162,7 @@ def answers(
 
 def at_query(predictor: Predictor, prompts: Prompts) -> Float[Tensor, " batch"]:
     """A prediction for the query of each prompt."""
-    return as_numbers(predictor.predict(prompts))[:, -1].double().cpu()
+    return as_numbers(predictions(predictor, prompts))[:, -1]
 
 
 def reshuffled(prompts: Prompts, seed: int) -> Prompts:
@@ -191,7 +191,11 @@ def distance(lab: Lab) -> DataArray:
             square = truth.square() if name == SIZE else (mine - predictions[name]).square()
             values[row, column] = square.view(lab.n_functions, -1).mean(-1).numpy()
     axes = {"arm": ARMS, "to": tuple(others), "function": tuple(range(lab.n_functions))}
-    return make_array(values, axes, note=f"at the query; {n_contexts} contexts a function; the model in float32")
+    return make_array(
+        values,
+        axes,
+        note=f"at the query; {n_contexts} context{'s' * (n_contexts > 1)} a function; the model in float32",
+    )
 
 
 def ratios(result: DataArray, mean: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from xarray import DataArray
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
-from icl_interp.baselines.base import Predictor
+from icl_interp.baselines.base import Predictor, predictions
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.checkpoints.companions import Role
 from icl_interp.prompts import Prompts
@@ -103,7 +103,7 @@ def _prompts(lab: Lab, xs: Tensor, ys: Tensor, parameters: Tensor) -> Prompts:
 
 def squared_errors(predictor: Predictor, prompts: Prompts) -> Float[Tensor, "batch point"]:
     """Squared error at every point; NaN where the predictor says nothing."""
-    return (predictor.predict(prompts).double().cpu() - prompts.ys).square().mean(-1)
+    return (predictions(predictor, prompts) - prompts.ys).square().mean(-1)
 
 
 def per_function(values: Float[Tensor, "batch point"], n_functions: int) -> Float[np.ndarray, " function"]:

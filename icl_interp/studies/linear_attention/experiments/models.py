@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from xarray import DataArray
 
-from icl_interp.baselines.base import Predictor
+from icl_interp.baselines.base import Predictor, predictions
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.checkpoints.config import RunConfig, TrainingConfig
 from icl_interp.checkpoints.store import Checkpoint
@@ -151,7 +151,7 @@ def errors_by_length(
             stream = generator(bench.seed, "linear_attention/length", block)
             n = min(at_once, bench.scale.n_functions - block) * each
             prompts = task.sample(n, stream, n_points=m + 1, dtype=torch.float64)
-            squares.append(as_numbers((predictor.predict(prompts).double().cpu() - prompts.ys).square())[:, 1:])
+            squares.append(as_numbers((predictions(predictor, prompts) - prompts.ys).square())[:, 1:])
         blocks = torch.cat(squares).unflatten(0, (-1, each)).mean(1).numpy()
         axes = {"block": tuple(range(len(blocks))), "M": tuple(range(1, m + 1))}
         return make_array(blocks, axes, note=f"blocks of {each} independent prompts")

@@ -13,7 +13,7 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.analyses.criterion import Condition
-from icl_interp.baselines.base import Predictor
+from icl_interp.baselines.base import Predictor, predictions
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
@@ -82,7 +82,7 @@ def _measured(
         for block in range(bench.scale.n_functions):
             stream = generator(bench.seed, "linear_attention/risk", block)
             prompts = task.sample(bench.scale.n_contexts, stream, dtype=torch.float64)
-            squares.append(as_numbers((predictor.predict(prompts).double() - prompts.ys).square())[:, -1])
+            squares.append(as_numbers((predictions(predictor, prompts) - prompts.ys).square())[:, -1])
         found = torch.cat(squares)
         values = np.array([float(found.mean()), float(found.std() / len(found) ** 0.5)])
         return make_array(values, {"statistic": ("error", "se")})

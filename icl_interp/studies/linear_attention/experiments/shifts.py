@@ -15,7 +15,7 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.analyses.criterion import INF, Condition
-from icl_interp.baselines.base import Predictor, Zero
+from icl_interp.baselines.base import Predictor, Zero, predictions
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
@@ -110,7 +110,7 @@ def _query_errors(bench: Bench, name: str, task: LinearRegression, who: str, pre
             n = min(at_once, bench.scale.n_functions - block) * each
             prompts = task.sample(n, stream, dtype=torch.float64)
             truth = task.targets(prompts.parameters, prompts.xs[:, -1:])[:, 0]
-            squares.append(as_numbers((predictor.predict(prompts)[:, -1].double().cpu() - truth).square()))
+            squares.append(as_numbers((predictions(predictor, prompts)[:, -1] - truth).square()))
         blocks = torch.cat(squares).unflatten(0, (-1, each)).mean(1).numpy()
         return make_array(blocks, {"block": tuple(range(len(blocks)))}, note=f"blocks of {each} independent prompts")
 
