@@ -16,6 +16,7 @@ from xarray import DataArray
 
 from icl_interp import resampling
 from icl_interp.baselines.base import Predictor, Zero, predictions
+from icl_interp.baselines.law import RELATIVE, LawMean, MeanValue, uninformed, without_examples
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.errors import InputError, unknown, whole
 from icl_interp.models.tokens import Encoding
@@ -28,6 +29,7 @@ from icl_interp.tasks.base import Scalable, Task
 CHUNK = 2048  # prompts drawn at once: memory stays flat however many are asked for. Draws depend on it.
 BATCH = 64  # prompts predicted at once: with all of a chunk a transformer leaves a CPU's cache and takes twice as long
 BEST, NOTHING = "least squares", "zero"
+REFERENCES = {BEST: LeastSquares, NOTHING: Zero, LawMean.name: LawMean, MeanValue.name: MeanValue}
 Arm = Literal["functions", "inputs", "both"]
 
 
@@ -111,7 +113,7 @@ def _reference(name: str, sample: Sample) -> PointErrors:
 
 
 def _compute_reference(name: str, sample: Sample) -> PointErrors:
-    return point_errors(LeastSquares(sample.task) if name == BEST else Zero(), sample)
+    return point_errors(Zero() if name == NOTHING else REFERENCES[name](sample.task), sample)
 
 
 _kept_reference = functools.lru_cache(maxsize=128)(_compute_reference)
@@ -119,7 +121,8 @@ _kept_reference = functools.lru_cache(maxsize=128)(_compute_reference)
 
 def _references(task: Task) -> tuple[str, ...]:
     """What predictors are compared with: least squares only where it has features to regress on."""
-    return (BEST, NOTHING) if task.has_features else (NOTHING,)
+    names = (*((BEST,) if task.has_features else ()), NOTHING, without_examples(task).name)
+    return tuple(dict.fromkeys(names))  # the last two are one where the law is centred
 
 
 def function_errors(
@@ -130,7 +133,7 @@ def function_errors(
     n_contexts: int,
     seed: int,
     last: bool = False,
-    references: bool = False,
+    references: bool | tuple[str, ...] = False,
 ) -> dict[str, Float[np.ndarray, " function"]]:
     """Mean squared error of each function, for several predictors on the same prompts.
 
@@ -145,14 +148,13 @@ def function_errors(
         n_contexts: prompts of each function.
         seed: of the prompts.
         last: score the query only.
-        references: add the errors of "least squares" (where the task has features for it) and "zero", which are kept
-            for the next call.
+        references: add the errors of the references of `evaluate`, or of these; they are kept for the next call.
 
     Returns:
         An array `(n_functions,)` for each predictor.
     """
     sample = Sample(task, n_functions, n_contexts, seed, last, CHUNK)
-    added = _references(task) if references else ()
+    added = (_references(task) if references is True else references) or ()
     found = {name: point_errors(p, sample) for name, p in predictors.items() if name not in added}
     found |= {name: _reference(name, sample) for name in added}
     scored = np.logical_and.reduce([errors.predicted for errors in found.values()])
@@ -185,8 +187,10 @@ def evaluate(
 
     Returns:
         A row a predictor: error (mean squared, over the coordinates of a value too), its 95 % interval, error_rate =
-        error / |best - zero| (Naim & Asher 2025, section 3.3), and r2 = 1 - error / mean(y^2). For a task without
-        features there is no best, that is no row of least squares and no error_rate; the note says so.
+        error / |best - zero| (Naim & Asher 2025, section 3.3), and r2 = 1 - error / error of the law's mean E[f(x)],
+        so that a constant that is added to all values changes nothing. In a centred law that is 1 - error / mean(y^2);
+        for others there is a row "law mean", or "mean value" where every function is one. For a task without features
+        there is no best, that is no row of least squares and no error_rate; the note says so.
 
     Raises:
         InputError: nothing that predicts, no task, or an encoding or prompts that do not fit the model.
@@ -200,23 +204,16 @@ def evaluate(
         got = "this predictor brings no task" if task is None else f"{_named(task)} is no task"
         raise InputError(f"{got}: pass task=, for example icl_interp.tasks.Polynomial(...)")
     predictor = as_predictor(predictor, task, encoding)
-    errors = function_errors(
-        {"model": predictor},
-        task,
-        n_functions=n_functions,
-        n_contexts=n_contexts,
-        seed=seed,
-        last=last,
-        references=True,
-    )
+    size = {"n_functions": n_functions, "n_contexts": n_contexts, "seed": seed}
+    errors = function_errors({"model": predictor}, task, **size, last=last, references=True)
     rows = [{"predictor": name, **_row(errors, name)} for name in errors]
     shown = [key for key in ("predictor", "error", "low", "high", "error_rate", "r2") if key in rows[0]]
     sample = Sample(task, n_functions, n_contexts, seed, last)
-    note = f"{sample}; {INTERVAL}" + ("" if task.has_features else f"; {NO_BEST}")
+    note = f"{sample}; {INTERVAL}; {RELATIVE[uninformed(errors)]}" + ("" if task.has_features else f"; {NO_BEST}")
     return table_of_rows([{key: row[key] for key in shown} for row in rows], note)
 
 
-INTERVAL = "95 % cluster bootstrap over functions"
+INTERVAL = "95 % studentised bootstrap over functions"
 NO_BEST = "no least squares, because the functions of this task are linear in no fixed features"
 
 
@@ -249,14 +246,18 @@ def _named(value: object) -> str:
 
 def _row(errors: Mapping[str, np.ndarray], name: str) -> dict[str, float]:
     """A predictor's error, error rate and R^2. All that vary with the sample are resampled together."""
-    error = resampling.bootstrap(lambda mean: mean, errors[name])
+    error = resampling.bootstrap(lambda mean: mean, errors[name], positive=True)
     row = {"error": error.value, "low": error.low, "high": error.high}
     if BEST in errors:
         rate = resampling.bootstrap(
-            lambda own, best, zero: own / np.abs(best - zero), errors[name], errors[BEST], errors[NOTHING]
+            lambda own, best, zero: own / np.abs(best - zero),
+            errors[name],
+            errors[BEST],
+            errors[NOTHING],
+            positive=True,
         )
         row |= {"error_rate": rate.value, "rate_low": rate.low, "rate_high": rate.high}
-    square = float(errors[NOTHING].mean())
+    square = float(errors[uninformed(errors)].mean())
     return row | {"r2": 1 - error.value / square if square else math.nan}  # labels of 0 have no variance to explain
 
 
@@ -291,7 +292,7 @@ def shifted(
     over 41 would be .95 throughout, which these numbers do not exclude; a factor of 1.05 is what hangs on it.
 
     Args:
-        predictors: by name; "least squares" (where the task has features for it) and "zero" are added.
+        predictors: by name; the references of `evaluate` are added.
         task: at sigma 1; prompts have its length, which no checkpoint among the predictors may be too short for.
         sigmas: factors of the coefficients, the inputs or both.
         arm: what sigma scales.
@@ -306,7 +307,7 @@ def shifted(
         raise unknown("arm", arm, get_args(Arm))
     scalable = _check(predictors, task, sigmas)
     predictors = {name: as_predictor(predictor, task) for name, predictor in predictors.items()}
-    columns = []
+    columns, references = [], _references(task)  # the same ones at every sigma
     for sigma in sigmas:
         factors = {name: float(sigma) for name in ("functions", "inputs") if arm in (name, "both")}
         columns.append(
@@ -316,7 +317,7 @@ def shifted(
                 n_functions=n_functions,
                 n_contexts=n_contexts,
                 seed=seed,
-                references=True,
+                references=references,
             )
         )
     axes = {"predictor": tuple(columns[0]), "sigma": tuple(map(float, sigmas)), "function": tuple(range(n_functions))}
@@ -355,7 +356,7 @@ def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -
     if not len(sigmas) or not all(math.isfinite(sigma) and sigma > 0 for sigma in sigmas):
         raise InputError(f"sigmas must be positive numbers, at least one, but got {list(sigmas)}")
     for name, predictor in predictors.items():
-        kind = {BEST: LeastSquares, NOTHING: Zero}.get(name)
+        kind = REFERENCES.get(name)
         if kind and not isinstance(predictor, kind):
             raise InputError(f"{name!r} is the name of a reference that is added by itself: choose another one")
         # Baselines bring a task for its features, a checkpoint brings the one that it was trained on.
@@ -372,15 +373,16 @@ def error_table(errors: DataArray) -> DataFrame:
     """`shifted`'s errors as rows of predictor and sigma: epsilon_sigma and the error rate with intervals, and R^2.
 
     error_rate = epsilon / |epsilon_LS - epsilon_0|, where there is a least squares: 0 is as good as that, 1 as bad as
-    predicting 0 (Naim & Asher 2025, section 3.3). r2 = 1 - epsilon / epsilon_0.
+    predicting 0 (Naim & Asher 2025, section 3.3). r2 = 1 - epsilon / epsilon of the law's mean, as in `evaluate`.
     """
     rows = []
     for name in errors.indexes["predictor"]:
         for sigma in errors.indexes["sigma"]:
-            known = {name, NOTHING, *({BEST} & {*errors.indexes["predictor"]})}
+            known = {name} | ({*REFERENCES} & {*errors.indexes["predictor"]})
             at_sigma = {p: errors.sel(predictor=p, sigma=sigma).values for p in known}
             rows.append({"predictor": name, "sigma": sigma, **_row(at_sigma, name)})
-    return table_of_rows(rows, f"{errors.attrs['note']}; {INTERVAL}")
+    relative = RELATIVE[uninformed(errors.indexes["predictor"])]
+    return table_of_rows(rows, f"{errors.attrs['note']}; {INTERVAL}; {relative}")
 
 
 def paired_ratio(errors: DataArray, a: str, b: str, sigma: float) -> Interval:

@@ -215,7 +215,7 @@ def test_errors_are_means_over_coordinates():
     check(function_errors)
     must_fail(check, lambda *a, **k: {name: 3 * e for name, e in function_errors(*a, **k).items()})
     table = icl_interp.evaluate(untrained("states"), n_functions=6, n_contexts=2)
-    assert table["predictor"].tolist() == ["model", "least squares", "zero"]
+    assert table["predictor"].tolist() == ["model", "least squares", "zero", "law mean"]
     assert table["error"][2] == pytest.approx(0.5)  # |s|^2 / 2 on the circle
 
 

@@ -2,11 +2,12 @@
 
 Each has the interface of a checkpoint, `predict(prompts) -> (batch, point, target)`: the prediction of every point from
 the points before it, of all prefixes at once, in float64. Before the first point all guess 0, except for the Bayes
-predictor, which guesses the mean of its prior.
+predictor, which guesses the mean of its prior, and for `LawMean` and `MeanValue`, which look at no point.
 """
 
 from icl_interp.baselines.base import Features, Inputs, Law, Powers, Predictor, Signs, Zero
 from icl_interp.baselines.bayes import BayesOverDegrees
+from icl_interp.baselines.law import LawMean, MeanValue
 from icl_interp.baselines.local import Averaging, KNearest, NadarayaWatson
 from icl_interp.baselines.named import classical
 from icl_interp.baselines.network import TwoLayerNetwork
@@ -25,8 +26,10 @@ __all__ = [
     "KNearest",
     "Lasso",
     "Law",
+    "LawMean",
     "LeastSquares",
     "MaximumDegree",
+    "MeanValue",
     "NadarayaWatson",
     "Powers",
     "Predictor",

@@ -6,6 +6,7 @@ from icl_interp.tasks.functions import Continuous, Polynomial
 from icl_interp.tasks.garg import DecisionTree, ReLUNetwork, SparseLinearRegression, skewed_covariance
 from icl_interp.tasks.registry import register
 from icl_interp.tasks.regression import Exponential, LinearRegression, LogNormal
+from icl_interp.tasks.rescaled import Rescaled
 from icl_interp.tasks.vectors import Ellipsoid, Sphere
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Normal",
     "Polynomial",
     "ReLUNetwork",
+    "Rescaled",
     "SparseLinearRegression",
     "Sphere",
     "Task",

@@ -10,8 +10,13 @@ from torch import Tensor
 
 from icl_interp.errors import InputError
 from icl_interp.prompts import Prompts
-from icl_interp.tasks.distributions import Distribution, is_law
+from icl_interp.provenance import generator as stream
+from icl_interp.tasks.distributions import Distribution, is_law, still_said
 from icl_interp.tasks.vectors import VectorLaw
+
+TRIED = 16  # functions on which a property of a law is tried
+MANY = 4096  # functions that E[f(x)] is a mean over, where there is no closed form
+HELD = 2**17  # numbers held at once meanwhile, functions times points times parameters: they stay in a CPU's cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +123,163 @@ class Task(ABC):
     def has_features(self) -> bool:
         """Whether there are `features` for least squares."""
         return self.features(torch.zeros(1, 1, self.dim, dtype=torch.float64)) is not None
+
+    def mean_parameters(
+        self, parameters: Float[Tensor, "function parameter"]
+    ) -> Float[Tensor, "function parameter"] | None:
+        """The centre about which the law of functions is symmetric: parameters a and 2 centre - a are equally likely.
+
+        The value must be affine in the parameters that differ from the centre. Those that it is not affine in, the
+        hidden weights of a network say, are their own centre, and so is a coefficient above the function's degree.
+
+        Args:
+            parameters: of functions that were drawn, one a row.
+
+        Returns:
+            The centre of each row. None, as here, where the law is not symmetric, or holds one function only.
+        """
+        return None
+
+    @property
+    def paired(self) -> bool:
+        """Whether functions can be drawn in antithetic pairs: the law has a centre, and values are reflected with it.
+
+        No for paths, whose inputs depend on the function. A subclass that draws parameters or points in its own way
+        must give `mean_parameters` anew. Whether a value is affine in the parameters is tried on some functions.
+        """
+        if self.autoregressive or not still_said(self, "mean_parameters", "sample_parameters", "sample_points"):
+            return False
+        parameters = self.sample_parameters(TRIED, stream(0, "tasks/paired"), torch.float64)
+        if (centre := self.mean_parameters(parameters)) is None:
+            return False
+        xs = self._tried_inputs(64).expand(TRIED, -1, -1)
+        one, other, middle = (self.targets(p, xs) for p in (parameters, 2 * centre - parameters, centre))
+        size = one.abs() + other.abs() + 2 * middle.abs()
+        return bool(((one + other - 2 * middle).abs() <= 1e-9 * size.amax()).all())
+
+    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"] | None:
+        """E[f(x)] over the law of functions in closed form; None, as here, where there is none.
+
+        `expected` takes it, and is a thousand times slower without it. A subclass that draws parameters or computes
+        values in its own way must give it anew.
+        """
+        return None
+
+    def expected(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
+        """E[f(x)] over the law of functions, a mixture over degrees included: the best guess without any example.
+
+        In closed form where the task has one. Else the mean over 4,096 functions of a fixed stream: of their values at
+        x or, in a task of pairs, of the values of their centres, which have the same mean and spread less.
+
+        >>> from icl_interp.tasks import Polynomial, Uniform
+        >>> task = Polynomial(degrees=(0, 1), inputs=Uniform(-1, 1), coefficients=Uniform(0, 2), n_points=4)
+        >>> task.expected(torch.tensor([[[3.0]]]))  # 1 + x for half of the functions, 1 for the others
+        tensor([[[2.5000]]])
+        """
+        return self._mean_and_error(xs)[0].to(xs.dtype)
+
+    @property
+    def centred(self) -> bool:
+        """Whether E[f(x)] is 0, tried at 64 inputs: exactly in closed form, else within 4 standard errors."""
+        mean, error = self._mean_and_error(self._tried_inputs(64))
+        return bool((mean.abs() <= 4 * error).all())
+
+    @property
+    def single_function(self) -> bool:
+        """Whether every function is the same one: tried on some."""
+        parameters = self.sample_parameters(TRIED, stream(0, "tasks/single"), torch.float64)
+        values = self.targets(parameters, self._tried_inputs(64).expand(TRIED, -1, -1))
+        return bool(((values - values[0]).abs() <= 1e-12 * values[0].abs()).all())
+
+    def _tried_inputs(self, n: int) -> Float[Tensor, "1 point dim"]:
+        return self.inputs.sample((1, n, self.dim), stream(0, "tasks/tried inputs"), torch.float64)
+
+    def _mean_and_error(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> tuple[Float[Tensor, "batch point target"], Float[Tensor, "batch point target"]]:
+        """E[f(x)] in float64, and its standard error, which is 0 in closed form."""
+        if still_said(self, "closed_mean", "sample_parameters", "value", "targets"):
+            closed = self.closed_mean(xs.double())
+            if closed is not None:
+                return closed, torch.zeros_like(closed)
+        parameters = self.sample_parameters(MANY, stream(0, "tasks/expected"), torch.float64)
+        if self.paired and (centres := self.mean_parameters(parameters)) is not None:
+            parameters = centres
+        if parameters.shape[1]:  # few centres, where these differ in degree
+            parameters, counts = parameters.unique(dim=0, return_counts=True)
+        else:  # one function without parameters
+            parameters, counts = parameters[:1], torch.tensor([MANY])
+        parameters, shares = parameters.to(xs.device), (counts.double() / MANY).to(xs.device)
+        width = max(self.dim, min(parameters.shape[1], 256))  # of what a value is computed from
+        parts = []
+        for points in xs.double().flatten(0, 1).split(max(1, HELD // width)):
+            step = max(1, HELD // (width * len(points)))
+            powers = torch.zeros(2, len(points), self.n_targets, dtype=torch.float64, device=xs.device)
+            for some, share in zip(parameters.split(step), shares.split(step), strict=True):
+                values = self.targets(some, points.expand(len(some), -1, -1))
+                powers += torch.stack([torch.tensordot(share, values**power, 1) for power in (1, 2)])
+            parts.append(powers)
+        mean, square = torch.cat(parts, 1).view(2, *xs.shape[:2], self.n_targets)
+        return mean, ((square - mean.square()).clamp(min=0) / MANY).sqrt()
+
+    def sample_pairs(
+        self,
+        n_pairs: int,
+        generator: torch.Generator,
+        *,
+        n_contexts: int = 1,
+        n_points: int | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Prompts:
+        """Fresh prompts of antithetic pairs of functions, pair-major: A's contexts, then those of its partner B.
+
+        B has the parameters 2 centre - a (`mean_parameters`), A's inputs, context by context, and A's noise negated, so
+        that y_B = 2 m(x) - y_A with m the function at the centre. Each partner alone follows the law of `sample`. What
+        is odd about the centre cancels in the mean of a pair, so pairs, not functions, are independent.
+
+        Source: Hammersley & Morton (1956), antithetic variates.
+
+        Args:
+            n_pairs: pairs; `Prompts.function` counts functions, 2 i and 2 i + 1 in pair i.
+            generator: of the draws.
+            n_contexts: contexts of each function.
+            n_points: of each prompt; the task's own by default.
+            dtype: of the numbers.
+
+        Returns:
+            `2 * n_pairs * n_contexts` prompts.
+
+        Raises:
+            InputError: the task is not `paired`.
+
+        >>> from icl_interp.provenance import generator
+        >>> from icl_interp.tasks import Polynomial, Uniform
+        >>> task = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=4)
+        >>> prompts = task.sample_pairs(2, generator(0, "doc"), n_contexts=2)
+        >>> prompts.function.tolist(), bool((prompts.ys[:2] == -prompts.ys[2:4]).all())
+        ([0, 0, 1, 1, 2, 2, 3, 3], True)
+        """
+        if not self.paired:
+            raise InputError(
+                f"functions of this {type(self).__name__} come in no antithetic pairs, because their law is not known "
+                "to be symmetric: use sample(), or give the task a mean_parameters method"
+            )
+        own = self.sample_parameters(n_pairs, generator, dtype)
+        centre = self.mean_parameters(own)
+        assert centre is not None  # it is paired
+        row = torch.arange(n_pairs).repeat_interleave(n_contexts)
+        a, b = own[row], (2 * centre - own)[row]
+        xs, ys = self.sample_points(a, n_points or self.n_points, generator, dtype)
+        partner = self.targets(b, xs) - (ys - self.targets(a, xs))  # 2 m - y_A; without noise exactly the value
+
+        def in_pairs(first: Tensor, second: Tensor) -> Tensor:
+            both = torch.stack(
+                [first.unflatten(0, (n_pairs, n_contexts)), second.unflatten(0, (n_pairs, n_contexts))], 1
+            )
+            return both.flatten(0, 2)
+
+        function = in_pairs(2 * row, 2 * row + 1)
+        return checked(self, Prompts(in_pairs(xs, xs), in_pairs(ys, partner), in_pairs(a, b), function))
 
     def sample(
         self,

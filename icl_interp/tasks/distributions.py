@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -44,6 +44,30 @@ def is_law(value: object) -> bool:
     return isinstance(value, Distribution) and not isinstance(value, type)
 
 
+def still_said(thing: object, what: str, *about: str) -> bool:
+    """Whether what a class says holds of this object: no subclass defines anew what it is said about.
+
+    Args:
+        thing: a task or a law.
+        what: the attribute that says something, for example "symmetric".
+        about: methods that it is said about, for example "sample".
+    """
+    classes = type(thing).__mro__
+
+    def place(name: str) -> int:
+        return next((i for i, cls in enumerate(classes) if name in vars(cls)), 0)  # 0: of the object's own
+
+    return all(place(what) <= place(name) for name in about)
+
+
+def is_symmetric(law: object) -> bool:
+    """Whether a law is known to be symmetric about its mean: it says `symmetric = True`, as `Uniform` and `Normal` do.
+
+    A subclass with a `sample` of its own must say so anew.
+    """
+    return getattr(law, "symmetric", False) is True and still_said(law, "symmetric", "sample")
+
+
 @dataclass(frozen=True)
 class Uniform:
     """U(low, high).
@@ -51,6 +75,8 @@ class Uniform:
     >>> Uniform(-1, 1).scaled(3)
     Uniform(low=-3, high=3)
     """
+
+    symmetric: ClassVar[bool] = True
 
     low: float
     high: float
@@ -86,6 +112,8 @@ class Uniform:
 @dataclass(frozen=True)
 class Normal:
     """N(mean, std^2). `Normal(2)` is centred with standard deviation 2."""
+
+    symmetric: ClassVar[bool] = True
 
     std: float
     mean: float = 0.0

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from icl_interp.errors import InputError, unknown
 from icl_interp.tasks.base import Task
-from icl_interp.tasks.distributions import Distribution, Normal, Uniform
+from icl_interp.tasks.distributions import Distribution, Normal, Uniform, is_symmetric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +56,25 @@ class Polynomial(Task):
         choice = torch.randint(len(self.degrees), (n_functions,), generator=generator)
         degree = torch.tensor(self.degrees)[choice]
         return values * (torch.arange(self.max_degree + 1) <= degree[:, None])
+
+    def mean_parameters(
+        self, parameters: Float[Tensor, "function parameter"]
+    ) -> Float[Tensor, "function parameter"] | None:
+        """The mean of each coefficient up to the function's own degree, 0 above it."""
+        if not is_symmetric(self.coefficients):
+            return None
+        power = torch.arange(self.max_degree + 1, device=parameters.device)
+        highest = ((parameters != 0) * power).amax(-1)  # a coefficient is almost never drawn as 0
+        degrees = torch.tensor(sorted({*self.degrees}), device=parameters.device)
+        degree = degrees[torch.searchsorted(degrees, highest)]
+        return self.coefficients.mean * (power <= degree[:, None]).to(parameters.dtype)
+
+    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
+        """The polynomial whose k-th coefficient is E[a] P(degree >= k)."""
+        powers = range(self.max_degree + 1)
+        shares = [sum(degree >= k for degree in self.degrees) / len(self.degrees) for k in powers]
+        coefficients = self.coefficients.mean * torch.tensor(shares, dtype=xs.dtype, device=xs.device)
+        return self.targets(coefficients.expand(len(xs), -1), xs)
 
     def value(
         self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
@@ -126,6 +145,19 @@ class Continuous(Task):
         if self.amplitude is None:
             return torch.ones(n_functions, 1, dtype=dtype)
         return self.amplitude.sample((n_functions, 1), generator, dtype)
+
+    def mean_parameters(
+        self, parameters: Float[Tensor, "function parameter"]
+    ) -> Float[Tensor, "function parameter"] | None:
+        """The mean amplitude; None for the fixed function."""
+        if self.amplitude is None or not is_symmetric(self.amplitude):
+            return None
+        return torch.full_like(parameters, self.amplitude.mean)
+
+    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
+        """The function times its mean amplitude."""
+        mean = 1.0 if self.amplitude is None else self.amplitude.mean
+        return self.targets(torch.full((len(xs), 1), mean, dtype=xs.dtype, device=xs.device), xs)
 
     def value(
         self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]

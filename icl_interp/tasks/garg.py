@@ -19,7 +19,7 @@ from icl_interp.errors import InputError, whole
 from icl_interp.provenance import generator as stream
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.covariance import Rows, Vector
-from icl_interp.tasks.distributions import Distribution, Normal
+from icl_interp.tasks.distributions import Distribution, Normal, is_symmetric
 
 STANDARD = Normal(1.0)
 MAX_DEPTH = 12  # of a tree: a function has 2^(depth + 1) numbers, and an evaluation holds 2,048 functions at once
@@ -90,6 +90,16 @@ class SparseLinearRegression(_OfManyInputs):
         order = torch.rand(n_functions, self.n_dims, generator=generator, dtype=torch.float64).argsort(-1)
         return weights * (order < self.sparsity)
 
+    def mean_parameters(
+        self, parameters: Float[Tensor, "function parameter"]
+    ) -> Float[Tensor, "function parameter"] | None:
+        """The mean of each coordinate of w that is not 0: the partner has the same ones."""
+        return self.weights.mean * (parameters != 0).to(parameters.dtype) if is_symmetric(self.weights) else None
+
+    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
+        """<E w, x>: each coordinate of w differs from 0 in a share s / d of functions."""
+        return self.weights.mean * self.sparsity / self.n_dims * xs.sum(-1, keepdim=True)
+
     def value(
         self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point"]:
@@ -149,6 +159,16 @@ class ReLUNetwork(_OfManyInputs):
         """(w_1, ..., w_h, a) of each function, h (d + 1) numbers."""
         weights = self.weights.sample((n_functions, self.hidden * self.n_dims), generator, dtype)
         return torch.cat([weights, self.readout.sample((n_functions, self.hidden), generator, dtype)], -1)
+
+    def mean_parameters(
+        self, parameters: Float[Tensor, "function parameter"]
+    ) -> Float[Tensor, "function parameter"] | None:
+        """The function's own hidden weights, and the mean of the readout."""
+        return _with_last(parameters, self.hidden, self.readout)
+
+    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"] | None:
+        """0 where the readout has mean 0; without a closed form otherwise."""
+        return torch.zeros_like(xs[..., :1]) if self.readout.mean == 0 else None
 
     def value(
         self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
@@ -210,6 +230,16 @@ class DecisionTree(_OfManyInputs):
         tests = torch.randint(self.n_dims, (n_functions, self.n_leaves - 1), generator=generator)
         return torch.cat([tests.to(dtype), self.leaves.sample((n_functions, self.n_leaves), generator, dtype)], -1)
 
+    def mean_parameters(
+        self, parameters: Float[Tensor, "function parameter"]
+    ) -> Float[Tensor, "function parameter"] | None:
+        """The function's own tests, and the mean of the number at a leaf."""
+        return _with_last(parameters, self.n_leaves, self.leaves)
+
+    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
+        """The mean of the number at a leaf."""
+        return torch.full_like(xs[..., :1], self.leaves.mean)
+
     def value(
         self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point"]:
@@ -224,6 +254,15 @@ class DecisionTree(_OfManyInputs):
     def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
         """The same task with leaves and inputs scaled, each by its own factor. Scaled inputs reach the same leaves."""
         return replace(self, leaves=self.leaves.scaled(functions), inputs=self.inputs.scaled(inputs))
+
+
+def _with_last(
+    parameters: Float[Tensor, "function parameter"], n: int, law: Distribution
+) -> Float[Tensor, "function parameter"] | None:
+    """The parameters, the last `n` of them at the mean of their law; None where it is not known to be symmetric."""
+    if not is_symmetric(law):
+        return None
+    return torch.cat([parameters[:, :-n], torch.full_like(parameters[:, -n:], law.mean)], -1)
 
 
 def skewed_covariance(n_dims: int, power: float = 2.0, seed: int | None = 0) -> Rows | Vector:

@@ -12,7 +12,7 @@ from icl_interp.errors import InputError, shown
 from icl_interp.tasks import covariance
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.covariance import Rows, Vector
-from icl_interp.tasks.distributions import Distribution, Normal, Uniform, is_law
+from icl_interp.tasks.distributions import Distribution, Normal, Uniform, is_law, is_symmetric
 
 
 @dataclass(frozen=True)
@@ -209,6 +209,19 @@ class LinearRegression(Task):
         if isinstance(self.weights, tuple):
             return torch.tensor(self.weights, dtype=dtype).repeat(n_functions, 1)
         return self.weights.sample((n_functions, self.n_dims), generator, dtype)
+
+    def mean_parameters(
+        self, parameters: Float[Tensor, "function parameter"]
+    ) -> Float[Tensor, "function parameter"] | None:
+        """The mean of w; None where every function is one."""
+        if isinstance(self.weights, tuple) or not is_symmetric(self.weights):
+            return None
+        return torch.full_like(parameters, self.weights.mean)
+
+    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
+        """<E w, x>."""
+        mean = self.weights if isinstance(self.weights, tuple) else (self.weights.mean,) * self.n_dims
+        return self.targets(torch.tensor(mean, dtype=xs.dtype, device=xs.device).expand(len(xs), -1), xs)
 
     def value(
         self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -39,6 +39,8 @@ class Sphere:
     >>> bool(((draws.norm(dim=-1) - 2).abs() < 1e-12).all())
     True
     """
+
+    symmetric: ClassVar[bool] = True
 
     dim: int
     radius: float = 1.0
@@ -87,6 +89,8 @@ class Ellipsoid:
     >>> Ellipsoid((4.0, 1.0)).on_first_axis, Ellipsoid((4.0, 1.0)).interval
     (2.0, (-2.0, 2.0))
     """
+
+    symmetric: ClassVar[bool] = True
 
     sigma: Vector | Rows
 
