@@ -4,57 +4,116 @@ A criterion decides by itself: it compares intervals with regions. So its words,
 come from one object, and no claim can pass a verdict that its criterion does not say.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, SupportsFloat
 
 import numpy as np
 
 from icl_interp.errors import InputError, shown
-from icl_interp.resampling import Interval
+from icl_interp.resampling import LEVEL, Interval, half_width
 
 Verdict = Literal["supported", "contradicted", "inconclusive", "not_applicable"]
 Region = tuple[float, float]  # low and high, these included
 INF = float("inf")
 
+# Standard errors by which a firm verdict lies inside its region. With 35 claims the chance that any of them is wrong by
+# as much is at most 5 % (Bonferroni, both sides): half_width(0.05 / 35) = scipy.stats.norm.isf(0.05 / 35 / 2) = 3.19.
+FIRM = 3.2
+
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval and unit. A number without error has an interval without width."""
+    """A number with its interval and unit. A number without error has an interval without width.
+
+    Attributes:
+        name: what it is.
+        value: the number. low: end of its interval. high: end of its interval.
+        unit: what it is measured in.
+        se: standard error of the value; NaN where none was computed.
+        tails: the ends of its intervals at level 1 - 0.05 / k, k = 1, 2, ...; empty where none were computed.
+        positive: whether its intervals were made on the logarithm.
+    """
 
     name: str
     value: float
     low: float
     high: float
     unit: str = ""
+    se: float = math.nan
+    tails: tuple[Region, ...] = ()
+    positive: bool = False
 
     @classmethod
     def of(cls, name: str, interval: Interval, unit: str = "") -> "Estimate":
         """An interval with a name."""
-        return cls(name, interval.value, interval.low, interval.high, unit)
+        i = interval
+        return cls(name, i.value, i.low, i.high, unit, i.se, i.tails, i.positive)
 
     @classmethod
     def exactly(cls, name: str, value: SupportsFloat, unit: str = "") -> "Estimate":
         """A number without error."""
-        return cls(name, float(value), float(value), float(value), unit)
+        return cls(name, float(value), float(value), float(value), unit, 0.0)
 
     @classmethod
     def spanning(cls, name: str, estimates: "Sequence[Estimate | Interval]", unit: str = "") -> "Estimate":
         """From the lowest end of several intervals to the highest: it lies where all of them lie.
 
-        Its value is the first one's.
+        Its value is the first one's, and so are its tails from the lowest end of all to the highest. It has no standard
+        error: how far all of them lie inside a region is told by its interval.
         """
-        low, high = np.min([e.low for e in estimates]), np.max([e.high for e in estimates])  # NaN where one is NaN
-        return cls(name, estimates[0].value, float(low), float(high), unit)
+        each = [e if isinstance(e, Estimate) else cls.of(name, e) for e in estimates]
+        if len(each) == 1:
+            return replace(each[0], name=name, unit=unit)
+        (low, high), *rest = (
+            (float(np.min([e.tail(k)[0] for e in each])), float(np.max([e.tail(k)[1] for e in each])))  # NaN if one is
+            for k in range(1, 1 + max(1, *(len(e.tails) for e in each)))
+        )
+        tails = ((low, high), *rest) if rest else ()
+        return cls(name, each[0].value, low, high, unit, tails=tails, positive=all(e.positive for e in each))
 
     @property
     def known(self) -> bool:
         """Whether both ends are finite numbers."""
         return bool(np.isfinite([self.low, self.high]).all())
 
-    def within(self, region: Region | None) -> bool:
-        """Whether the whole interval lies in a region; no interval lies in None."""
-        return region is not None and bool(region[0] <= self.low and self.high <= region[1])
+    def within(self, region: Region | None, k: int = 1) -> bool:
+        """Whether the whole interval, at level 1 - 0.05 / k, lies in a region; no interval lies in None."""
+        low, high = self.tail(k)
+        return region is not None and bool(region[0] <= low and high <= region[1])
+
+    def tail(self, k: int) -> Region:
+        """The interval at level 1 - 0.05 / k.
+
+        Where it was not computed, the ends at level 0.95 move away from the value as a normal law's would.
+        """
+        if k == 1:
+            return self.low, self.high
+        if k <= len(self.tails):
+            return self.tails[k - 1]
+        wider = half_width((1 - LEVEL) / k) / half_width(1 - LEVEL)
+        return self.value - wider * (self.value - self.low), self.value + wider * (self.high - self.value)
+
+    def inside(self, region: Region) -> float:
+        """How many standard errors the value lies inside a region: from its nearest finite end, below 0 outside.
+
+        A number whose intervals were made on the logarithm is measured there. Without a standard error, the wider half
+        of the interval tells one. A number without error lies infinitely far inside or outside.
+
+        >>> Estimate("share", 0.75, 0.25, 1.25, se=0.25).inside((0.25, INF))
+        2.0
+        """
+        points, se = np.array([self.value, self.low, self.high, *region]), self.se
+        if self.positive and self.value > 0:
+            points, se = np.where(points > 0, np.log(np.where(points > 0, points, 1.0)), -INF), se / self.value
+        value, low, high, *ends = map(float, points)
+        if np.isnan(se):
+            se = max(value - low, high - value) / half_width(1 - LEVEL)
+        distance = min(value - ends[0], ends[1] - value)
+        if se == 0 or np.isinf(distance):
+            return INF if distance >= 0 else -INF
+        return distance / se
 
 
 @dataclass(frozen=True)
@@ -83,9 +142,14 @@ class Condition:
         object.__setattr__(self, "supports", _region(self.supports))
         object.__setattr__(self, "contradicts", self.contradicts and _region(self.contradicts))
 
-    def outcome(self, estimate: Estimate) -> Verdict:
-        """The region that holds the whole interval, if exactly one does."""
-        inside = estimate.within(self.supports), estimate.within(self.contradicts)
+    def outcome(self, estimate: Estimate, k: int = 1) -> Verdict:
+        """The region that holds the whole interval, if exactly one does.
+
+        Args:
+            estimate: of the quantity.
+            k: conditions of which any may contradict: the interval for that is the one at level 1 - 0.05 / k.
+        """
+        inside = estimate.within(self.supports), estimate.within(self.contradicts, k)
         if not estimate.known or inside[0] == inside[1]:
             return "inconclusive"
         return "supported" if inside[0] else "contradicted"
@@ -112,18 +176,24 @@ class Precondition:
 
 
 class Decision(NamedTuple):
-    """A verdict, the condition that decided, and the sentence of the precondition that failed, if one did."""
+    """A verdict, the condition that decided, and the sentence of the precondition that failed, if one did.
+
+    `firm` says whether a verdict holds among many claims too: all supporting quantities, or the contradicting one, lie
+    at least `FIRM` standard errors inside their regions. It is None where nothing was decided.
+    """
 
     verdict: Verdict
     condition: Condition | None
     failed: str | None = None
+    firm: bool | None = None
 
 
 @dataclass(frozen=True)
 class Criterion:
     """Supported where all preconditions hold and all conditions support; contradicted where one of these contradicts.
 
-    Everything else is inconclusive.
+    Everything else is inconclusive. Supporting intervals have level 0.95. Any of the k conditions that can contradict
+    may do so by chance, so a contradicting interval has level 1 - 0.05 / k (Bonferroni).
 
     Attributes:
         text: the rule in words, with its thresholds.
@@ -159,12 +229,15 @@ class Criterion:
         for p in self.preconditions:
             if (found := _quantity(p, evidence)) is not None and not found.within(p.holds):
                 return Decision("inconclusive", self._first(evidence), p.otherwise.format(value=found.value))
-        asked = [(c, c.outcome(e)) for c in self.conditions if (e := _quantity(c, evidence)) is not None]
-        for verdict in ("contradicted", "inconclusive", "supported"):
-            for condition, outcome in asked:
-                if outcome == verdict:
-                    return Decision(verdict, condition)
-        return Decision("inconclusive", None)
+        asked = [(c, e) for c in self.conditions if (e := _quantity(c, evidence)) is not None]
+        k = sum(c.contradicts is not None for c, _ in asked)
+        outcomes = [c.outcome(e, max(k, 1)) for c, e in asked]
+        for (condition, found), outcome in zip(asked, outcomes, strict=True):
+            if outcome == "contradicted" and condition.contradicts:
+                return Decision(outcome, condition, firm=found.inside(condition.contradicts) >= FIRM)
+        if "inconclusive" in outcomes or not asked:
+            return Decision("inconclusive", asked[outcomes.index("inconclusive")][0] if asked else None)
+        return Decision("supported", asked[0][0], firm=all(e.inside(c.supports) >= FIRM for c, e in asked))
 
     def _first(self, evidence: Mapping[str, Estimate]) -> Condition | None:
         return next((c for c in self.conditions if c.quantity in evidence), None)

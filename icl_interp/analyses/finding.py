@@ -1,5 +1,6 @@
 """Findings: verdicts with everything needed to check them, and their way to JSON and back."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
@@ -38,6 +39,7 @@ class Finding:
         error: what went wrong where a measurement or the evidence failed; the verdict is then inconclusive.
         kept: why a verdict was not judged again, where that was asked for.
         question, short, quote: the claim's.
+        firm: whether the verdict holds among many claims too (`Decision.firm`); None where nothing was decided.
     """
 
     id: str
@@ -62,6 +64,7 @@ class Finding:
     question: str = ""
     short: str = ""
     quote: Quote | None = None
+    firm: bool | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -113,6 +116,7 @@ class Finding:
             **{key: one.text() if (one := stored.get(key)) else None for key in ("error", "kept")},
             **{key: one.text() if (one := stored.get(key)) else "" for key in ("question", "short")},
             quote=_quote(stored.get("quote")),
+            firm=_truth(stored.get("firm")),
             evidence={key: e for key, one in evidence.members().items() if (e := _estimate(one))} if evidence else {},
         )
 
@@ -184,4 +188,23 @@ def _estimate(stored: Stored) -> Estimate | None:
         return None
     stored.members(f.name for f in fields(Estimate))
     value, low, high = (stored[key].number() for key in ("value", "low", "high"))
-    return Estimate(stored["name"].text(), value, low, high, stored["unit"].text())
+    # Reports from before there were standard errors lack the rest.
+    se, tails, positive = (stored.get(key) for key in ("se", "tails", "positive"))
+    return Estimate(
+        stored["name"].text(),
+        value,
+        low,
+        high,
+        stored["unit"].text(),
+        math.nan if se is None or math.isnan(se.number()) else se.number(),  # one NaN, so that equal findings are equal
+        tuple(map(_region, tails.items())) if tails else (),
+        bool(_truth(positive)),
+    )
+
+
+def _truth(stored: Stored | None) -> bool | None:
+    if stored is None:
+        return None
+    if not isinstance(stored.value, bool):
+        raise stored.refused("true, false or null")
+    return stored.value

@@ -1,0 +1,202 @@
+"""Criteria: levels for several conditions, distances inside regions, firm verdicts, and their way to JSON."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers import must_fail
+from scipy.stats import norm
+
+from icl_interp.analyses.criterion import FIRM, INF, Condition, Criterion, Estimate
+from icl_interp.analyses.finding import Finding
+from icl_interp.errors import InputError
+from icl_interp.provenance import finite
+from icl_interp.resampling import Interval, bootstrap, half_width
+
+A, B, C = (Condition(name, (-INF, 0.0), (1.0, INF), optional=True) for name in "abc")
+ONLY = Condition("only", (-INF, 0.0), None, optional=True)
+RULE = Criterion("below 0 / above 1", (A, B, C, ONLY))
+
+
+def normal(value: float, se: float) -> Interval:
+    """The interval of a normal law, with its tails."""
+    tails = tuple((value - half_width(0.05 / k) * se, value + half_width(0.05 / k) * se) for k in range(1, 7))
+    return Interval(value, *tails[0], se, tails)
+
+
+def evidence(**numbers: tuple[float, float]) -> dict[str, Estimate]:
+    return {name: Estimate.of(name, normal(*of)) for name, of in numbers.items()}
+
+
+BELOW, ABOVE, BETWEEN = (-5.0, 1.0), (6.0, 1.0), (0.5, 0.1)
+
+
+def above(z: float) -> tuple[float, float]:
+    """So many standard errors above 1."""
+    return 1 + z, 1.0
+
+
+CASES = (
+    # k = 1: 1.96 standard errors
+    ({"a": above(2.0)}, "contradicted", "a"),
+    ({"a": above(1.9)}, "inconclusive", "a"),
+    ({"a": (-2.0, 1.0)}, "supported", "a"),
+    # What can only fail to support does not count.
+    ({"a": above(2.0), "only": BELOW}, "contradicted", "a"),
+    ({"a": BELOW, "only": ABOVE}, "inconclusive", "only"),
+    # k = 2: 2.24
+    ({"a": above(2.0), "b": BELOW}, "inconclusive", "a"),
+    ({"a": above(2.2), "b": BELOW}, "inconclusive", "a"),
+    ({"a": above(2.3), "b": BELOW}, "contradicted", "a"),
+    ({"a": BELOW, "b": above(2.3)}, "contradicted", "b"),
+    ({"a": BETWEEN, "b": above(2.3)}, "contradicted", "b"),
+    ({"a": (-2.0, 1.0), "b": (-2.0, 1.0)}, "supported", "a"),
+    ({"a": (-2.0, 1.0), "b": (-1.9, 1.0)}, "inconclusive", "b"),
+    # k = 3: 2.39
+    ({"a": BELOW, "b": BELOW, "c": above(2.3)}, "inconclusive", "c"),
+    ({"a": BELOW, "b": BELOW, "c": above(2.4)}, "contradicted", "c"),
+    ({"a": (-2.0, 1.0), "b": (-2.0, 1.0), "c": (-2.0, 1.0)}, "supported", "a"),
+)
+
+
+def check_levels(decide):
+    """All support at level 0.95; any of k contradicts, at 1 - 0.05 / k."""
+    for found, verdict, decided in CASES:
+        decision = decide(evidence(**found))
+        assert (decision.verdict, decision.condition.quantity) == (verdict, decided), found
+
+
+def test_any_of_k_contradicts_at_a_share_of_the_error():
+    check_levels(RULE.decide)
+
+    def without_tails(found):
+        """The mutant: every interval at 95 %."""
+        return RULE.decide({k: replace(e, tails=((e.low, e.high),) * 6) for k, e in found.items()})
+
+    def all_strict(found):
+        """The mutant: supporting intervals at .05 / k too."""
+        return RULE.decide({k: replace(e, low=e.tails[2][0], high=e.tails[2][1]) for k, e in found.items()})
+
+    must_fail(check_levels, without_tails)
+    must_fail(check_levels, all_strict)
+
+
+def test_without_tails_intervals_widen_as_normal_ones():
+    """Reports from before, and more conditions than tails."""
+    bare = [Estimate("x", e.value, e.low, e.high) for e in evidence(a=(1.0, 2.0), b=(-3.0, 0.1)).values()]
+    for e, of in zip(bare, ((1.0, 2.0), (-3.0, 0.1)), strict=True):
+        for k in range(1, 9):
+            np.testing.assert_allclose(
+                e.tail(k), [of[0] - norm.isf(0.025 / k) * of[1], of[0] + norm.isf(0.025 / k) * of[1]]
+            )
+    assert Estimate.of("x", normal(0.0, 1.0)).tail(8) == pytest.approx((-norm.isf(0.025 / 8), norm.isf(0.025 / 8)))
+    assert Estimate.exactly("x", 2).tail(3) == (2, 2)
+    with pytest.raises(AssertionError):
+        assert bare[0].tail(2) == bare[0].tail(1)
+
+
+# ---- firm -----------------------------------------------------------------------------------------------------------
+
+
+def test_firm_is_family_wise_over_35_claims():
+    assert norm.isf(0.05 / 35 / 2) < FIRM < norm.isf(0.05 / 36.5 / 2)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "region", "expected"),
+    [
+        (Estimate("x", 0.5, 0.3, 0.7, se=0.1), (0.2, INF), 3),
+        (Estimate("x", 0.5, 0.3, 0.7, se=0.1), (-INF, 0.2), -3),
+        (Estimate("x", 0.5, 0.3, 0.7, se=0.1), (0.0, 0.9), 4),
+        (Estimate("x", 0.5, 0.3, 0.7, se=0.1), (-INF, INF), INF),
+        (Estimate("x", 0.5, 0.5 - 0.098, 0.5 + 0.196), (0.2, INF), 3),  # no standard error: the wider half
+        (Estimate.exactly("x", 2), (1, 2), INF),
+        (Estimate.exactly("x", 2), (0, 1), -INF),
+        (Estimate("x", 4.0, 3.0, 5.0, se=2.0, positive=True), (1.0, INF), 2 * math.log(4)),
+        (Estimate("x", 4.0, 3.0, 5.0, se=2.0, positive=True), (0.0, 16.0), 2 * math.log(4)),
+        (Estimate("x", 4.0, 3.0, 5.0, se=2.0, positive=True), (-INF, 16.0), 2 * math.log(4)),
+    ],
+)
+def test_distances_inside_a_region(estimate, region, expected):
+    assert estimate.inside(region) == pytest.approx(expected, rel=1e-4)
+
+
+def check_firm(decide):
+    for found, firm in (
+        ({"a": (-3.3, 1.0)}, True),
+        ({"a": (-3.1, 1.0)}, False),
+        ({"a": (-3.3, 1.0), "b": (-3.1, 1.0)}, False),  # all must lie well inside
+        ({"a": (-3.3, 1.0), "only": (-3.1, 1.0)}, False),
+        ({"a": above(3.3), "b": BETWEEN}, True),  # the one that decides
+        ({"a": (-3.3, 1.0), "b": above(3.1)}, False),
+        ({"a": BETWEEN}, None),
+    ):
+        assert decide(evidence(**found)).firm is firm, found
+
+
+def test_firm_verdicts_lie_well_inside_their_regions():
+    check_firm(RULE.decide)
+    must_fail(check_firm, Criterion("", (A, ONLY)).decide)
+    must_fail(check_firm, Criterion("", (replace(A, supports=(-INF, 0.2)), B, C, ONLY)).decide)
+
+
+def test_several_intervals_are_firm_where_all_are():
+    """The bound that a spanning interval gives holds for every part."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        parts = [
+            Estimate.of("x", normal(*of)) for of in zip(rng.uniform(-8, 0, 3), rng.uniform(0.1, 2, 3), strict=True)
+        ]
+        if Estimate.spanning("x", parts).inside((-INF, 0)) >= FIRM:
+            assert min(part.inside((-INF, 0)) for part in parts) >= FIRM - 1e-9
+    far, near = (Estimate.of("x", normal(*of)) for of in ((-9.0, 0.1), (-8.9, 0.1)))
+    assert Estimate.spanning("x", [far, near]).inside((-INF, 0)) >= FIRM
+
+
+def test_spanning_estimates_have_spanning_tails():
+    parts = [normal(0.0, 1.0), normal(1.0, 0.1)]
+    found = Estimate.spanning("x", parts)
+    assert found.value == 0
+    assert found.tails == tuple(
+        (one[0], max(one[1], two[1])) for one, two in zip(*(p.tails for p in parts), strict=True)
+    )
+    assert (found.low, found.high) == found.tails[0]
+    alone = Estimate.spanning("x", [normal(1.0, 0.1)], "u")
+    assert alone == Estimate.of("x", normal(1.0, 0.1), "u")
+
+
+# ---- JSON -----------------------------------------------------------------------------------------------------------
+
+
+def finding(estimate: Estimate, firm: bool | None) -> Finding:
+    return Finding(
+        "s.c", "s", "learning", "a", "b", "supported", "c", RULE, A, estimate, evidence={"a": estimate}, firm=firm
+    )
+
+
+@pytest.mark.parametrize("firm", [True, False, None])
+@pytest.mark.parametrize("positive", [True, False])
+def test_findings_come_back_with_errors_and_tails(firm, positive):
+    x = np.random.default_rng(0).exponential(size=40)
+    kept = finding(Estimate.of("x", bootstrap(lambda m: m, x, positive=positive)), firm)
+    back = Finding.from_dict(json.loads(json.dumps(finite(kept.to_dict()))))
+    assert (back.firm, back.estimate, back.evidence) == (kept.firm, kept.estimate, kept.evidence)
+    assert back.estimate is not None
+    assert len(back.estimate.tails) == 6
+
+
+def test_reports_from_before_there_were_errors_are_read():
+    stored = json.loads(json.dumps(finite(finding(Estimate.exactly("x", 1.0), True).to_dict())))
+    del stored["firm"]
+    for key in ("se", "tails", "positive"):
+        del stored["estimate"][key]
+    back = Finding.from_dict(stored)
+    assert back.firm is None
+    assert back.estimate is not None
+    assert math.isnan(back.estimate.se)
+    assert back.estimate.tails == ()
+    stored["firm"] = "yes"
+    with pytest.raises(InputError, match="firm must be true, false or null, but got 'yes'"):
+        Finding.from_dict(stored)
