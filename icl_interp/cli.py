@@ -53,7 +53,7 @@ def analyze(
     format: Annotated[str, typer.Option(help="html, json, png, svg, pdf: several with commas.")] = "html,json",
     claims: Annotated[str | None, typer.Option(help="Ids of claims, with commas; all by default.")] = None,
     n_prompts: Annotated[
-        int | None, typer.Option(help="Sample size: functions x 16 contexts. By default 1024; of a large model 256.")
+        int | None, typer.Option(help="Sample size: 8 a pair of functions. By default 1024; of a large model 256.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
     companion: Annotated[

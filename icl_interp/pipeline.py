@@ -17,7 +17,7 @@ from icl_interp.analyses import registry
 from icl_interp.analyses.claim import Claim, in_one_line
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab, is_large
-from icl_interp.analyses.measurement import TWIN, Results
+from icl_interp.analyses.measurement import TWINS, Results
 from icl_interp.checkpoints import companions as companions_of
 from icl_interp.checkpoints import foreign, store
 from icl_interp.checkpoints.companions import Role
@@ -31,10 +31,10 @@ from icl_interp.provenance import encode, environment, run_id
 from icl_interp.report.report import Report
 from icl_interp.tasks.base import Task
 
-N_FUNCTIONS = 64
-N_CONTEXTS, N_CONTEXTS_LARGE = 16, 4  # of each function; of a large model (`is_large`, which says what that costs)
+N_UNITS, N_CONTEXTS = 128, 4  # antithetic pairs, and contexts of each function
+N_UNITS_LARGE, N_CONTEXTS_LARGE = 64, 2  # of a large model (`is_large`, which says what that costs)
+UNIT = 2 * N_CONTEXTS  # prompts of a unit
 MOST = 2**17  # prompts of an analysis: far more than a verdict needs, and memory grows with them
-SEEDED = ("no norm", "with norm", "wider", "narrower")  # companions that are looked up in a second seed as well
 log = logging.getLogger(__name__)
 
 
@@ -59,16 +59,19 @@ def analyze(
             the formats that `load` reads, a `Checkpoint`, or any model with TransformerLens' hook and weight names.
         task: for what brings none, such as a bare model; it replaces a checkpoint's own.
         claims: ids of claims; all registered ones by default.
-        n_prompts: size of the sample: functions x 16 contexts. Fewer than 256 leave every verdict inconclusive. By
-            default 64 functions: 1,024 prompts; of a model with more than two million parameters 64 functions x 4
-            contexts, which takes far less time (`analyses.lab.is_large` says what it costs).
+        n_prompts: size of the sample: 8 for each antithetic pair of functions (two functions x 4 contexts). Fewer than
+            256 leave every verdict inconclusive. By default 128 pairs: 1,024 prompts; of a model with more than two
+            million parameters 64 pairs x 4 prompts, which takes far less time (`analyses.lab.is_large` says what it
+            costs).
         seed: of the sample.
         encoding: "interleaved", "stacked" or "states", where a bare model's width does not tell, or a file of weights.
         n_heads: attention heads of a block, where a file of weights does not tell.
         settings: further settings of the model that a file of weights does not tell; see `load`.
         companions: further checkpoints that differ from this one in a single respect (no normalisation, no attention,
-            another degree, ...), for claims about what that changes; bundled ones are found by themselves. Those that
-            do not fit are left out: a warning and `report.model["companions_left_out"]` say which and why.
+            another degree, another seed, ...), for claims about what that changes; bundled ones are found by
+            themselves. Several in one respect must be alike but for their seed: claims about a kind of training ask
+            for several seeds of each kind. Those that do not fit are left out: a warning and
+            `report.model["companions_left_out"]` say which and why.
         device: where to run; it must know float64.
         progress: a progress bar (none where there is no terminal).
 
@@ -81,14 +84,17 @@ def analyze(
             registered, weights that hold NaN or infinity, a sample of no such size, a device that is not there or does
             not know float64.
     """
-    n_functions, seed = _n_functions(n_prompts), whole(seed, "seed", 0)
+    asked = None if n_prompts is None else whole(n_prompts, "n_prompts", 2 * UNIT, MOST)
+    seed = whole(seed, "seed", 0)
     device = None if device is None else str(checked_device(device, torch.float64))
     selected = registry.select(tuple(claims) if claims is not None else None)
     loaded = store.load(checkpoint, task, encoding=encoding, n_heads=n_heads, settings=settings)
     weights.check_finite(loaded.model.named_parameters(), "the model")
     check_round_trip(loaded.config)
     started = time.perf_counter()
-    n_contexts = N_CONTEXTS_LARGE if n_prompts is None and is_large(loaded.model) else N_CONTEXTS
+    n_units, n_contexts = (asked // UNIT if asked else N_UNITS), N_CONTEXTS
+    if not asked and is_large(loaded.model):
+        n_units, n_contexts = N_UNITS_LARGE, N_CONTEXTS_LARGE
     error = evaluation.in_distribution(loaded, loaded.task, 1 if is_large(loaded.model) else 8)
     matched, left_out = companions_of_model(companions, loaded)
     known = Facts.of(
@@ -96,7 +102,8 @@ def analyze(
         loaded.task,
         tokens.name_of(loaded.encoding),
         error,
-        n_functions=n_functions,
+        n_units=n_units,
+        optimizer="Adam" if loaded.config.training else "",
         snapshots=tuple(loaded.config.training.snapshots) if loaded.config.training else (),
         companions={role: other.name for role, other in matched.items()},
         companions_left_out=tuple(left_out),
@@ -106,13 +113,14 @@ def analyze(
         loaded.model,
         loaded.task,
         loaded.encoding,
-        n_functions=n_functions,
+        n_units=n_units,
         n_contexts=n_contexts,
         seed=seed,
         counterpart=without_norm.model if without_norm else None,
         companions=matched,
         device=device,
         snapshots=loaded.snapshots,
+        config=loaded.config,
     )
     results, failed = _measure(lab, [claim for claim in selected if claim.applies(known)], progress)
     known = replace(known, failed=failed)
@@ -120,7 +128,7 @@ def analyze(
     provenance = {
         "analyzed": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": time.perf_counter() - started,
-        "n_prompts": n_functions * n_contexts,
+        "n_prompts": len(lab.prompts),
         "seed": seed,
         "measurements": {name: m.version for claim in selected for name, m in claim.needs.items() if name in results},
         "environment": environment(),
@@ -129,17 +137,10 @@ def analyze(
     return Report(origin, known.to_dict(), findings, results, provenance)
 
 
-def _n_functions(n_prompts: int | None) -> int:
-    """Functions of the sample that was asked for."""
-    if n_prompts is None:
-        return N_FUNCTIONS
-    return whole(n_prompts, "n_prompts", 2 * N_CONTEXTS, MOST) // N_CONTEXTS
-
-
 def _measure(lab: Lab, claims: list[Claim], progress: bool) -> tuple[Results, dict[str, str]]:
-    """Everything the claims need, each measurement once (the untrained twin's under "twin/"), and what failed, why."""
+    """Everything the claims need, each measurement once (the untrained twins' under `TWINS`), and what failed, why."""
     wanted = {m.name: m for claim in claims for m in claim.measurements}
-    of_twin = {TWIN + m.name: m for claim in claims for m in claim.twin}
+    of_twins = {m.name: m for claim in claims for m in claim.twin}
     failed: dict[str, str] = {}
     with tqdm(desc="measuring", leave=False, disable=None if progress else True) as bar:
 
@@ -148,8 +149,8 @@ def _measure(lab: Lab, claims: list[Claim], progress: bool) -> tuple[Results, di
             bar.set_description(what)
 
         errors = lab.measure_all(list(wanted.values()), watch)
-        if of_twin:
-            errors |= {TWIN + name: e for name, e in lab.twin.measure_all(list(of_twin.values()), watch).items()}
+        for prefix, twin in zip(TWINS, lab.twins if of_twins else (), strict=False):
+            errors |= {prefix + name: e for name, e in twin.measure_all(list(of_twins.values()), watch).items()}
     for name, error in errors.items():
         log.warning("measuring %s failed", name, exc_info=error)
         failed[name] = in_one_line(error)
@@ -168,19 +169,25 @@ def companions_of_model(given: Any, loaded: Checkpoint) -> tuple[dict[Role, Chec
             other = _companion(source, loaded)
             name = other.name
             role = companions_of.role(run, encode(other.config))
-            if role in matched:
-                raise InputError(f"{matched[role].name} has the same role, {str(role)!r}, and came first")
-            matched[role] = other
+            matched[_free(role, other, matched)] = other
         except InputError as error:
             log.warning("the companion %s is left out: %s", name, error)
             left_out.append({"name": name, "reason": str(error)})
-    found = {role: store.load(name) for role, name in companions_of.of(run).items() if role not in matched} | matched
-    seeds = {
-        Role(role.kind, another_seed=True): companions_of.another_seed(encode(other.config))
-        for role, other in found.items()
-        if role.kind in SEEDED
-    }
-    return {**found, **{role: store.load(name) for role, name in seeds.items() if name}}, left_out
+    found = {role: store.load(name) for role, name in companions_of.of(run).items() if role not in matched}
+    return {**found, **matched}, left_out
+
+
+def _free(role: Role, other: Checkpoint, matched: Mapping[Role, Checkpoint]) -> Role:
+    """The role of one more companion: numbered where it is a further seed of those that came first."""
+    alike = [first for taken, first in matched.items() if taken.first == role]
+    if alike and companions_of.kind_of(encode(other.config)) != companions_of.kind_of(encode(alike[0].config)):
+        raise InputError(
+            f"{alike[0].name} has the same role, {str(role)!r}, and came first; several companions in one role must "
+            "be alike but for their seed"
+        )
+    if any(one.config == other.config for one in alike if other.config.training):
+        raise InputError(f"its seed is that of a companion that came first, in the role {str(role)!r}")
+    return replace(role, further=len(alike))
 
 
 def _companion(source: Any, loaded: Checkpoint) -> Checkpoint:

@@ -23,7 +23,7 @@ def facts(*companions: Role | str, task: Task = AFFINE, config: dict[str, Any] |
         in_distribution={"error": 0.01, "r2": 0.99},
         n_points=task.n_points,
         x_unit=1.0,
-        n_functions=64,
+        n_units=64,
         companions={role: f"model {role}" for role in roles},
     )
     return changed(plain, **more)

@@ -16,11 +16,11 @@ LABS = {
     "mlp only": ("mlp only", Interleaved(), {}),
     "linear scores": ("linear", Interleaved(), {}),
 }
-SIZES = {"n_functions": 3, "n_contexts": 3}
+SIZES = {"n_units": 3, "n_contexts": 2}
 
 
 def bench(name: str = "causal interleaved", lab_class: type[Lab] = Lab, **sizes) -> Lab:
-    """A lab of nine prompts, unless told otherwise."""
+    """A lab of twelve prompts, unless told otherwise."""
     model, encoding, change = LABS[name]
     return lab_class(make(model, **change), TASK, encoding, **{**SIZES, **sizes})
 
@@ -33,5 +33,5 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def in_fours(model, n: int, *_, **__) -> list[slice]:
-    """Rows in parts of four, for `models.transformer.chunks`: what goes wrong between parts of nine prompts shows."""
+    """Rows in parts of four, for `models.transformer.chunks`: what goes wrong between parts shows."""
     return [slice(start, min(start + 4, n)) for start in range(0, n, 4)]

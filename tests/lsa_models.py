@@ -28,18 +28,16 @@ def bench(
     model: HookedTransformer,
     task: LinearRegression = TASK,
     *,
-    n_functions: int = 16,
+    n_units: int = 32,
     snapshots: Mapping[int, HookedTransformer] | None = None,
 ) -> tuple[Lab, Facts]:
     """A lab, and what claims may know."""
     encoding = tokens.infer(model.cfg.d_in, task.dim)
-    lab = Lab(model, task, encoding, n_functions=n_functions, n_contexts=4, snapshots=lambda: dict(snapshots or {}))
+    lab = Lab(model, task, encoding, n_units=n_units, n_contexts=1, snapshots=lambda: dict(snapshots or {}))
     out, truth = lab.predictions()
     error = float((out - truth).square().mean())
     found = {"error": error, "r2": 1 - error / float(truth.square().mean())}
-    known = Facts.of(
-        model, task, tokens.name_of(encoding), found, n_functions=n_functions, snapshots=tuple(snapshots or ())
-    )
+    known = Facts.of(model, task, tokens.name_of(encoding), found, n_units=n_units, snapshots=tuple(snapshots or ()))
     return lab, known
 
 

@@ -42,20 +42,18 @@ def _measured(
     model: HookedTransformer,
     *claims: str,
     task: Task = TASK,
-    n_functions: int = 16,
-    n_contexts: int = 4,
+    n_units: int = 32,
+    n_contexts: int = 1,
     seed: int = 0,
     counterpart: HookedTransformer | None = None,
     lab_class: type[Lab] = Lab,
 ) -> Measured:
     encoding = tokens.infer_for(task, model.cfg.d_in)
-    lab = lab_class(
-        model, task, encoding, n_functions=n_functions, n_contexts=n_contexts, seed=seed, counterpart=counterpart
-    )
+    lab = lab_class(model, task, encoding, n_units=n_units, n_contexts=n_contexts, seed=seed, counterpart=counterpart)
     out, truth = lab.predictions()
     error = float((out - truth).square().mean())
     found = {"error": error, "r2": 1 - error / float(truth.var())}
-    known = Facts.of(model, task, tokens.name_of(encoding), found, n_functions=n_functions)
+    known = Facts.of(model, task, tokens.name_of(encoding), found, n_units=n_units)
     for claim in select(claims or None):
         if not claim.exclusion(known):
             for m in claim.measurements:

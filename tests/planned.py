@@ -42,7 +42,7 @@ def two_steps(lab):
 
 @measurement("test/two at once")
 def two_at_once(lab):
-    own, few = yield from together(lab.ask(context=[SwapPattern("uniform")]), lab.ask(XS, prompts=lab.small_sample))
+    own, few = yield from together(lab.ask(context=[SwapPattern("uniform")]), lab.ask(XS, prompts=lab.few))
     return by_row(torch.cat([own[: len(few)], few], 1))
 
 

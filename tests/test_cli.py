@@ -63,7 +63,7 @@ def run_folder(tmp_path, monkeypatch, capsys) -> Path:
         (("analyze", __file__), ("not a checkpoint",)),
         (("analyze", "affine", "--claims", "limits.softmax_hardmx"), ("limits.softmax_hardmax",)),
         (("analyze", "affine", "--format", "docx"), ("docx", "html")),
-        (("analyze", "affine", "--n-prompts", "3"), ("n_prompts", "32")),
+        (("analyze", "affine", "--n-prompts", "3"), ("n_prompts", "16")),
         (("analyze", "affine", "--out", f"{__file__}/below"), ("cannot write", "is a file")),
         (("analyze", "affine", "--n-prompts", "many"), ("--n-prompts", "integer")),
         (("analyse",), ("analyse",)),

@@ -9,14 +9,14 @@ from typing import Any
 from icl_interp.analyses.criterion import Criterion, Decision, Estimate, Verdict
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding, Kind, Quote
-from icl_interp.analyses.measurement import TWIN, Measurement, Results
+from icl_interp.analyses.measurement import TWINS, Measurement, Results
 from icl_interp.provenance import encode, finite
 from icl_interp.results import Result
 
 log = logging.getLogger(__name__)
 
 LEARNED_R2 = 0.9  # in-distribution R2 from which a model counts as having learned its task
-MIN_FUNCTIONS = 16  # functions below which a bootstrap over functions is not to be trusted
+MIN_UNITS = 32  # units below which a bootstrap over units is not to be trusted
 QUESTIONS = ("far from the data", "attention", "functions", "algorithm", "weights and training")
 
 
@@ -66,6 +66,10 @@ class Claim:
         excluded: says why the claim cannot apply to a model with these facts, or None if it can.
         of_numbers: whether it is about functions whose values are numbers, so that it cannot apply where they are
             vectors.
+        twins_agree: of an architecture claim: whether it is inconclusive where most untrained twins show the opposite,
+            because the design then does not make what the model does.
+        aspects: what it is about beside the function that a model computes, in the words of
+            `icl_interp.testing.edits.Aspect`: weights of the same function may then get different verdicts.
         learned: for learning claims: says how far a model with these facts is from having learned its task, or None.
         figures: names of the report's figures that show it.
         question: one of `QUESTIONS`, under which reports list it; "" for claims of one's own.
@@ -82,6 +86,8 @@ class Claim:
     twin: tuple[Measurement[Any], ...] = ()
     excluded: Callable[[Facts], str | None] = field(default=lambda facts: None)
     of_numbers: bool = False
+    twins_agree: bool = False
+    aspects: tuple[str, ...] = ()
     learned: Callable[[Facts], str | None] = field(default=low_r2)
     figures: tuple[str, ...] = ()
     question: str = ""
@@ -126,7 +132,7 @@ class Claim:
     @property
     def needs(self) -> dict[str, Measurement[Any]]:
         """All measurements by the names of their results."""
-        return {m.name: m for m in self.measurements} | {TWIN + m.name: m for m in self.twin}
+        return {m.name: m for m in self.measurements} | {prefix + m.name: m for prefix in TWINS for m in self.twin}
 
     def judge_results(self, results: Mapping[str, Result], facts: Facts) -> Finding:
         """The finding that these results give; an error on the way passes through (`finding` catches it)."""
@@ -138,7 +144,7 @@ class Claim:
         if not isinstance(evidence, Evidence):
             raise TypeError(f"the evidence of {self.id} is a {type(evidence).__name__}: return an Evidence")
         decision = self.criterion.decide(evidence.quantities)
-        verdict, reason = self._gated(decision, evidence, facts)
+        verdict, reason = self._gated(decision, evidence, Results(results), facts)
         condition = decision.condition or self.criterion.conditions[0]
         return replace(
             self._unasked(verdict, reason),
@@ -150,15 +156,16 @@ class Claim:
             twin=evidence.twin.get(condition.quantity),
             details=evidence.details,
             evidence=dict(evidence.quantities),
+            firm=decision.firm if verdict == decision.verdict else None,
         )
 
-    def _gated(self, decision: Decision, evidence: Evidence, facts: Facts) -> tuple[Verdict, str]:
+    def _gated(self, decision: Decision, evidence: Evidence, results: Results, facts: Facts) -> tuple[Verdict, str]:
         """The verdict and its reason, unless something forbids to decide."""
         verdict, reason = decision.verdict, " ".join(filter(None, (evidence.says, decision.failed)))
         if verdict == "inconclusive":
             return verdict, reason
-        if facts.n_functions < MIN_FUNCTIONS:
-            too_small = f"an interval from {facts.n_functions} functions means little ({MIN_FUNCTIONS} needed)"
+        if facts.n_units < MIN_UNITS:
+            too_small = f"an interval from {facts.n_units} units means little ({MIN_UNITS} needed)"
             return "inconclusive", f"{reason} But {too_small}: raise n_prompts."
         if self.kind == "learning":
             short = self.learned(facts)
@@ -167,16 +174,27 @@ class Claim:
                     f"{reason} But the model has not learned its task ({short}), so this says nothing about what "
                     "training made."
                 )
-            if verdict == "supported" and self._twin_passes(evidence):
+            if verdict == "supported" and self._most_twins("supported", evidence, results, facts):
                 return "inconclusive", f"{reason} But an untrained twin passes as well, so training did not make it."
+        elif self.twins_agree and verdict == "supported" and self._most_twins("contradicted", evidence, results, facts):
+            return "inconclusive", f"{reason} But an untrained twin shows the opposite, so the design does not make it."
         return verdict, reason
 
-    def _twin_passes(self, evidence: Evidence) -> bool:
-        """Whether the conditions that were asked of the model, and of which the twin has numbers, support there too."""
-        asked = [
-            c for c in self.criterion.conditions if c.quantity in evidence.quantities and c.quantity in evidence.twin
+    def _most_twins(self, outcome: Verdict, evidence: Evidence, results: Results, facts: Facts) -> bool:
+        """Whether most untrained twins have this outcome: two of three, where there are three."""
+        found = [self._of_twin(evidence.quantities, evidence.twin) == outcome]
+        for twin in results.by_twin[1:]:
+            found.append(self._of_twin(evidence.quantities, self.evidence(twin, facts).twin) == outcome)
+        return sum(found) > len(found) / 2
+
+    def _of_twin(self, asked: Mapping[str, Estimate], twin: Mapping[str, Estimate]) -> Verdict:
+        """The outcome of the conditions that were asked of the model, where the twin has numbers for them."""
+        outcomes = [
+            c.outcome(twin[c.quantity]) for c in self.criterion.conditions if c.quantity in asked and c.quantity in twin
         ]
-        return bool(asked) and all(c.outcome(evidence.twin[c.quantity]) == "supported" for c in asked)
+        if "contradicted" in outcomes:
+            return "contradicted"
+        return "supported" if outcomes and set(outcomes) == {"supported"} else "inconclusive"
 
     def _unasked(self, verdict: Verdict, reason: str) -> Finding:
         return Finding(

@@ -39,7 +39,8 @@ class Facts:
         has_features: whether the task's functions are linear in fixed features, as least squares needs.
         norms: names of its norms, in their order.
         n_parameters: of the model.
-        n_functions: functions of the sample that was measured.
+        n_units: units of the sample that was measured: antithetic pairs of functions, or single functions.
+        optimizer: what it was trained with: "Adam" for runs of this package; "" where nothing tells.
         snapshots: steps whose weights the run kept.
         companions: names of the models beside it, by role.
         companions_left_out: those that did not fit: "name" and "reason" each.
@@ -55,7 +56,8 @@ class Facts:
     has_features: bool = True
     norms: tuple[str, ...] = ()
     n_parameters: int = 0
-    n_functions: int = 0
+    n_units: int = 0
+    optimizer: str = ""
     snapshots: tuple[int, ...] = ()
     companions: Mapping[Role, str] = field(default_factory=dict)
     companions_left_out: tuple[Mapping[str, str], ...] = ()
@@ -154,6 +156,7 @@ class Facts:
             x_unit=stored["x_unit"].number() if "x_unit" in data else 1.0,  # older reports have none
             has_features=bool(data.get("has_features", True)),
             norms=tuple(name.text() for name in _items(stored, "norms")),
+            optimizer=stored["optimizer"].text() if "optimizer" in data else "",
             snapshots=tuple(whole(step.value, step.where, 0) for step in _items(stored, "snapshots")),
             companions=_companions(stored),
             companions_left_out=tuple(
@@ -163,7 +166,7 @@ class Facts:
             failed={key: one.text() for key, one in failed.members().items()} if failed else {},
             n_points=count("n_points"),
             n_parameters=count("n_parameters"),
-            n_functions=count("n_functions"),
+            n_units=count("n_units" if "n_units" in data else "n_functions"),  # older reports have functions
         )
 
 
@@ -184,6 +187,8 @@ def _companions(stored: Stored) -> dict[Role, str]:
     found: dict[Role, str] = {}
     for one in _items(stored, "roles"):
         values = {**one.facts(), "degrees": tuple(whole(d.value, d.where, 0) for d in one["degrees"].items())}
+        if "another_seed" in values:  # as older reports have it
+            values["further"] = int(bool(values.pop("another_seed")))
         role = build(Role, values, one.where)
         found[role] = stored["companions"][str(role)].text()
     return found

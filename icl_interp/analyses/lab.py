@@ -1,8 +1,13 @@
 """The lab: one model on one bench, with the same prompts for every measurement.
 
-Everything runs on a float64 copy (at x = 1e6 float32 loses the intercept). Prompts are 64 functions x 16 contexts, and
-the *query arm* is the default: the context stays in distribution and only the last query goes far, read at the last
-position so that no label follows the far x. Contexts are as long as in training, never longer.
+Everything runs on a float64 copy (at x = 1e6 float32 loses the intercept). The *query arm* is the default: the context
+stays in distribution and only the last query goes far, read at the last position so that no label follows the far x.
+Contexts are as long as in training, never longer.
+
+What intervals resample are *units*: antithetic pairs of functions, each shown in several contexts. The two functions of
+a pair lie symmetrically about the mean of the law of functions and are shown at the same inputs, so whatever is linear
+in the function cancels within a unit. Where that law has no such symmetry, or there is one function only, a unit is a
+single function with twice as many contexts. Units are left out, folded, permuted and swapped whole.
 """
 
 import copy
@@ -16,15 +21,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.analyses.facts import x_unit
-from icl_interp.analyses.measurement import TWIN, Measurement, Planned, R, Results, check_distinct
+from icl_interp.analyses.measurement import TWINS, Measurement, Planned, R, Results, check_distinct
 from icl_interp.analyses.plan import Numbers, Watch, take
 from icl_interp.checkpoints import store
 from icl_interp.checkpoints.companions import Role
+from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.interventions.attention import AblateHeads
 from icl_interp.interventions.base import Intervention, first_block, intervene
 from icl_interp.interventions.norms import FreezeNorms
+from icl_interp.models import tokens
+from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer, chunks
 from icl_interp.probes.base import Probe, started
@@ -40,7 +48,8 @@ from icl_interp.tasks.vectors import inner
 MAGNITUDES = np.round(10.0 ** np.arange(-1, 6.01, 0.25), 12)  # 0.1 .. 1e6, four a decade
 GRID = np.concatenate([-MAGNITUDES[::-1], MAGNITUDES])
 LARGE = 2_000_000  # parameters of a model that is measured on fewer contexts, where intervals are over functions
-ENOUGH = 32  # functions for an interval that only says whether a head matters
+TWIN_SEEDS = (1, 2, 3)  # of the weights of untrained twins: two of three decide
+ENOUGH = 32  # units for an interval that only says whether a head matters
 Xs = Sequence[float] | np.ndarray  # queries, one coordinate each
 
 
@@ -51,13 +60,16 @@ class Lab:
         model: what is measured; a float64 copy is made.
         task: gives the in-distribution prompts.
         encoding: how the model reads them.
-        n_functions: functions of the sample; intervals come from resampling them.
-        n_contexts: contexts of each function.
-        seed: of the sample, of fresh twins and of every random draw.
+        n_units: antithetic pairs of functions, or single functions where the law of functions has no symmetry
+            (`Task.paired`); intervals come from resampling them.
+        n_contexts: contexts of each function of a pair; a single function has twice as many.
+        seed: of the sample and of every random draw.
         counterpart: a model trained like this one but without normalisation, where there is one.
         companions: checkpoints that differ from this model in one respect, by role (`checkpoints.companions`).
         device: where models run; it must know float64. Results come back to the CPU.
         snapshots: gives the models that the run kept on the way, by step; called when a measurement asks for them.
+        twin_config: of the untrained twins; the model's own by default. An edited model's twins are its source's.
+        config: of the run that made the model, training included; by default one that does not know the training.
     """
 
     def __init__(
@@ -66,27 +78,29 @@ class Lab:
         task: Task,
         encoding: Encoding,
         *,
-        n_functions: int = 64,
-        n_contexts: int = 16,
+        n_units: int = 128,
+        n_contexts: int = 4,
         seed: int = 0,
         counterpart: HookedTransformer | None = None,
         companions: Mapping[Role, Checkpoint] | None = None,
         device: str | None = None,
         snapshots: Callable[[], Mapping[int, HookedTransformer]] | None = None,
+        twin_config: HookedTransformerConfig | None = None,
+        config: RunConfig | None = None,
     ) -> None:
-        if n_functions < 2 or n_contexts < 2:
+        if n_units < 2 or n_contexts < 1:
             raise InputError(
-                f"an analysis needs at least 2 functions and 2 contexts of each, but got {n_functions} and {n_contexts}"
+                f"an analysis needs at least 2 units and 1 context of each function, but got {n_units} and {n_contexts}"
             )
         self.device = device or "cpu"
         self.model = copy.deepcopy(model).double().to(self.device).eval().requires_grad_(False)
         self.task, self.encoding, self.seed = task, encoding, seed
-        self.n_functions, self.n_contexts = n_functions, n_contexts
-        self.prompts: Prompts = task.sample(
-            n_functions, generator(seed, "lab/prompts"), n_contexts=n_contexts, dtype=torch.float64
-        )
+        self.n_units, self.n_contexts = n_units, n_contexts
+        self.prompts: Prompts = self.units("lab/prompts", n_contexts=n_contexts)
         self.counterpart_model, self.companions = counterpart, dict(companions or {})
         self._snapshots = snapshots
+        self.twin_config = twin_config or model.cfg
+        self._config = config
         self._results = Results()
         self._taken: dict[str, Measurement[Any]] = {}
         self._errors: dict[str, Exception] = {}
@@ -133,9 +147,17 @@ class Lab:
 
     @property
     def results(self) -> Results:
-        """All results so far; those of the untrained twin under "twin/"."""
-        twin = self.__dict__.get("twin")  # do not make one just to find that it measured nothing
-        return Results({**self._results, **({TWIN + name: r for name, r in twin.results.items()} if twin else {})})
+        """All results so far; those of the untrained twins under `TWINS`."""
+        found = dict(self._results)
+        # Do not make twins just to find that they measured nothing.
+        for prefix, twin in zip(TWINS, self.__dict__.get("twins", ()), strict=False):
+            found |= {prefix + name: result for name, result in twin.results.items()}
+        return Results(found)
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """Of the run that made the model; without its training where that is not known."""
+        return self._config or RunConfig(self.model.cfg, self.task, tokens.name_of(self.encoding))
 
     @cached_property
     def single(self) -> HookedTransformer:
@@ -143,30 +165,26 @@ class Lab:
         return copy.deepcopy(self.model).float()
 
     @cached_property
+    def twins(self) -> tuple["Lab", ...]:
+        """The same bench with untrained models: same config, fresh weights, one context of each function.
+
+        Their weights do not depend on the seed of the sample: a verdict must not change with it because of a twin.
+        """
+        sizes: dict[str, Any] = {"n_units": self.n_units, "n_contexts": 1, "seed": self.seed, "device": self.device}
+        models = [HookedTransformer(self.twin_config, seed=seed) for seed in TWIN_SEEDS]
+        return tuple(Lab(model, self.task, self.encoding, **sizes) for model in models)
+
+    @property
     def twin(self) -> "Lab":
-        """The same bench with an untrained model: same config, fresh weights, fewer contexts."""
-        fresh = HookedTransformer(self.model.cfg, seed=self.seed + 1)
-        return Lab(
-            fresh,
-            self.task,
-            self.encoding,
-            n_functions=self.n_functions,
-            n_contexts=few_contexts(self.model),
-            seed=self.seed,
-            device=self.device,
-        )
+        """The first of the untrained `twins`."""
+        return self.twins[0]
 
     @cached_property
     def counterpart(self) -> "Lab | None":
         """The same bench with the model trained without normalisation."""
         if self.counterpart_model is None:
             return None
-        sizes = {
-            "n_functions": self.n_functions,
-            "n_contexts": self.n_contexts,
-            "seed": self.seed,
-            "device": self.device,
-        }
+        sizes = {"n_units": self.n_units, "n_contexts": self.n_contexts, "seed": self.seed, "device": self.device}
         return Lab(self.counterpart_model, self.task, self.encoding, **sizes)
 
     @cached_property
@@ -178,26 +196,43 @@ class Lab:
         """The model's prediction of every point, in its own float32: what `evaluation` asks of any predictor."""
         return store.predict(self.single, self.encoding, prompts)
 
-    @cached_property
-    def small_sample(self) -> Prompts:
-        """Two contexts of each function."""
-        return self._subset(2)
+    def units(self, stream: str, *, n_contexts: int = 1, n_units: int | None = None) -> Prompts:
+        """A fresh sample of units: the same number of prompts for each, those of one unit together.
+
+        Args:
+            stream: name of the random stream.
+            n_contexts: of each function of a pair.
+            n_units: how many; as many as the lab has by default.
+        """
+        draw, n = generator(self.seed, stream), n_units or self.n_units
+        if self.task.paired:
+            return self.task.sample_pairs(n, draw, n_contexts=n_contexts, dtype=torch.float64)
+        return self.task.sample(n, draw, n_contexts=2 * n_contexts, dtype=torch.float64)
 
     @property
+    def unit_size(self) -> int:
+        """Prompts of a unit."""
+        return 2 * self.n_contexts
+
+    def units_in(self, prompts: Prompts) -> int:
+        """Units that some of the lab's prompts belong to."""
+        functions = len(prompts.function.unique())
+        return functions // 2 if self.task.paired else functions
+
+    @cached_property
     def few(self) -> Prompts:
-        """Prompts for means, and for what is repeated norm by norm: `small_sample`; of a large model `one_each`."""
-        return self.one_each if is_large(self.model) else self.small_sample
+        """Two prompts of each unit, for means and for what is repeated norm by norm: one context of each function."""
+        return self._subset([0, self.n_contexts] if self.task.paired else [0, 1])
 
     @cached_property
     def head_sample(self) -> Prompts:
-        """Prompts for what is repeated head by head: `few`, of a large model with many functions half of these."""
-        most = max(ENOUGH, self.n_functions // 2) if is_large(self.model) else self.n_functions
-        return self.few if most >= self.n_functions else self.few[:most]
+        """Half of the units, two prompts of each, for what is repeated head by head; 32 units at least."""
+        return self.few[: 2 * max(min(ENOUGH, self.n_units), self.n_units // 2)]
 
     @cached_property
     def one_each(self) -> Prompts:
-        """The first context of each function."""
-        return self._subset(1)
+        """The first prompt of each unit: one function of each pair."""
+        return self._subset([0])
 
     @cached_property
     def frozen(self) -> FreezeNorms:
@@ -234,15 +269,15 @@ class Lab:
         """Encoded prompts, on the lab's device."""
         return self.encoding.encode(prompts).to(self.device)
 
-    def by_function(self, values: Float[Tensor, "batch *rest"], prompts: Prompts | None = None) -> np.ndarray:
-        """Mean over the contexts of each function, `(function, *rest)`.
+    def by_unit(self, values: Float[Tensor, "batch *rest"], prompts: Prompts | None = None) -> np.ndarray:
+        """Mean over the prompts of each unit, `(unit, *rest)`.
 
         Args:
-            values: a row a prompt, function-major.
-            prompts: whose functions they are, where some of the lab's are missing.
+            values: a row a prompt, those of a unit together.
+            prompts: whose rows they are, where some of the lab's units are missing.
         """
-        n = self.n_functions if prompts is None else len(prompts.function.unique())
-        return values.view(-1, len(values) // n, *values.shape[1:]).mean(1).numpy()
+        n = self.n_units if prompts is None else self.units_in(prompts)
+        return values.view(n, -1, *values.shape[1:]).mean(1).numpy()
 
     def predictions(self, *interventions: Intervention) -> tuple[Tensor, Tensor]:
         """Predictions and truth at the scored points of `head_sample`, in distribution: each (batch, point, target).
@@ -352,25 +387,14 @@ class Lab:
         """Whole prompts, so many at once."""
         return chunks(self.model, len(prompts), self.encoding.n_tokens(prompts.n_points))
 
-    def _subset(self, first: int) -> Prompts:
-        """The first contexts of each function; the lab's own prompts where these are all."""
-        if first >= self.n_contexts:
-            return self.prompts
-        return self.prompts[torch.arange(len(self.prompts)) % self.n_contexts < first]
+    def _subset(self, rows: Sequence[int]) -> Prompts:
+        """These rows of each unit."""
+        return self.prompts[(torch.arange(self.n_units)[:, None] * self.unit_size + torch.tensor(rows)).flatten()]
 
 
 def is_large(model: HookedTransformer) -> bool:
-    """Whether a model is so large that a default analysis reads fewer contexts of each function: 4 instead of 16.
+    """Whether a model is so large that a default analysis reads fewer prompts: 64 units of 4 instead of 128 of 8.
 
-    What is measured beside the sample takes fewer as well (`few_contexts`, `few`). Intervals are over functions, whose
-    number stays. With k contexts of each instead of K they are sqrt((b + w / k) / (b + w / K)) times as wide, where b
-    is the variance of a number between functions and w that between contexts of one function: twice as wide at most,
-    where contexts are all that varies, and as wide as before where functions are. Whether a head matters is asked on 32
-    functions of 64 (`head_sample`), whose intervals are 1.4 times as wide: smaller effects of heads are then missed.
+    Intervals are then up to twice as wide. Whether a head matters is asked on half of the units (`head_sample`).
     """
     return model.cfg.n_params > LARGE
-
-
-def few_contexts(model: HookedTransformer) -> int:
-    """Contexts of each function for untrained models beside this one."""
-    return 2 if is_large(model) else 4

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Result)
 # Yields sweeps, is sent the predictions of each, returns the result.
 Planned = Generator[tuple[Sweep, ...], Sequence[Tensor], R]
-TWIN = "twin/"  # in front of the names of an untrained twin's results
+TWINS = ("twin/", "twin 2/", "twin 3/")  # in front of the names of untrained twins' results
+TWIN = TWINS[0]  # the one whose numbers are shown
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,18 @@ class Results(UserDict[str, Any]):
 
     @property
     def twin(self) -> "Results":
-        """The results of the untrained twin."""
+        """The results of the first untrained twin."""
         return Results({name.removeprefix(TWIN): r for name, r in self.items() if name.startswith(TWIN)})
+
+    @property
+    def by_twin(self) -> "list[Results]":
+        """These results once for each untrained twin that was measured, which then stands as the first one."""
+        own = {name: r for name, r in self.items() if not name.startswith(TWINS)}
+        found = []
+        for prefix in TWINS:
+            its = {TWIN + name.removeprefix(prefix): r for name, r in self.items() if name.startswith(prefix)}
+            found += [Results({**own, **its})] if its else []
+        return found
 
 
 def check_distinct(measurements: "dict[str, Measurement[Any]]", new: Measurement[Any]) -> None:

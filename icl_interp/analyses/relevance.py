@@ -1,16 +1,40 @@
-"""Which heads matter: every verdict over heads counts these only."""
+"""Which heads matter: every verdict over heads counts these only.
+
+A head matters by the size of its effect, not by its significance: with enough prompts every effect is significant.
+Where the sample cannot tell, the head counts both ways: a share of heads is an interval from the lowest to the highest.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+from jaxtyping import Float
 from xarray import DataArray
 
+from icl_interp.analyses import scale
 from icl_interp.analyses.claim import LEARNED_R2
+from icl_interp.analyses.criterion import FIRM, Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.measurement import Planned, Results, measurement
 from icl_interp.interventions.attention import SwapPattern
 from icl_interp.interventions.base import Intervention
 from icl_interp.resampling import simultaneous
 from icl_interp.results import make_array
+
+MATTERS, IDLE = 2.0, 1.25  # factors on the error from which a head matters, and up to which it does not
+# The same where the error says nothing: root mean square change of the prediction, in u. What doubles the error of a
+# model with an R2 of .999 moves its prediction by .03 u.
+MOVES, STILL = 0.03, 0.015
+SMALLEST = 1e-24  # mean square change, in u^2, up to which nothing moved
+# A share of heads rests on two families of intervals: which heads matter, and what these do. Both hold together at
+# 95 %; those of the second level as often as firm verdicts must.
+USUAL, STRICT = 1 - 0.05 / 2, 1 - 0.05 / 35 / 2
+
+Role = Literal["yes", "no", "unclear"]
+Outcome = Literal["yes", "no", "out"]
+OUT: frozenset[Outcome] = frozenset({"out"})
 
 
 def labels(lab: Lab) -> tuple[str, ...]:
@@ -18,16 +42,16 @@ def labels(lab: Lab) -> tuple[str, ...]:
     return tuple(f"{layer}.{head}" for layer, head in lab.heads)
 
 
-@measurement("heads/relevance")
-def relevance(lab: Lab) -> DataArray:
+@measurement("heads/relevance", version=2)
+def relevance(lab: Lab) -> Planned[DataArray]:
     """What happens in distribution when a head's pattern is made uniform, and when its output is made its mean.
 
-    rise: of the squared error over scored points; movement: squared change of the prediction over its variance (for
-    models that learned nothing, whose error says nothing); intact: the squared error itself.
+    rise: of the squared error over scored points; movement: squared change of the prediction, in u^2 (for models that
+    learned nothing, whose error says nothing); intact: the squared error itself.
     """
+    unit = float((yield from lab.need(scale.own)).sel(statistic="u"))
     base, truth = lab.predictions()
     intact = (base - truth).square().mean((1, 2))
-    variance = float(base.var())
     values = []
     for head in lab.heads:
         edits: tuple[Intervention, ...] = (SwapPattern("uniform", (head,)), lab.head_means.only(head))
@@ -35,33 +59,201 @@ def relevance(lab: Lab) -> DataArray:
         for edit in edits:
             out, _ = lab.predictions(edit)
             missed, moved = (out - truth).square().mean((1, 2)), (out - base).square().mean((1, 2))
-            parts = (missed - intact, moved / variance, intact)
-            rows.append([lab.by_function(part, lab.head_sample) for part in parts])
+            parts = (missed - intact, moved / unit**2 if unit else moved * 0, intact)
+            rows.append([lab.by_unit(part, lab.head_sample) for part in parts])
         values.append(rows)
     axes = {
         "head": labels(lab),
         "intervention": ("uniform", "mean ablation"),
         "statistic": ("rise", "movement", "intact"),
-        "function": tuple(range(len(lab.head_sample.function.unique()))),
+        "unit": tuple(range(lab.units_in(lab.head_sample))),
     }
     return make_array(values, axes, note=f"{len(lab.head_sample)} prompts, all scored points")
 
 
-def relevant(results: Results, facts: Facts) -> list[str]:
-    """The heads that matter: the error rises, with an interval above 0, when the head is made uniform or its mean.
+@dataclass(frozen=True)
+class Effect:
+    """What a head's ablation does: the largest effect of the two interventions, on the mean and on a typical unit.
 
-    Intervals hold for all heads at once, and on the logarithm of the error: the rises of a few functions can be a
-    hundred times those of the rest, and a symmetric interval around such a mean reaches below 0. Where the model has
-    not learned its task an error means nothing, and a head matters if it moves the prediction by more than 1 % of its
-    standard deviation.
+    Attributes:
+        value: factor on the error, or root mean square change of the prediction in u. low, high: of its interval.
+        on_error: which of the two it is.
+    """
+
+    value: float
+    low: float
+    high: float
+    on_error: bool
+
+    @property
+    def matters(self) -> bool:
+        """Whether the value itself is that of a head that matters."""
+        return self.value >= (MATTERS if self.on_error else MOVES)
+
+    @property
+    def role(self) -> Role:
+        """Whether the head matters, as far as the interval tells."""
+        most, least = (MATTERS, IDLE) if self.on_error else (MOVES, STILL)
+        return "yes" if self.low >= most else "no" if self.high <= least else "unclear"
+
+
+def effects(results: Results, facts: Facts, level: float = USUAL) -> dict[str, Effect]:
+    """What ablating each head does; intervals hold for all heads at once, and are made on the logarithm.
+
+    In a model that learned its task it is the factor on the error. An error of one that did not means nothing: there
+    it is the change of the prediction in u. Either is asked of the mean error and of that of a typical unit (the
+    geometric mean); a head matters if one of them says so, and does not if both say so.
     """
     result = results[relevance]
-    names = np.array(result.indexes["head"])
-    if facts.r2 > LEARNED_R2:
-        rise, intact = (result.sel(statistic=s).values for s in ("rise", "intact"))  # (head, intervention, function)
-        n_functions = rise.shape[-1]
-        swapped, before = ((rise + intact).reshape(-1, n_functions).T, intact.reshape(-1, n_functions).T)
-        _, low, _ = simultaneous(lambda after, before: np.log(after / before), swapped, before)
-        return list(names[(low.reshape(rise.shape[:2]) > 0).any(1)])
-    moved = result.sel(statistic="movement").values.mean(-1)
-    return list(names[(moved > 1e-4).any(1)])
+    on_error = facts.r2 > LEARNED_R2
+    n_heads, _, _, n_units = result.shape
+    rise, movement, intact = (
+        result.sel(statistic=s).values.reshape(-1, n_units).T for s in ("rise", "movement", "intact")
+    )  # each (unit, head and intervention)
+    # The error of the mean unit and that of a typical one: a few functions can make nearly all of the mean error, and
+    # then no sample tells by what factor it rises.
+    each = 1 - (1 - level) / 2
+    if on_error:
+        tiny = np.finfo(float).tiny
+        mean = simultaneous(lambda after, before: np.log(after / before), rise + intact, intact, level=each)
+        factors = np.log(np.maximum(rise + intact, tiny) / np.maximum(intact, tiny))
+        typical = simultaneous(lambda factor: factor, factors, level=each)
+    else:
+        mean = simultaneous(lambda moved: np.log(np.maximum(moved, SMALLEST)) / 2, movement, level=each)
+        sizes = np.log(np.maximum(movement, SMALLEST)) / 2
+        typical = simultaneous(lambda size: size, sizes, level=each)
+    # The largest counts: a uniform head matters though its pattern cannot be made uniform.
+    found = [
+        np.exp(np.concatenate([a.reshape(n_heads, -1), b.reshape(n_heads, -1)], 1).max(1))
+        for a, b in zip(mean, typical, strict=True)
+    ]
+    rows = zip(result.indexes["head"], *(part.tolist() for part in found), strict=True)
+    return {name: Effect(value, low, high, on_error) for name, value, low, high in rows}
+
+
+def roles(results: Results, facts: Facts) -> dict[str, Role]:
+    """Whether each head matters: its ablation multiplies the error by 2 at least (1.25 at most: it does not)."""
+    return {name: effect.role for name, effect in effects(results, facts).items()}
+
+
+def relevant(results: Results, facts: Facts) -> list[str]:
+    """The heads that are sure to matter."""
+    return [name for name, role in roles(results, facts).items() if role == "yes"]
+
+
+# ---- shares of heads ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a head counts: as one that does what is claimed, as one that does not, or not at all ("out").
+
+    Attributes:
+        value: how it counts by its value. possible: all ways that its intervals leave open.
+    """
+
+    value: Outcome
+    possible: frozenset[Outcome]
+
+    def among(self, effect: Effect) -> "Standing":
+        """The same for a head that counts only if it matters."""
+        if effect.role == "yes":
+            return self
+        if effect.role == "no":
+            return Standing("out", OUT)
+        return Standing(self.value if effect.matters else "out", self.possible | OUT)
+
+
+@dataclass(frozen=True)
+class Mattering:
+    """The heads of a model by what ablating them does, at both levels of confidence: a family of claims asks for it."""
+
+    by_level: Mapping[float, Mapping[str, Effect]]
+
+    @classmethod
+    def of(cls, results: Results, facts: Facts) -> "Mattering":
+        """From stored results."""
+        return cls({level: effects(results, facts, level) for level in (USUAL, STRICT)})
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """Whether each head matters."""
+        return {name: effect.role for name, effect in self.by_level[USUAL].items()}
+
+    @property
+    def counted(self) -> Estimate:
+        """How many heads matter."""
+        does = Standing("yes", frozenset({"yes"}))
+        return counted("heads that matter", self.among(USUAL, dict.fromkeys(self.by_level[USUAL], does)))
+
+    def among(self, level: float, heads: "Mapping[str, Standing]") -> "dict[str, Standing]":
+        """The standings of heads where those that do not matter do not count."""
+        return {name: head.among(self.by_level[level][name]) for name, head in heads.items()}
+
+
+def counted(name: str, heads: Mapping[str, Standing]) -> Estimate:
+    """How many heads count: from those that are sure to, to those that may."""
+    sure = sum("out" not in head.possible for head in heads.values())
+    most = sum(head.possible != {"out"} for head in heads.values())
+    return Estimate(name, float(sum(head.value != "out" for head in heads.values())), float(sure), float(most), "heads")
+
+
+def share_of_heads(name: str, heads: Callable[[float], Mapping[str, Standing]]) -> Estimate:
+    """The share of heads that do what is claimed, from the lowest to the highest that their standings leave open.
+
+    Args:
+        name: what the share is of.
+        heads: the standings by head, from intervals of a level of confidence.
+    """
+    usual = heads(USUAL)
+    values = [head.value for head in usual.values()]
+    n_yes, n_no = values.count("yes"), values.count("no")
+    low, high = _extreme(usual, "no", "yes"), _extreme(usual, "yes", "no")
+    value = n_yes / (n_yes + n_no) if n_yes + n_no else (low + high) / 2
+    strict = heads(STRICT)
+    # There is no standard error. This one says that a verdict is firm where stricter intervals still give it.
+    reach = max(value - _extreme(strict, "no", "yes"), _extreme(strict, "yes", "no") - value, 0.0)
+    return Estimate(name, value, min(low, value), max(high, value), "share", reach / FIRM)
+
+
+def _extreme(heads: Mapping[str, Standing], towards: Outcome, last: Outcome) -> float:
+    """The share of "yes" where every head that may counts `towards`, else drops out, else counts as the other."""
+    counts = [next(way for way in (towards, "out", last) if way in head.possible) for head in heads.values()]
+    n = counts.count("yes") + counts.count("no")
+    if not n and any(last in head.possible for head in heads.values()):  # no head is sure to count: one does, or none
+        return float(last == "yes")
+    return counts.count("yes") / n if n else float("nan")
+
+
+def proportions(
+    shares: Float[np.ndarray, "unit *member"], n_prompts: int, level: float = USUAL, n_decisions: int | None = None
+) -> tuple[Float[np.ndarray, "*member"], Float[np.ndarray, "*member"]]:
+    """Intervals of shares of prompts, all members at once (Bonferroni): Clopper and Pearson's, for fewer prompts.
+
+    Prompts of a unit are alike, so there are fewer independent ones: p (1 - p) / variance of the mean over units. A
+    share of 0 or 1 has no such variance, and intervals with a width all the same.
+
+    Source: Korn & Graubard (1998), Confidence intervals for proportions with small expected number of positive counts
+    estimated from survey data.
+
+    Args:
+        shares: of the prompts of each unit.
+        n_prompts: of a unit.
+        level: of confidence, that all decisions together are right.
+        n_decisions: how many are made, each on one end of an interval; all ends by default.
+
+    >>> low, high = proportions(np.ones((128, 1)), 8, level=0.95)
+    >>> bool(high == 1), round(float(1 - low[0]), 5), round(1 - 0.025 ** (1 / 1024), 5)
+    (True, 0.0036, 0.0036)
+    """
+    from scipy.special import betaincinv  # only here: it loads slowly
+
+    n_units = len(shares)
+    p, variance = shares.mean(0), shares.var(0, ddof=1) / n_units
+    n = np.minimum(p * (1 - p) / np.where(variance > 0, variance, 1.0), n_units * n_prompts)
+    n = np.where(variance > 0, n, n_units * n_prompts)
+    tail = (1 - level) / (n_decisions or 2 * max(1, p.size))
+    yes, no = p * n, (1 - p) * n
+    low = np.where(yes > 0, betaincinv(np.maximum(yes, 1e-9), no + 1, tail), 0.0)
+    high = np.where(no > 0, betaincinv(yes + 1, np.maximum(no, 1e-9), 1 - tail), 1.0)
+    return low, high

@@ -93,7 +93,7 @@ class _Predicting(Lab):
         return self.predictor(prompts)
 
 
-def lab_for(case: Case, *, n_functions: int = 32, n_contexts: int = 8, seed: int = 0) -> tuple[Lab, Facts]:
+def lab_for(case: Case, *, n_units: int = 64, n_contexts: int = 2, seed: int = 0) -> tuple[Lab, Facts]:
     """A lab with the model of a case, and the facts that claims are told."""
     task = case.task or TASK
     encoding = tokens.infer_for(task, case.model.cfg.d_in)
@@ -102,7 +102,7 @@ def lab_for(case: Case, *, n_functions: int = 32, n_contexts: int = 8, seed: int
         case.model,
         task,
         encoding,
-        n_functions=n_functions,
+        n_units=n_units,
         n_contexts=n_contexts,
         seed=seed,
         companions=case.companions,
@@ -119,7 +119,7 @@ def lab_for(case: Case, *, n_functions: int = 32, n_contexts: int = 8, seed: int
         task,
         tokens.name_of(encoding),
         error,
-        n_functions=n_functions,
+        n_units=n_units,
         snapshots=tuple(case.snapshots),
         companions={role: other.name for role, other in case.companions.items()},
     )
@@ -131,7 +131,8 @@ def measure(lab: Lab, facts: Facts, claims: Sequence[Claim]) -> Results:
     applying = [claim for claim in claims if not claim.exclusion(facts)]
     errors = lab.measure_all([m for claim in applying for m in claim.measurements])
     of_twin = [m for claim in applying for m in claim.twin]
-    errors |= lab.twin.measure_all(of_twin) if of_twin else {}
+    for twin in lab.twins if of_twin else ():
+        errors |= twin.measure_all(of_twin)
     for error in errors.values():
         raise error
     return lab.results
@@ -141,15 +142,15 @@ def judge(
     case: Case | HookedTransformer,
     claims: Sequence[str],
     *,
-    n_functions: int = 32,
-    n_contexts: int = 8,
+    n_units: int = 64,
+    n_contexts: int = 2,
     seed: int = 0,
     task: Task | None = None,
 ) -> list[Finding]:
     """Findings about a model of known truth, on affine prompts or those of its own task."""
     case = case if isinstance(case, Case) else Case(case, task)
     selected = registry.select(tuple(claims))
-    lab, facts = lab_for(case, n_functions=n_functions, n_contexts=n_contexts, seed=seed)
+    lab, facts = lab_for(case, n_units=n_units, n_contexts=n_contexts, seed=seed)
     results = measure(lab, facts, selected)
     return [claim.judge_results(results, facts) for claim in selected]
 

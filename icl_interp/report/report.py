@@ -83,7 +83,9 @@ class Report:
         if claim is None:
             return finding
         stored = self.provenance.get("measurements", {})
-        other = {name: stored.get(name, 1) for name, m in claim.needs.items() if stored.get(name, 1) != m.version}
+        # What was never measured, because the claim does not apply or the measurement failed, has no version.
+        asked = {name: m for name, m in claim.needs.items() if name not in facts.failed} if claim.applies(facts) else {}
+        other = {name: stored.get(name, 1) for name, m in asked.items() if stored.get(name, 1) != m.version}
         if not other:
             return claim.finding(self.results, facts)
         names = ", ".join(f"{name} is of version {v}, not {claim.needs[name].version}" for name, v in other.items())

@@ -5,10 +5,12 @@ from labs import in_fours
 
 from icl_interp.analyses import lab
 from icl_interp.probes import sweep
+from icl_interp.studies.limits.measurements import failure
 
 
 @pytest.fixture
 def several_chunks(monkeypatch):
-    """Nine prompts in parts of four."""
+    """Twelve prompts in parts of four; what must be run at once is no more."""
     for user in (lab, sweep):
         monkeypatch.setattr(user, "chunks", in_fours)
+    monkeypatch.setattr(failure, "FEWEST", 4)

@@ -13,7 +13,7 @@ from known import changed, facts
 from small_models import TASK, make
 
 import icl_interp
-from icl_interp.analyses.claim import LEARNED_R2, MIN_FUNCTIONS, Claim, Evidence
+from icl_interp.analyses.claim import LEARNED_R2, MIN_UNITS, Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.finding import Finding, Quote
 from icl_interp.analyses.measurement import measurement
@@ -115,7 +115,7 @@ def check_conditions(decide):
 def test_all_conditions_support_or_one_contradicts():
     check_conditions(RULE.decide)
     must_fail(check_conditions, Criterion("", (SHARE,)).decide)
-    must_fail(check_conditions, Criterion("", (SHARE, SECOND, replace(LEVEL, contradicts=(0.0, 0.4)))).decide)
+    must_fail(check_conditions, Criterion("", (SHARE, SECOND, replace(LEVEL, contradicts=(-INF, 0.4)))).decide)
 
 
 def test_without_its_preconditions_nothing_is_decided():
@@ -199,13 +199,13 @@ def test_the_reason_says_which_gate_closed():
 
     assert "has not learned its task (in-distribution R2 0.500" in reason(claim(kind="learning"), r2=0.5)
     assert "untrained twin passes as well" in reason(claim(kind="learning", twin=SURE))
-    assert f"{MIN_FUNCTIONS} needed" in reason(claim(), n_functions=8)
+    assert f"{MIN_UNITS} needed" in reason(claim(), n_units=8)
 
 
 def test_too_few_functions_decide_nothing():
     for found, expected in ((SURE, "supported"), (AGAINST, "contradicted"), (OPEN, "inconclusive")):
-        assert verdict(claim(found), n_functions=MIN_FUNCTIONS) == expected
-        assert verdict(claim(found), n_functions=MIN_FUNCTIONS - 1) == "inconclusive"
+        assert verdict(claim(found), n_units=MIN_UNITS) == expected
+        assert verdict(claim(found), n_units=MIN_UNITS - 1) == "inconclusive"
 
 
 def test_what_cannot_apply_says_why_and_is_not_measured():
@@ -213,7 +213,7 @@ def test_what_cannot_apply_says_why_and_is_not_measured():
         raise AssertionError("a claim that cannot apply was judged")
 
     excluded = replace(claim(), evidence=evidence, excluded=lambda facts: "the model has no attention")
-    finding = excluded.judge_results({}, changed(FACTS, n_functions=2))
+    finding = excluded.judge_results({}, changed(FACTS, n_units=2))
     assert (finding.verdict, finding.reason) == ("not_applicable", "the model has no attention")
     assert finding.estimate is None
     assert finding.test is None
@@ -257,11 +257,11 @@ def test_the_first_release_is_registered():
         "softmax_uniform",
         "layernorm_saturation",
         "layernorm_causes_saturation",
-        "layernorm_causes_failure",
         "context_erased",
         "linear_asymptote",
     )
-    first = {"heads.orthogonality": "learning", **{f"limits.{name}": "architecture" for name in limits}}
+    learned = {"heads.orthogonality": "learning", "limits.layernorm_causes_failure": "learning"}
+    first = {**learned, **{f"limits.{name}": "architecture" for name in limits}}
     assert first.items() <= kinds.items()
 
 
@@ -303,7 +303,7 @@ def test_a_finding_has_the_keys_of_the_schema():
     data = claim().judge_results({}, FACTS).to_dict()
     wanted = {"id", "study", "statement", "source", "verdict", "reason", "estimate", "criterion", "scope", "causal"}
     assert wanted | {"figures"} <= set(data)
-    assert {"name", "value", "low", "high", "unit"} == set(data["estimate"])
+    assert {"name", "value", "low", "high", "unit", "se", "tails", "positive"} == set(data["estimate"])
     # Those of the condition that decided, beside all of them.
     data = claim(SURE, quantities=estimates(second=AGAINST)).judge_results({}, FACTS).to_dict()["criterion"]
     assert (data["supported"], data["contradicted"], data["scale"]) == ((-INF, 0.1), (0.2, INF), "log")
@@ -335,7 +335,7 @@ def test_ones_own_claim_appears_among_the_findings(registry):
     @measurement("mine/size at the query")
     def size(lab):
         taken.append(lab)
-        return make_array(lab.by_function(lab.sweep()[:, 0, 0].abs()), {"function": tuple(range(lab.n_functions))})
+        return make_array(lab.by_unit(lab.sweep()[:, 0, 0].abs()), {"unit": tuple(range(lab.n_units))})
 
     def evidence(results, facts):
         values = results[size].values
@@ -351,7 +351,7 @@ def test_ones_own_claim_appears_among_the_findings(registry):
     finding = report["mine.bounded"]
     assert (finding.verdict, finding.study, finding.reason) == ("supported", "mine", "measured.")
     assert report["limits.linear_asymptote"].verdict == "not_applicable"
-    assert report.results["mine/size at the query"].values.shape == (16,)
+    assert report.results["mine/size at the query"].values.shape == (32,)
     assert len(taken) == 1
     REGISTRY.pop("mine.bounded")
     assert tuple(REGISTRY) == registry

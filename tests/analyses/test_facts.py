@@ -12,12 +12,7 @@ from icl_interp.checkpoints.companions import Role
 from icl_interp.errors import InputError
 from icl_interp.provenance import finite
 
-ROLES = (
-    Role("no norm"),
-    Role("no norm", another_seed=True),
-    Role("degrees", degrees=(1, 3)),
-    Role("interval", half_width=5.0),
-)
+ROLES = (Role("no norm"), Role("no norm", further=1), Role("degrees", degrees=(1, 3)), Role("interval", half_width=5.0))
 EVERY = facts(
     *ROLES,
     norms=("ln_final",),

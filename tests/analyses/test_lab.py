@@ -169,11 +169,11 @@ def cases(lab: Lab) -> dict[str, tuple]:
         "other places": ((0.8, -2.0), {}),
         "own query": (None, {}),
         "other prompts": (XS, {"prompts": other}),
-        "two of each": (XS, {"prompts": lab.small_sample}),
+        "two of each": (XS, {"prompts": lab.few}),
         "one of each": (XS, {"prompts": lab.one_each}),
-        "own query, two of each": (None, {"prompts": lab.small_sample}),
+        "own query, two of each": (None, {"prompts": lab.few}),
         "shorter": (XS, {"n_points": 4}),
-        "shorter, own query, two of each": (None, {"n_points": 5, "prompts": lab.small_sample}),
+        "shorter, own query, two of each": (None, {"n_points": 5, "prompts": lab.few}),
     }
 
 
@@ -229,9 +229,9 @@ def test_contexts_are_read_once_for_all_that_is_asked_together():
     def together(lab):
         lab.run([lab.ask(XS), lab.ask(), lab.ask([0.3], query=[SwapPattern("uniform")]), lab.ask(XS, n_points=4)])
 
-    assert reads(bench(), together) == [4, 4, 1]
-    few = lambda lab: lab.run([lab.ask(XS, prompts=lab.small_sample), lab.ask(prompts=lab.small_sample)])  # noqa: E731
+    assert reads(bench(), together) == [4, 4, 4]
+    few = lambda lab: lab.run([lab.ask(XS, prompts=lab.few), lab.ask(prompts=lab.few)])  # noqa: E731
     assert reads(bench(), few) == [4, 2]
-    assert reads(bench(), lambda lab: [lab.sweep(XS), lab.sweep()]) == [4, 4, 1] * 2
+    assert reads(bench(), lambda lab: [lab.sweep(XS), lab.sweep()]) == [4, 4, 4] * 2
     other = lambda lab: lab.run([lab.ask(XS), lab.ask(XS, context=[SwapPattern("uniform")])])  # noqa: E731
-    assert reads(bench(), other) == [4, 4, 1] * 2
+    assert reads(bench(), other) == [4, 4, 4] * 2

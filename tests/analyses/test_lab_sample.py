@@ -22,7 +22,7 @@ from icl_interp.probes.runner import probe as run_probes
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_table
-from icl_interp.studies.heads.claims import orthogonality as heads
+from icl_interp.tasks.functions import Polynomial
 
 pytestmark = pytest.mark.usefixtures("several_chunks")
 
@@ -31,46 +31,87 @@ pytestmark = pytest.mark.usefixtures("several_chunks")
 
 
 def check_sample(lab: Lab):
-    """Contexts of a function stand together, share its parameters and nothing else."""
+    """Contexts of a function stand together, share its parameters and nothing else; so do the two of a pair."""
     prompts = lab.prompts
-    shared = prompts.parameters.view(lab.n_functions, lab.n_contexts, -1)
-    assert (shared == shared[:, :1]).all()
-    assert len(shared[:, 0].unique(dim=0)) == lab.n_functions
-    assert len(prompts.xs[:, :, 0].unique(dim=0)) == len(prompts)
-    assert prompts.function.tolist() == [f for f in range(lab.n_functions) for _ in range(lab.n_contexts)]
+    shared = prompts.parameters.view(lab.n_units, 2, lab.n_contexts, -1)
+    assert (shared == shared[:, :, :1]).all()
+    assert len(shared[:, :, 0].flatten(0, 1).unique(dim=0)) == 2 * lab.n_units
+    assert torch.equal(shared[:, 0], -shared[:, 1])  # the law of coefficients is centred
+    xs = prompts.xs[:, :, 0].view(lab.n_units, 2, lab.n_contexts, -1)
+    assert torch.equal(xs[:, 0], xs[:, 1])
+    assert len(xs[:, 0].flatten(0, 1).unique(dim=0)) == lab.n_units * lab.n_contexts
+    assert prompts.function.tolist() == [f for f in range(2 * lab.n_units) for _ in range(lab.n_contexts)]
     assert prompts.xs.dtype == torch.float64
 
 
 def test_contexts_of_a_function_share_its_parameters():
-    lab = bench(n_functions=4, n_contexts=5)
+    lab = bench(n_units=4, n_contexts=5)
     check_sample(lab)
-    lab.prompts = lab.prompts[torch.randperm(20, generator=generator(0, "test/shuffle"))]
+    lab.prompts = lab.prompts[torch.randperm(40, generator=generator(0, "test/shuffle"))]
     must_fail(check_sample, lab)
 
 
-def test_the_twin_and_the_counterpart_meet_the_same_functions():
+def test_without_symmetry_a_unit_is_a_function():
+    """Functions about the mean of whose law nothing is symmetric: one each, in twice as many contexts."""
+
+    class OneSided(Polynomial):
+        paired = False
+
+    task = OneSided(degrees=(1,), inputs=TASK.inputs, coefficients=TASK.coefficients, n_points=7)
+    lab = Lab(make("pre"), task, Interleaved(), n_units=4, n_contexts=3)
+    assert lab.prompts.function.tolist() == [f for f in range(4) for _ in range(6)]
+    assert len(lab.prompts.xs[:, :, 0].unique(dim=0)) == 24
+    assert (lab.units_in(lab.prompts), lab.units_in(lab.one_each), lab.unit_size) == (4, 4, 6)
+    assert lab.few.function.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert torch.equal(lab.few.xs, lab.prompts.xs[[0, 1, 6, 7, 12, 13, 18, 19]])
+
+
+def test_fresh_units():
+    lab = bench(n_units=4, n_contexts=5)
+    fresh = lab.units("test/fresh", n_contexts=2)
+    assert len(fresh) == 16
+    assert lab.units_in(fresh) == 4
+    assert torch.equal(fresh.ys, lab.units("test/fresh", n_contexts=2).ys)
+    assert not torch.equal(fresh.ys, lab.units("test/other", n_contexts=2).ys)
+    assert len(lab.units("test/fresh", n_units=7)) == 14
+
+
+def test_twins_and_the_counterpart_meet_the_same_functions():
     lab = Lab(make("pre"), TASK, Interleaved(), **SIZES, counterpart=make("no norm"))
-    assert torch.equal(lab.twin.prompts.parameters[::4], lab.prompts.parameters[::3])
-    assert lab.twin.n_contexts == 4
+    for twin in lab.twins:
+        assert torch.equal(twin.prompts.parameters, lab.few.parameters)
     assert torch.equal(lab.counterpart.prompts.xs, lab.prompts.xs)
     assert bench().counterpart is None
-    assert not same(lab.twin.sweep(XS)[::4], lab.sweep(XS)[::3])
+    assert not same(lab.twin.sweep(XS), lab.sweep(XS, prompts=lab.few))
     assert lab.twin.model.cfg == lab.model.cfg
 
 
-def test_smaller_samples_keep_the_first_contexts_of_each_function():
-    lab = bench(n_functions=4, n_contexts=5)
-    assert torch.equal(lab.one_each.xs, lab.prompts.xs[[0, 5, 10, 15]])
-    assert lab.small_sample.function.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert torch.equal(lab.small_sample.xs, lab.prompts.xs[[0, 1, 5, 6, 10, 11, 15, 16]])
+def test_weights_of_twins_do_not_depend_on_the_sample():
+    def weights(**settings) -> list[torch.Tensor]:
+        lab = Lab(make("pre"), TASK, Interleaved(), **SIZES, **settings)
+        return [twin.model.unembed.W_U.flatten() for twin in lab.twins]
+
+    first, other = torch.stack(weights()), torch.stack(weights(seed=5))
+    assert torch.equal(first, other)
+    assert len(first.unique(dim=0)) == 3
+    wider = make("pre", d_model=24).cfg
+    assert weights(twin_config=wider)[0].numel() == 2 * first.shape[1]
 
 
-def test_by_function_averages_contexts():
+def test_smaller_samples_keep_whole_units():
+    lab = bench(n_units=3, n_contexts=5)
+    assert torch.equal(lab.one_each.xs, lab.prompts.xs[[0, 10, 20]])
+    assert lab.few.function.tolist() == [0, 1, 2, 3, 4, 5]
+    assert torch.equal(lab.few.xs, lab.prompts.xs[[0, 5, 10, 15, 20, 25]])
+
+
+def test_means_over_units():
     lab = bench()
-    values = torch.arange(18.0).double().view(9, 2)
-    expected = [[np.mean([values[3 * f + c, k].item() for c in range(3)]) for k in range(2)] for f in range(3)]
-    assert np.array_equal(lab.by_function(values), expected)
-    assert lab.by_function(torch.arange(6.0).double()).tolist() == [0.5, 2.5, 4.5]  # two contexts each
+    values = torch.arange(24.0).double().view(12, 2)
+    expected = [[np.mean([values[4 * u + c, k].item() for c in range(4)]) for k in range(2)] for u in range(3)]
+    assert np.allclose(lab.by_unit(values), expected, rtol=1e-12)
+    assert lab.by_unit(torch.arange(6.0).double()).tolist() == [0.5, 2.5, 4.5]  # two prompts each
+    assert lab.by_unit(torch.arange(4.0).double(), lab.few[:4]).tolist() == [0.5, 2.5]  # of two units
 
 
 def test_own_queries_and_truth():
@@ -79,8 +120,8 @@ def test_own_queries_and_truth():
         with torch.no_grad():
             expected = lab.model(lab.encoding.encode(lab.prompts))[:, -1:]
         assert same(lab.sweep(), expected)
-        assert same(lab.sweep(prompts=lab.small_sample), expected[[0, 1, 3, 4, 6, 7]])
-        assert not same(lab.sweep(prompts=lab.small_sample), expected[:6])
+        assert same(lab.sweep(prompts=lab.few), expected[[0, 2, 4, 6, 8, 10]])
+        assert not same(lab.sweep(prompts=lab.few), expected[:6])
     a, b = lab.prompts.parameters.T
     assert same(as_numbers(lab.truth(XS)), a[:, None] + b[:, None] * torch.tensor(XS, dtype=torch.float64))
 
@@ -88,7 +129,7 @@ def test_own_queries_and_truth():
 def check_last_predictions(lab: Lab):
     """In float32, at the query of any prompts; probes read there only, and change nothing."""
     probes = [Activations(["blocks.1.hook_resid_post"]), LogitLens(per_prompt=True)]
-    for prompts in (lab.prompts, lab.small_sample, OTHERS.double().first(4)):
+    for prompts in (lab.prompts, lab.few, OTHERS.double().first(4)):
         with torch.no_grad():
             out, cache = lab.single.run_with_cache(lab.encoding.encode(prompts).float())
         found = lab.last_predictions(prompts)
@@ -119,9 +160,9 @@ def test_predictions_at_another_point_are_noticed():
 def check_read(lab: Lab, read):
     """Probes of whole prompts see the float64 model, at every kind of position."""
     p = LayerNormScale(per_prompt=True)
-    read(lab.small_sample, [p])
+    read(lab.few, [p])
     with torch.no_grad():
-        _, cache = lab.model.run_with_cache(lab.encoding.encode(lab.small_sample))
+        _, cache = lab.model.run_with_cache(lab.encoding.encode(lab.few))
     found, scale = p.results()["scale"].sel(norm="ln_final"), cache["ln_final.hook_scale"][..., 0]
     assert np.allclose(found.sel(position="query").values, scale[:, -1], rtol=1e-12)
     assert np.allclose(found.sel(position="y").values, scale[:, 1::2].mean(1), rtol=1e-12)
@@ -140,11 +181,11 @@ def test_predictions_are_the_models_own():
         out, truth = lab.predictions()
         read, points = lab.encoding.read_at(7, lab.model.cfg.attention_dir)
         with torch.no_grad():
-            expected = lab.model(lab.encoding.encode(lab.small_sample))[:, list(read)]
+            expected = lab.model(lab.encoding.encode(lab.few))[:, list(read)]
         first = max(2, points.start)
         assert out.shape == truth.shape
         assert torch.allclose(out, expected[:, first - points.start :], atol=1e-4)
-        assert torch.equal(truth, lab.small_sample.ys[:, first:])
+        assert torch.equal(truth, lab.few.ys[:, first:])
         edited, _ = lab.predictions(SwapPattern("uniform"))
         assert not torch.allclose(out, edited, atol=1e-3)
 
@@ -152,7 +193,7 @@ def test_predictions_are_the_models_own():
 def test_references_come_from_the_lab_and_not_from_elsewhere():
     lab = bench()
     with torch.no_grad():
-        _, cache = lab.model.run_with_cache(lab.encoding.encode(lab.small_sample))
+        _, cache = lab.model.run_with_cache(lab.encoding.encode(lab.few))
         _, other = lab.model.run_with_cache(Interleaved().encode(OTHERS).double())
     expected = cache["ln_final.hook_scale"].mean(0)
     assert same(lab.frozen.scales["ln_final"], expected)
@@ -172,8 +213,8 @@ def test_the_model_given_stays_as_it_was():
 
 
 def test_a_sample_needs_two_of_each():
-    for sizes in ({"n_functions": 1}, {"n_contexts": 1}):
-        with pytest.raises(InputError, match="at least 2 functions and 2 contexts"):
+    for sizes in ({"n_units": 1}, {"n_contexts": 0}):
+        with pytest.raises(InputError, match="at least 2 units and 1 context"):
             bench(**sizes)
 
 
@@ -202,7 +243,6 @@ def check_length(lab_class: type[Lab], *claims: str):
 
 
 def test_no_measurement_goes_past_the_trained_length(monkeypatch):
-    monkeypatch.setattr(heads, "N_ROTATIONS", 10)
     check_length(Lab)
 
     class OnePointMore(Lab):

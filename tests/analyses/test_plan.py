@@ -16,7 +16,6 @@ from icl_interp.analyses.registry import select
 from icl_interp.interventions.attention import SwapPattern, Temperature
 from icl_interp.models import tokens
 from icl_interp.probes.sweep import together
-from icl_interp.studies.heads.claims import orthogonality
 
 pytestmark = pytest.mark.usefixtures("several_chunks")
 
@@ -25,7 +24,7 @@ def check_as_alone(lab: Lab, *orders):
     """Each result is what the measurement gives by itself, on a lab of its own, in whatever order they are taken."""
 
     def fresh(lab_class: type[Lab] = Lab) -> Lab:
-        return lab_class(lab.model, TASK, lab.encoding, n_functions=3, n_contexts=3)
+        return lab_class(lab.model, TASK, lab.encoding, n_units=3, n_contexts=2)
 
     alone = {m.name: m(fresh()) for m in orders[0]}
     for measurements in orders:
@@ -72,7 +71,6 @@ QUICK = ("causal interleaved", "mlp only")
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LABS])
 def test_every_bundled_measurement_gives_the_same_in_company(name, monkeypatch):
-    monkeypatch.setattr(orthogonality, "N_ROTATIONS", 10)
     lab = bench(name)
     known = Facts.of(lab.model, TASK, tokens.name_of(lab.encoding), {"error": 0.0, "r2": 1.0})
     wanted = {m.name: m for c in select(None) if not c.exclusion(known) for m in c.measurements}

@@ -100,7 +100,7 @@ def check_error(lab: Lab, name: str, company=(plain, two_steps, two_at_once)):
     function, kind, message = FAILS[name]
     failing = Measurement("test/fails", function)
     for wanted in ([failing, *company], [*company, failing]):
-        lab = Lab(lab.model, TASK, lab.encoding, n_functions=3, n_contexts=3)
+        lab = Lab(lab.model, TASK, lab.encoding, n_units=3, n_contexts=2)
         errors = lab.measure_all(wanted)
         assert set(errors) == {"test/fails"}
         assert isinstance(errors["test/fails"], kind)

@@ -31,7 +31,7 @@ class Scale(Intervention):
 
 def edits(lab: Lab) -> dict[str, tuple[Intervention, ...]]:
     """Interventions that begin everywhere in the model."""
-    tokens = lab.tokens(lab.small_sample).float()
+    tokens = lab.tokens(lab.few).float()
     mean = MeanOutputs.measure(lab.single, tokens, sublayers(lab.single))
     found = {
         "none": (),
@@ -57,7 +57,7 @@ def whole(lab: Lab, interventions) -> torch.Tensor:
     """Whole forward passes, every token computed."""
     read, points = lab.encoding.read_at(7, lab.model.cfg.attention_dir)
     with torch.no_grad(), intervene(lab.single, *interventions):
-        out = lab.single(lab.tokens(lab.small_sample).float())[:, list(read)]
+        out = lab.single(lab.tokens(lab.few).float())[:, list(read)]
     return out[:, max(2, points.start) - points.start :].double()
 
 
@@ -94,46 +94,27 @@ def test_other_places_to_begin_are_noticed(monkeypatch):
 
 def test_no_attention():
     lab = bench("mlp only")
-    mean = MeanOutputs.measure(lab.single, lab.tokens(lab.small_sample).float(), sublayers(lab.single, "mlp"))
+    mean = MeanOutputs.measure(lab.single, lab.tokens(lab.few).float(), sublayers(lab.single, "mlp"))
     for i in ((), (mean.only("blocks.1.hook_mlp_out"),), (mean.only("blocks.0.hook_mlp_out"),)):
         torch.testing.assert_close(lab.predictions(*i)[0], whole(lab, i), rtol=1e-5, atol=1e-5)
 
 
-def test_of_a_large_model_one_context_a_function(monkeypatch):
-    lab = bench()
-    assert lab.head_sample is lab.small_sample
-    assert len(lab.predictions()[0]) == 6
-    monkeypatch.setattr(lab_module, "LARGE", 1)
-    lab = bench()
-    assert lab.head_sample is lab.one_each
-    out, truth = lab.predictions(SwapPattern("uniform"))
-    assert len(out) == len(truth) == 3
-    torch.testing.assert_close(out, whole(lab, (SwapPattern("uniform"),))[::2], rtol=1e-5, atol=1e-5)
-
-
-def test_of_a_large_model_half_of_many_functions(monkeypatch):
-    """Whether a head matters is asked on 32 functions of 64; what is not repeated by head keeps all."""
+def test_what_is_repeated_by_head_is_asked_on_half_of_the_units():
+    """32 units at least; what is not repeated by head keeps all."""
     model = bench().model
-    monkeypatch.setattr(lab_module, "LARGE", 1)
-    lab = Lab(model, TASK, Interleaved(), n_functions=64, n_contexts=2)
-    assert len(lab.few) == 64
-    assert lab.head_sample.function.tolist() == list(range(32))
-    assert torch.equal(lab.head_sample.xs, lab.one_each.xs[:32])
+    sizes = {n: Lab(model, TASK, Interleaved(), n_units=n, n_contexts=2) for n in (4, 40, 80)}
+    assert {n: lab.units_in(lab.head_sample) for n, lab in sizes.items()} == {4: 4, 40: 32, 80: 40}
+    lab = sizes[80]
+    assert len(lab.few) == 160
+    assert torch.equal(lab.head_sample.xs, lab.few.xs[:80])
     found = relevance(lab)
-    assert found.sizes["function"] == 32
+    assert found.sizes["unit"] == 40
 
     def check(shown):
         out, truth = lab.predictions()
-        assert len(out) == 32
-        intact = (out - truth).square().mean((1, 2)).numpy()
+        assert len(out) == 80
+        intact = (out - truth).square().mean((1, 2)).view(40, 2).mean(1).numpy()
         np.testing.assert_allclose(shown, intact, rtol=1e-6)
 
     check(found.sel(head="0.0", intervention="uniform", statistic="intact").values)
     must_fail(check, found.sel(head="0.0", intervention="uniform", statistic="intact").values[::-1])
-
-
-def test_few_contexts_are_the_whole_sample_where_there_are_no_more():
-    model = bench().model
-    two, three = (Lab(model, TASK, Interleaved(), n_functions=4, n_contexts=n) for n in (2, 3))
-    assert two.small_sample is two.prompts
-    assert len(three.small_sample) == 8

@@ -1,28 +1,33 @@
-"""Which heads matter: the rise of the error by brute force, and intervals on made-up rises."""
-
-import math
+"""Which heads matter: the rise of the error by brute force, effect sizes on made-up rises, and shares of heads."""
 
 import numpy as np
+import pytest
 import torch
+from helpers import must_fail
 from known import facts
 from small_models import small_lab
 
+from icl_interp.analyses import relevance as relevance_module
+from icl_interp.analyses import scale
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.relevance import relevance, relevant
+from icl_interp.analyses.relevance import Standing, counted, effects, proportions, relevance, relevant, roles
+from icl_interp.analyses.relevance import share_of_heads as share
 from icl_interp.interventions.attention import SwapPattern
-from icl_interp.resampling import simultaneous
 from icl_interp.results import make_array
+
+UNITS = 64
 
 
 def test_relevance_is_the_rise_of_the_error():
     lab = small_lab()
-    result = relevance(lab)
+    result = lab.measure(relevance)
     assert tuple(result.indexes["head"]) == ("0.0", "0.1", "0.2", "1.0", "1.1", "1.2")
     out, truth = lab.predictions()
     edited, _ = lab.predictions(SwapPattern("uniform", ((1, 2),)))
     rise = ((edited - truth) ** 2 - (out - truth) ** 2).mean((1, 2)).view(4, 2).mean(1)
     assert np.allclose(result.sel(head="1.2", intervention="uniform", statistic="rise").values, rise, rtol=1e-6)
-    moved = ((edited - out) ** 2).mean((1, 2)).view(4, 2).mean(1) / out.var()
+    u = float(lab.measure(scale.own).sel(statistic="u"))
+    moved = ((edited - out) ** 2).mean((1, 2)).view(4, 2).mean(1) / u**2
     assert np.allclose(result.sel(head="1.2", intervention="uniform", statistic="movement").values, moved, rtol=1e-6)
 
 
@@ -32,38 +37,137 @@ def test_a_head_that_is_not_read_is_not_relevant():
     with torch.no_grad():
         for model in (lab.model, lab.single):
             model.blocks[1].attn.W_O[2] = 0
-    results = Results({"heads/relevance": relevance(lab)})
-    assert "1.2" not in relevant(results, facts(r2=0.0))
-    assert "1.1" in relevant(results, facts(r2=0.0))
-    assert "1.2" not in relevant(results, facts(r2=0.99))
+    results = Results({"heads/relevance": lab.measure(relevance)})
+    for r2 in (0.0, 0.99):
+        assert roles(results, facts(r2=r2))["1.2"] == "no"
+    assert "0.1" in relevant(results, facts(r2=0.0))
 
 
-def stored(rise):
-    """Rises of an error of 5, over heads, interventions and functions, as the measurement stores them."""
+def stored(factor, movement=0.0, spread=0.1, heavy=()):
+    """Two heads whose ablation multiplies an error of 5 by some factor, or moves predictions by so much u."""
+    rng = np.random.default_rng(0)
+    noise = np.exp(spread * rng.normal(size=(2, 2, UNITS)))
+    intact = np.full_like(noise, 5.0)
+    factors = np.ones((2, 1, 1))
+    factors[1] = factor
+    rise = intact * (factors * noise / noise.mean(-1, keepdims=True) - 1)
+    rise[1][:, list(heavy)] *= 1e3
     axes = {
-        "head": tuple(f"0.{h}" for h in range(12)),
+        "head": ("0.0", "0.1"),
         "intervention": ("uniform", "mean ablation"),
         "statistic": ("rise", "movement", "intact"),
-        "function": tuple(range(40)),
+        "unit": tuple(range(UNITS)),
     }
-    values = np.stack([rise, np.zeros_like(rise), np.full_like(rise, 5.0)], 2)
-    return Results({"heads/relevance": make_array(values, axes)})
+    moved = np.zeros_like(noise)
+    moved[1] = movement**2 * noise[1]
+    return Results({"heads/relevance": make_array(np.stack([rise, moved, intact], 2), axes)})
 
 
-def test_a_head_that_matters_a_lot_to_a_few_functions_is_relevant():
-    """A symmetric interval around the mean of heavy tails reaches below 0; the one on the logarithm does not."""
-    rise = np.random.default_rng(1).normal(size=(12, 2, 40)) * 0.01
-    rise[4] = 5.0
-    rise[4, :, :4] = 1e4
-    assert "0.4" in relevant(stored(rise), facts())
-    _, low, _ = simultaneous(lambda mean: mean, rise.reshape(24, 40).T)
-    assert low[8] < 0  # what the symmetric interval says
+def check_thresholds(role):
+    """2 and 1.25 times the error; in a model that has not learned, 0.03 and 0.015 u."""
+    assert [role(stored(f), 0.99) for f in (1.0, 1.15, 1.35, 1.85, 2.2, 10.0)] == ["no"] * 2 + ["unclear"] * 2 + [
+        "yes"
+    ] * 2
+    assert [role(stored(1.0, u), 0.5) for u in (0.0, 0.013, 0.018, 0.027, 0.034, 1.0)] == ["no"] * 2 + [
+        "unclear"
+    ] * 2 + ["yes"] * 2
 
 
-def test_relevance_needs_an_interval_above_zero():
-    """Of 12 heads that only add noise of either sign, all together pass in 5 % of data sets, not each in 5 %."""
-    rng = np.random.default_rng(0)
-    hits = sum(bool(relevant(stored(rng.normal(size=(12, 2, 40))), facts())) for _ in range(60))
-    assert hits <= 60 * (0.05 + 4 * math.sqrt(0.05 * 0.95 / 60))
-    sure = rng.normal(size=(12, 2, 40)) + 3 * (np.arange(12) == 4)[:, None, None]
-    assert relevant(stored(sure), facts()) == ["0.4"]
+def role_of(results, r2):
+    return roles(results, facts(r2=r2))["0.1"]
+
+
+def test_a_head_matters_by_the_size_of_its_effect(monkeypatch):
+    check_thresholds(role_of)
+    for name, wrong in (("MATTERS", 1.5), ("MATTERS", 3.0), ("IDLE", 1.1), ("IDLE", 1.5), ("MOVES", 0.02)):
+        with monkeypatch.context() as patch:
+            patch.setattr(relevance_module, name, wrong)
+            must_fail(check_thresholds, role_of)
+    must_fail(check_thresholds, lambda results, r2: role_of(results, 1.5 - r2))
+
+
+def test_a_sure_but_small_effect_does_not_matter():
+    """The error rises by 10 % in every unit: significant by any test, and not relevant."""
+    found = effects(stored(1.1, spread=1e-3), facts())["0.1"]
+    assert found.low > 1.09
+    assert found.role == "no"
+
+
+def test_a_head_that_matters_to_a_typical_function_is_relevant_whatever_the_mean_is():
+    """The mean error, of which a few functions make nearly all, tells nothing; that of a typical unit does."""
+    results = stored(4.0, heavy=(0, 1))
+    assert role_of(results, 0.99) == "yes"
+    intact = results["heads/relevance"].values
+    intact[:, :, 2, :2] *= 1e4  # two functions on which the model is far off, with the head as without it
+    assert role_of(results, 0.99) == "yes"
+
+
+# ---- shares of heads ------------------------------------------------------------------------------------------------
+
+
+def heads(*ways):
+    """Heads by the ways they may count; the first one is that of the value."""
+    return {str(i): Standing(one[0], frozenset(one)) for i, one in enumerate(way.split() for way in ways)}
+
+
+@pytest.mark.parametrize(
+    ("ways", "expected", "number"),
+    [
+        (("yes", "no", "no", "out"), (1 / 3, 1 / 3, 1 / 3), (3, 3, 3)),
+        (("yes", "no", "no yes"), (1 / 3, 1 / 3, 2 / 3), (3, 3, 3)),  # unclear whether it does
+        (("yes", "no", "yes out"), (2 / 3, 1 / 2, 2 / 3), (3, 2, 3)),  # unclear whether it counts
+        (("yes", "no", "out no"), (1 / 2, 1 / 3, 1 / 2), (2, 2, 3)),
+        (("yes", "no yes out"), (1 / 2, 1 / 2, 1), (2, 1, 2)),
+        (("yes out", "yes out"), (1, 1, 1), (2, 0, 2)),  # if any counts, all do
+        (("no out", "yes out"), (1 / 2, 0, 1), (2, 0, 2)),
+    ],
+)
+def test_unclear_heads_count_both_ways(ways, expected, number):
+    found, n = share("share", lambda level: heads(*ways)), counted("heads", heads(*ways))
+    assert (found.value, found.low, found.high) == pytest.approx(expected)
+    assert (n.value, n.low, n.high) == number
+
+
+def test_where_no_head_counts_there_is_no_share():
+    found = share("share", lambda level: heads("out", "out"))
+    assert not found.known
+
+
+def test_a_share_is_firm_where_stricter_intervals_give_the_verdict_too():
+    sure = share("share", lambda level: heads("yes", "yes"))
+    loose = share("share", lambda level: heads("yes", "yes") if level < 0.99 else heads("yes", "yes no"))
+    assert sure.inside((0.9, np.inf)) >= 3.2 > loose.inside((0.9, np.inf))
+
+
+def check_coverage(interval, p, unit, n_units=64, n_prompts=8):
+    """Intervals of a share hold the truth; the prompts of a unit are all alike (unit = True) or independent."""
+    rng, inside = np.random.default_rng(0), 0
+    for _ in range(300):
+        draws = rng.random((n_units, 1 if unit else n_prompts)) < p
+        low, high = interval(draws.mean(1, keepdims=True), n_prompts)
+        inside += bool(low[0] <= p <= high[0])
+    assert inside >= 300 * (0.95 - 3 * (0.05 * 0.95 / 300) ** 0.5)
+
+
+def korn_graubard(shares, n_prompts):
+    return proportions(shares, n_prompts, level=0.95)
+
+
+def test_intervals_of_shares_hold_the_truth():
+    for unit in (True, False):
+        check_coverage(korn_graubard, 0.8, unit)
+    check_coverage(korn_graubard, 0.97, unit=False)
+
+    def all_prompts(shares, n_prompts):
+        """As if prompts of a unit were independent."""
+        p = shares.mean(0)
+        reach = 1.96 * np.sqrt(p * (1 - p) / shares.size / n_prompts)
+        return p - reach, p + reach
+
+    must_fail(check_coverage, all_prompts, 0.8, unit=True)
+
+
+def test_a_share_of_all_prompts_still_has_an_interval():
+    low, high = proportions(np.array([[1.0, 0.0]] * 32), 8)
+    assert 0.95 < low[0] < 1 == high[0]
+    assert low[1] == 0 < high[1] < 0.05
