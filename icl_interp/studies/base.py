@@ -29,6 +29,7 @@ class Study:
         experiments: its tables and figures, done again.
         drawings: figures of experiments, by the id of the experiment.
         constructions: models of known truth, with the verdict that each must get.
+        models: names of bundled models, one of each architecture, on which its verdicts are tried in full.
         folder: where its results lie, in "results".
         exceptions: what `icl_interp.testing.check_study` need not ask of it, by (rule, subject), and why.
     """
@@ -40,6 +41,7 @@ class Study:
     experiments: tuple[Experiment, ...] = ()
     drawings: Mapping[str, reproductions.Drawing] = field(default_factory=dict)
     constructions: tuple[Construction, ...] = ()
+    models: tuple[str, ...] = ()
     folder: Path | None = None
     exceptions: Mapping[tuple[str, str], str] = field(default_factory=dict)
 

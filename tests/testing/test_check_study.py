@@ -43,7 +43,9 @@ def copying():
 def test_the_example_keeps_every_rule_and_leaves_nothing_registered(copying):
     table = check_study(copying)
     assert set(table["outcome"]) == {"kept"}
-    assert set(table["rule"]) == {"words", "figures", "both_ways", "verdicts", "twins", "pure", "drawn"}
+    assert set(table["rule"]) == {
+        *("words", "figures", "both_ways", "verdicts", "twins", "edits", "ignorance", "pure", "drawn")
+    }
     assert "copying" not in STUDIES
 
 

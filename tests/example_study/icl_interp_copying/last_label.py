@@ -17,12 +17,12 @@ STEP = 1.0  # how far the last label is moved
 
 @measurement("copying/last label")
 def response(lab):
-    """How far the prediction for the query moves with the last label, over how far that label moves: (function,)."""
+    """How far the prediction for the query moves with the last label, over how far that label moves: (unit,)."""
     ys = lab.prompts.ys.clone()
     ys[:, -2] += STEP  # the last point is the query, whose own label is never shown
     moved = replace(lab.prompts, ys=ys)
     change = as_numbers(lab.predict(moved) - lab.predict(lab.prompts))[:, -1]
-    return make_array(lab.by_function(change.double() / STEP), {"function": tuple(range(lab.n_functions))})
+    return make_array(lab.by_unit(change.double() / STEP), {"unit": tuple(range(lab.n_units))})
 
 
 def departure(values):

@@ -1,0 +1,185 @@
+"""What an edit is: another set of weights that computes the same function of every prompt.
+
+A model's function does not fix its weights. What an analysis says about the function must therefore be the same for all
+weights that compute it; what it says about the weights themselves may differ, and each edit names that.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.errors import InputError
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.transformer import HookedTransformer
+
+Family = Literal["width", "basis", "norm gains", "heads", "values", "biases", "layers", "mlp", "targets"]
+# What weights of one function may differ in. A claim about one of these may get another verdict after an edit.
+Aspect = Literal[
+    "certificate",  # half-width of the interval that the last norm keeps the output in
+    "overlap of heads",  # of their maps and outputs, and what random rotations of the stream make of it
+    "weight maps",  # W_V W_O and W_Q W_K^T as they stand, without the norm before them
+    "affine lens",  # regularised regression on the stream, which is not invariant under a change of coordinates
+    "order of heads",  # which head is called the first
+    "balance",  # how large one factor of a product is beside the other
+    "shares of heads",  # how much of something a single head makes up, and whether it matters by itself
+    "depth",  # how many layers there are, and which is the last
+    "single layer",  # whether it is one layer, as theorems about one layer ask
+    "single head",  # whether a layer has one head
+    "zero reference",  # what the prediction 0, or the size of the targets, is compared with
+    "kind of task",  # the class of the task
+]
+Weights = dict[str, Tensor]  # a state dict in float64
+Config = HookedTransformerConfig
+
+
+class Reader(NamedTuple):
+    """What reads the stream: names of its matrix, of its bias, and of the norm between in a pre-norm model."""
+
+    matrix: str
+    bias: str
+    norm: str
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Another set of weights for the same function.
+
+    Attributes:
+        name: what is done, in a few words.
+        family: which part of the model it is about.
+        refusal: why it would not leave the function of a model with this config, or has nothing to change; None where
+            it applies.
+        change: edits a copy of the weights in place and returns the config that they have then. Random choices come
+            from the generator.
+        may_change: what a claim may be about whose verdict need not stay.
+    """
+
+    name: str
+    family: Family
+    refusal: Callable[[Config], str | None]
+    change: Callable[[Weights, Config, torch.Generator], Config]
+    may_change: tuple[Aspect, ...] = ()
+
+    def applies(self, cfg: Config) -> str | None:
+        """Why it does not apply to models of this config; None where it does."""
+        return self.refusal(cfg)
+
+    def apply(self, model: HookedTransformer, generator: torch.Generator) -> HookedTransformer:
+        """The edited model, in float64; the given one stays as it is.
+
+        Raises:
+            InputError: the edit does not apply; the message says why.
+        """
+        if reason := self.refusal(model.cfg):
+            raise InputError(f"the edit {self.name!r} does not leave the function of this model: {reason}")
+        weights = weights_of(model)
+        return made(weights, self.change(weights, model.cfg, generator))
+
+
+def weights_of(model: HookedTransformer) -> Weights:
+    """A copy of a model's weights, in float64 on the CPU."""
+    return {name: weight.detach().to("cpu", torch.float64, copy=True) for name, weight in model.state_dict().items()}
+
+
+def made(weights: Weights, cfg: Config) -> HookedTransformer:
+    """The model with these weights, in float64."""
+    model = HookedTransformer(cfg).double().eval()
+    model.load_state_dict(weights)
+    return model
+
+
+def differ(before: HookedTransformer, after: HookedTransformer) -> bool:
+    """Whether an edit changed anything: a bias that is 0 already cannot be dropped."""
+    mine, theirs = weights_of(before), weights_of(after)
+    return mine.keys() != theirs.keys() or any(
+        weight.shape != theirs[name].shape or not torch.equal(weight, theirs[name]) for name, weight in mine.items()
+    )
+
+
+# ---- parts of a model -----------------------------------------------------------------------------------------------
+
+
+def attentions(cfg: Config) -> list[str]:
+    """What names of attention weights start with, a layer each."""
+    return [] if cfg.mlp_only else [f"blocks.{i}.attn." for i in range(cfg.n_layers)]
+
+
+def mlps(cfg: Config) -> list[str]:
+    """What names of MLP weights start with, a layer each."""
+    return [] if cfg.attn_only else [f"blocks.{i}.mlp." for i in range(cfg.n_layers)]
+
+
+def writers(cfg: Config, embedding: bool = True) -> list[str]:
+    """Weights whose last axis is the stream: what is added to it.
+
+    Args:
+        cfg: of the model.
+        embedding: the read-in of tokens too.
+    """
+    positions = ["pos_embed.W_pos"] if cfg.positional_embedding_type == "standard" else []
+    return [
+        *(["embed.W_E", "embed.b_E"] if embedding else []),
+        *positions,
+        *(part + name for part in attentions(cfg) for name in ("W_O", "b_O")),
+        *(part + name for part in mlps(cfg) for name in ("W_out", "b_out")),
+    ]
+
+
+def readers(cfg: Config) -> Iterator[Reader]:
+    """Weights whose last axis but one is the stream: what reads it."""
+    for i, part in enumerate(attentions(cfg)):
+        yield from (Reader(f"{part}W_{c}", f"{part}b_{c}", f"blocks.{i}.ln1") for c in "QKV")
+    for i, part in enumerate(mlps(cfg)):
+        yield Reader(f"{part}W_in", f"{part}b_in", f"blocks.{i}.ln2")
+    yield Reader("unembed.W_U", "unembed.b_U", "ln_final")
+
+
+def has_attention(cfg: Config) -> str | None:
+    """Refuses models without attention."""
+    return "this model has no attention (mlp_only)" if cfg.mlp_only else None
+
+
+def resized(cfg: Config, **sizes: int | float | None) -> Config:
+    """The config with other sizes; widths of heads and MLP stay unless they are named."""
+    return replace(cfg, **sizes)
+
+
+# ---- random matrices ------------------------------------------------------------------------------------------------
+
+
+def orthogonal(n: int, draw: torch.Generator) -> Float[Tensor, "n n"]:
+    """A random orthogonal matrix by the Haar measure; for n = 1 it is -1, since 1 would change nothing."""
+    if n == 1:
+        return -torch.ones(1, 1, dtype=torch.float64)
+    q, r = torch.linalg.qr(torch.randn(n, n, generator=draw, dtype=torch.float64))
+    return q * r.diagonal().sign()
+
+
+def keeping_ones(n: int, draw: torch.Generator) -> Float[Tensor, "n n"]:
+    """A random orthogonal matrix that maps (1, ..., 1) to itself, so that it commutes with centring."""
+    columns = torch.randn(n, n, generator=draw, dtype=torch.float64)
+    columns[:, 0] = 1
+    basis = torch.linalg.qr(columns).Q
+    inner = torch.eye(n, dtype=torch.float64)
+    inner[1:, 1:] = orthogonal(n - 1, draw)
+    return basis @ inner @ basis.T
+
+
+class Invertible(NamedTuple):
+    """A matrix and its inverse."""
+
+    matrix: Float[Tensor, "n n"]
+    inverse: Float[Tensor, "n n"]
+
+
+def well_conditioned(n: int, draw: torch.Generator, stretch: float = 2.0) -> Invertible:
+    """A random matrix whose singular values lie between 1 / stretch and stretch: orthogonal where that is 1."""
+    left, right = orthogonal(n, draw), orthogonal(n, draw)
+    if n == 1:
+        left = -left  # two signs would cancel
+    sizes = stretch ** (2 * torch.rand(n, generator=draw, dtype=torch.float64) - 1)
+    return Invertible(left * sizes @ right, right.T / sizes @ left.T)

@@ -1,0 +1,249 @@
+"""Trials of verdicts: a model is changed in a way that a verdict must survive, and judged again.
+
+Three kinds. An *edit* leaves what the model computes, so verdict and estimate must stay. An *ignorant* model knows
+nothing of the function in its prompt, so it must support nothing about that. Another *draw* of the sample, or half of
+it, must not turn a verdict into its opposite.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pandas import DataFrame
+
+from icl_interp import evaluation
+from icl_interp.analyses.claim import Claim
+from icl_interp.analyses.criterion import Estimate
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.lab import Lab
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.models import tokens
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.rescaled import RescaledValues
+from icl_interp.models.tokens import Encoding
+from icl_interp.provenance import generator, write_json
+from icl_interp.results import make_table
+from icl_interp.testing import ignorant
+from icl_interp.testing.edits.base import Edit, differ
+from icl_interp.testing.edits.named import EDITS
+from icl_interp.testing.edits.targets import TARGET_EDITS, Posed, TargetEdit
+
+SEEDS = tuple(range(8))  # of the sample
+# An estimate stays where it moves by less than this share of itself, or of its interval: edits leave the function up to
+# rounding, but bootstraps of a model whose heads stand in another order need not draw the same.
+CLOSE, OF_INTERVAL = 1e-3, 0.1
+ROUNDING = 1e-6  # that of float32 in predictions of size 1
+COLUMNS = ("trial", "model", "variant", "claim", "before", "after", "estimate before", "estimate after", "wrong")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """How many prompts a trial reads."""
+
+    n_units: int = 128
+    n_contexts: int = 4
+    seed: int = 0
+
+
+Findings = dict[str, Finding]
+Row = tuple[str, str, str, str, str, str, float, float, str]
+
+
+def posed(checkpoint: Checkpoint) -> Posed:
+    """A checkpoint as trials take it."""
+    return Posed(checkpoint.model, checkpoint.task, checkpoint.encoding)
+
+
+def judged(
+    model: Posed, claims: Sequence[Claim], sample: Sample, twin_config: HookedTransformerConfig | None = None
+) -> Findings:
+    """Findings about a model by itself, without companions or snapshots."""
+    lab = Lab(
+        model.model,
+        model.task,
+        model.encoding,
+        n_units=sample.n_units,
+        n_contexts=sample.n_contexts,
+        seed=sample.seed,
+        twin_config=twin_config,
+    )
+    errors = evaluation.in_distribution(lab, model.task, sample.n_contexts)
+    facts = Facts.of(lab.model, model.task, _encoding(model.encoding), errors, n_units=sample.n_units)
+    applying = [claim for claim in claims if not claim.exclusion(facts)]
+    failed = lab.measure_all([m for claim in applying for m in claim.measurements])
+    for twin in lab.twins if any(claim.twin for claim in applying) else ():
+        failed |= twin.measure_all([m for claim in applying for m in claim.twin])
+    for error in failed.values():
+        raise error
+    return {claim.id: claim.judge_results(lab.results, facts) for claim in claims}
+
+
+def _encoding(encoding: Encoding) -> str:
+    return tokens.name_of(encoding.inner if isinstance(encoding, RescaledValues) else encoding)
+
+
+# ---- what may differ ------------------------------------------------------------------------------------------------
+
+
+def stays(before: Estimate | None, after: Estimate | None) -> bool:
+    """Whether an estimate is the same but for rounding and the draws of its interval."""
+    if before is None or after is None:
+        return before is after
+    a, b = before.value, after.value
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return a == b or (math.isnan(a) and math.isnan(b))
+    width = max(e.high - e.low if e.known else 0.0 for e in (before, after))
+    return abs(a - b) <= max(CLOSE * max(abs(a), abs(b)), OF_INTERVAL * width, ROUNDING)
+
+
+def turned(before: Finding, after: Finding) -> bool:
+    """Whether one is supported and the other contradicted."""
+    return {before.verdict, after.verdict} == {"supported", "contradicted"}
+
+
+def _row(trial: str, name: str, variant: str, before: Finding | None, after: Finding, wrong: str) -> Row:
+    old, new = (e.estimate.value if e and e.estimate else math.nan for e in (before, after))
+    return trial, name, variant, after.id, before.verdict if before else "", after.verdict, old, new, wrong
+
+
+# ---- edits ----------------------------------------------------------------------------------------------------------
+
+
+def edits_of(model: Posed, one_a_family: bool = False) -> list[Edit | TargetEdit]:
+    """The edits that apply to a model; of each family the first, where that is asked for."""
+    found = [edit for edit in EDITS if not edit.applies(model.model.cfg)]
+    all_of_them = [*found, *(edit for edit in TARGET_EDITS if not edit.applies(model))]
+    if not one_a_family:
+        return all_of_them
+    return list({edit.family: edit for edit in reversed(all_of_them)}.values())[::-1]
+
+
+def edited(model: Posed, edit: Edit | TargetEdit, seed: int = 0) -> Posed:
+    """The model after an edit."""
+    draw = generator(seed, f"edit/{edit.name}")
+    if isinstance(edit, TargetEdit):
+        return edit.apply(model, draw)
+    return Posed(edit.apply(model.model, draw), model.task, model.encoding)
+
+
+def try_edit(
+    name: str, model: Posed, edit: Edit | TargetEdit, claims: Sequence[Claim], before: Findings, sample: Sample
+) -> list[Row]:
+    """A row a claim: its verdict and estimate before and after an edit."""
+    other = edited(model, edit, sample.seed)
+    if not isinstance(edit, TargetEdit) and not differ(model.model, other.model):
+        return []
+    asked = [claim for claim in claims if not set(claim.aspects) & set(edit.may_change)]
+    after = judged(other, asked, sample, twin_config=model.model.cfg)
+    rows = []
+    for claim in asked:
+        one, two = before[claim.id], after[claim.id]
+        wrong = ""
+        if one.verdict != two.verdict:
+            wrong = f"from {one.verdict} to {two.verdict}"
+        # Values in other units give other numbers in these units.
+        elif not isinstance(edit, TargetEdit) and not stays(one.estimate, two.estimate):
+            wrong = "the estimate moves"
+        rows.append(_row("edit", name, edit.name, one, two, wrong))
+    return rows
+
+
+# ---- models that know nothing ---------------------------------------------------------------------------------------
+
+
+def try_ignorant(name: str, model: Posed, claims: Sequence[Claim], sample: Sample) -> Iterator[list[Row]]:
+    """For each model of the same config that knows nothing, a row a claim: none may be supported.
+
+    Untrained ones are asked about what training made only: what follows from the design holds for them too.
+    """
+    for variant, other in ignorant.ignorant(model.model, model.task, model.encoding):
+        of_these = [c for c in claims if c.kind == "learning"] if variant.startswith("untrained") else claims
+        after = judged(replace_model(model, other), of_these, sample)
+        yield [
+            _row("ignorant", name, variant, None, found, "supported" if found.verdict == "supported" else "")
+            for found in after.values()
+        ]
+
+
+def replace_model(model: Posed, other: object) -> Posed:
+    """Another model on the same prompts."""
+    return model._replace(model=other)
+
+
+# ---- other draws ----------------------------------------------------------------------------------------------------
+
+
+def try_draw(
+    name: str, model: Posed, claims: Sequence[Claim], before: Findings, sample: Sample, variant: str
+) -> list[Row]:
+    """A row a claim: its verdict on another sample must not be the opposite."""
+    after = judged(model, claims, sample)
+    return [
+        _row("draw", name, variant, before[key], two, "opposite verdict" if turned(before[key], two) else "")
+        for key, two in after.items()
+    ]
+
+
+# ---- all of them ----------------------------------------------------------------------------------------------------
+
+
+def jobs(
+    name: str, model: Posed, claims: Sequence[Claim], sample: Sample = Sample()
+) -> Iterator[tuple[str, Callable[[Findings], list[Row]]]]:
+    """All trials of a model, by name: what each does with the findings about the model as it is."""
+    for edit in edits_of(model):
+        yield f"edit: {edit.name}", lambda before, edit=edit: try_edit(name, model, edit, claims, before, sample)
+    yield "ignorant", lambda before: [row for rows in try_ignorant(name, model, claims, sample) for row in rows]
+    for seed in SEEDS:
+        if seed != sample.seed:
+            other, variant = replace(sample, seed=seed), f"seed {seed}"
+            yield variant, lambda before, o=other, v=variant: try_draw(name, model, claims, before, o, v)
+    half = replace(sample, n_units=sample.n_units // 2)
+    yield "half the sample", lambda before: try_draw(name, model, claims, before, half, "half the sample")
+
+
+def run(
+    models: Mapping[str, Posed],
+    claims: Sequence[Claim],
+    *,
+    sample: Sample = Sample(),
+    done: Path | None = None,
+    watch: Callable[[str], object] | None = None,
+) -> DataFrame:
+    """Every trial of every model.
+
+    Args:
+        models: by name.
+        claims: those that are put on trial.
+        sample: the prompts of each trial.
+        done: a folder that keeps the rows of each trial; what it holds already is not done again.
+        watch: is told the name of each trial before it begins.
+
+    Returns:
+        A row a trial, model, variant and claim. "wrong" says what a verdict did not survive; it is empty where it did.
+    """
+    kept: dict[str, list[Row]] = {}
+    for name, model in models.items():
+        before = None
+        for trial, job in jobs(name, model, claims, sample):
+            key = f"{name}: {trial}"
+            if done and _path(done, key).exists():
+                stored = json.loads(_path(done, key).read_text())
+                kept[key] = [(*row[:6], float(row[6]), float(row[7]), row[8]) for row in stored]  # NaN stands as text
+                continue
+            if watch:
+                watch(key)
+            before = judged(model, claims, sample) if before is None else before
+            kept[key] = job(before)
+            if done:
+                write_json(_path(done, key), kept[key])
+    rows = [row for found in kept.values() for row in found]
+    return make_table({column: [row[i] for row in rows] for i, column in enumerate(COLUMNS)})
+
+
+def _path(folder: Path, key: str) -> Path:
+    return folder / (re.sub(r"[^\w.]+", "_", key) + ".json")

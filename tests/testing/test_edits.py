@@ -1,0 +1,254 @@
+"""Edits of weights: each leaves what every architecture that it applies to computes, and an edit by half does not."""
+
+import functools
+import re
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from architectures import ARCHITECTURES, model_of, tokens_of
+from helpers import must_fail
+
+from icl_interp.errors import InputError
+from icl_interp.probes.heads import map_orthogonality
+from icl_interp.provenance import generator
+from icl_interp.testing.edits import EDITS, differ
+from icl_interp.testing.edits.base import made, weights_of
+
+FAR = 1e4
+NAMED = {edit.name: edit for edit in EDITS}
+APPLYING = [(name, edit.name) for name in ARCHITECTURES for edit in EDITS if edit.applies(model_of(name).cfg) is None]
+REFUSED = [
+    (name, edit.name) for name in ARCHITECTURES for edit in EDITS if edit.applies(model_of(name).cfg) is not None
+]
+
+
+@functools.cache
+def edited(name, edit):
+    return NAMED[edit].apply(model_of(name), generator(zlib.crc32(name.encode()), edit))
+
+
+@functools.cache
+def outputs(name):
+    return [model_of(name)(size * tokens_of(name)) for size in (1.0, FAR)]
+
+
+def same_function(name, model):
+    """Equal outputs, up to rounding, also where tokens are ten thousand times as large."""
+    with torch.no_grad():
+        for before, size in zip(outputs(name), (1.0, FAR), strict=True):
+            assert (model(size * tokens_of(name)) - before).abs().max() <= 1e-10 * before.abs().max()
+
+
+@pytest.mark.parametrize(("name", "edit"), APPLYING)
+def test_the_function_stays_and_the_weights_do_not(name, edit):
+    before = weights_of(model_of(name))
+    model = edited(name, edit)
+    same_function(name, model)
+    assert differ(model_of(name), model)
+    after = weights_of(model_of(name))
+    assert all(torch.equal(weight, after[key]) for key, weight in before.items()), "the given model was changed"
+
+
+def test_each_edit_applies_to_some_architecture_and_each_architecture_has_some():
+    assert {edit for _, edit in APPLYING} == set(NAMED)
+    assert {name for name, _ in APPLYING} == set(ARCHITECTURES)
+    assert len({edit.family for edit in EDITS}) == 8
+
+
+@pytest.mark.parametrize("edit", ["stream rotated", "width doubled", "heads turned within themselves"])
+def test_the_generator_decides(edit):
+    one, again, other = (NAMED[edit].apply(model_of("no norm"), generator(seed, "test")) for seed in (0, 0, 1))
+    assert not differ(one, again)
+    assert differ(one, other)
+
+
+# ---- an edit by half moves the output -------------------------------------------------------------------------------
+
+
+def readers_whole(name, weights, before):
+    weights["unembed.W_U"] *= 2
+
+
+def cancelling_part_by_half(name, weights, before):
+    out = weights["unembed.W_U"]
+    weights["unembed.W_U"][: len(out) // 2] = before["unembed.W_U"] / 2
+
+
+def restored(*endings):
+    """Weights whose names end so are what they were."""
+
+    def restore(name, weights, before):
+        found = [key for key in before if key.endswith(endings)]
+        assert found
+        for key in found:
+            assert not torch.equal(weights[key], before[key]), f"{key} did not change"
+            weights[key] = before[key]
+
+    return restore
+
+
+def not_halved(key):
+    """What is written twice is as large as before."""
+
+    def double(name, weights, before):
+        first = next(one for one in weights if one.endswith(key))
+        weights[first] = 2 * weights[first]
+
+    return double
+
+
+def biases_lost(name, weights, before):
+    for key in weights:
+        if key.endswith(("b_Q", "b_K", "b_V", "b_in", "b_U")):
+            weights[key] = before[key]
+
+
+def written_by_the_new_layer(name, weights, before):
+    weights["blocks.2.attn.W_O"] = weights["blocks.1.attn.W_O"]
+
+
+def centred_over_channels(name, weights, before):
+    """The mean over a token's channels is taken off, not that over the stream's coordinates."""
+    weights["embed.W_E"] = before["embed.W_E"] - before["embed.W_E"].mean(0)
+
+
+HALVES = {
+    "width doubled": [("pre", readers_whole), ("post", cancelling_part_by_half), ("mlp only", readers_whole)],
+    "stream rotated": [("no norm", restored("W_U")), ("LNPre", restored("W_Q")), ("LNPre, post", restored("W_in"))],
+    "norm gains folded, stream rotated": [("pre", restored("W_U")), ("rms", restored("W_O"))],
+    "norm gains folded into what reads them": [
+        ("pre", restored("ln1.w")),
+        ("pre", biases_lost),
+        ("rms", restored("W_U")),
+        ("Tanh", restored("ln_final.b")),
+        ("post", restored("W_U")),
+    ],
+    "writers centred": [("pre", centred_over_channels)],
+    "heads permuted": [("pre", restored("W_O")), ("hardmax", restored("W_K")), ("linear", restored("b_Q"))],
+    "a head split in two": [("pre", not_halved("W_O"))],
+    "heads turned within themselves": [("pre", restored("W_K")), ("post", restored("W_O")), ("rms", restored("b_V"))],
+    "heads turned and stretched within themselves": [("pre", restored("W_Q")), ("entmax", restored("b_Q"))],
+    "W_Q times c, W_O over c": [("linear", restored("W_O")), ("ReLU scores", restored("b_Q"))],
+    "b_V moved into b_O": [("pre", restored("b_V")), ("hardmax", restored("b_O"))],
+    "an MLP unit split in two": [("pre", not_halved("W_out")), ("mlp only", not_halved("W_out"))],
+    "a layer appended that writes nothing": [("pre", written_by_the_new_layer)],
+}
+
+
+@pytest.mark.parametrize(
+    ("edit", "name", "half"), [(edit, name, half) for edit, cases in HALVES.items() for name, half in cases]
+)
+def test_an_edit_by_half_is_noticed(edit, name, half):
+    model = edited(name, edit)
+    weights = weights_of(model)
+    half(name, weights, weights_of(model_of(name)))
+    must_fail(same_function, name, made(weights, model.cfg))
+
+
+# ---- where an edit is refused it would not do -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "edit"), REFUSED)
+def test_a_refusal_says_why(name, edit):
+    why = NAMED[edit].applies(model_of(name).cfg)
+    assert why
+    with pytest.raises(InputError, match=f"does not leave the function of this model: {re.escape(why)}"):
+        NAMED[edit].apply(model_of(name), generator(0, edit))
+
+
+WRONG = [
+    ("post", "stream rotated"),
+    ("pre", "stream rotated"),
+    ("rms", "stream rotated"),
+    ("RMS, post", "stream rotated"),
+    ("Tanh", "stream rotated"),
+    ("Tanh, post", "stream rotated"),
+    ("post", "norm gains folded, stream rotated"),
+    ("rms", "writers centred"),
+    ("no norm", "writers centred"),
+    ("post", "writers centred"),
+    ("linear", "b_K dropped"),
+    ("ReLU scores", "b_K dropped"),
+    ("sigmoid scores", "b_K dropped"),
+    ("linear", "b_V moved into b_O"),
+    ("sigmoid scores", "b_V moved into b_O"),
+    ("pre", "W_Q times c, W_O over c"),
+    ("hardmax", "W_Q times c, W_O over c"),
+    ("sigmoid scores", "W_Q times c, W_O over c"),
+    ("post", "a layer appended that writes nothing"),
+    ("LNPre, post", "a layer appended that writes nothing"),
+]
+
+
+@pytest.mark.parametrize(("name", "edit"), WRONG)
+def test_where_an_edit_is_refused_it_would_move_the_output(name, edit):
+    assert (name, edit) in REFUSED
+    weights = weights_of(model_of(name))
+    cfg = NAMED[edit].change(weights, model_of(name).cfg, generator(0, edit))
+    must_fail(same_function, name, made(weights, cfg))
+
+
+# ---- what may change ------------------------------------------------------------------------------------------------
+
+
+def extremes(values):
+    values = torch.as_tensor(values, dtype=torch.float64)
+    return torch.stack([values.min(), values.max()])
+
+
+def shares_of_identity(model):
+    """tr(A)^2 / |A|^2 / d of every head's maps, whatever their size and order."""
+    found = []
+    for factored in (model.OV, model.QK):
+        maps = factored.AB
+        trace = maps.diagonal(dim1=-2, dim2=-1).sum(-1)
+        found.append(extremes(trace.square() / (maps.square().sum((-2, -1)).clamp_min(1e-300) * maps.shape[-1])))
+    return torch.cat(found)
+
+
+def largest_overlaps(model):
+    """The largest and the smallest cosine of two heads' maps."""
+    found = []
+    for cosines in map_orthogonality(model, angles=False).values():
+        others = ~np.eye(model.cfg.n_heads, dtype=bool)
+        found.append(extremes(np.abs(cosines.values[:, others])))
+    return torch.cat(found)
+
+
+QUANTITIES = {
+    "weight maps": shares_of_identity,
+    "overlap of heads": largest_overlaps,
+    "depth": lambda model: torch.tensor(float(model.cfg.n_layers)),
+}
+WITH_HEADS = [(name, edit) for name, edit in APPLYING if name in ("pre", "no norm", "rms", "linear", "attention only")]
+
+
+def unchanged(measure, name, edit):
+    torch.testing.assert_close(measure(edited(name, edit)), measure(model_of(name)), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("aspect", QUANTITIES)
+def test_what_is_not_named_stays(aspect):
+    for name, edit in WITH_HEADS:
+        if aspect not in NAMED[edit].may_change:
+            unchanged(QUANTITIES[aspect], name, edit)
+
+
+@pytest.mark.parametrize(
+    ("aspect", "edit"),
+    [
+        ("weight maps", "width doubled"),
+        ("weight maps", "norm gains folded into what reads them"),
+        ("weight maps", "writers centred"),
+        ("weight maps", "a layer appended that writes nothing"),
+        ("overlap of heads", "a head split in two"),
+        ("overlap of heads", "norm gains folded into what reads them"),
+        ("overlap of heads", "writers centred"),
+        ("depth", "a layer appended that writes nothing"),
+    ],
+)
+def test_what_is_named_changes(aspect, edit):
+    assert aspect in NAMED[edit].may_change
+    must_fail(unchanged, QUANTITIES[aspect], "pre", edit)

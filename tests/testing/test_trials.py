@@ -1,0 +1,145 @@
+"""Trials of verdicts: what they notice, on claims that depend on what they should not."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from helpers import must_fail
+from pandas.testing import assert_frame_equal
+from small_models import TASK, make
+
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.measurement import measurement
+from icl_interp.models.tokens import Interleaved
+from icl_interp.results import make_array
+from icl_interp.testing import trials
+from icl_interp.testing.edits.targets import Posed
+
+SAMPLE = trials.Sample(n_units=32, n_contexts=1)
+RULE = Criterion("above 0 / below 0", (Condition("size", (1e-9, INF), (-INF, -1e-9)),))
+
+
+def claim(name, number, kind="architecture", **more) -> Claim:
+    """A claim about a number that a function reads off a lab."""
+
+    @measurement(f"trial/{name}")
+    def measured(lab):
+        return make_array([float(number(lab))], {"one": ("it",)})
+
+    def evidence(results, facts):
+        return Evidence({"size": Estimate.exactly("size", results[measured].item())}, "measured.")
+
+    return Claim(f"trial.{name}", kind, "a statement", "a source", RULE, (measured,), evidence, **more)
+
+
+def of_function(lab):
+    """How far the prediction moves with the query."""
+    f = lab.sweep([-1.0, 1.0])
+    return (f[:, 1] - f[:, 0]).abs().mean()
+
+
+OF_FUNCTION = claim("function", of_function)
+OF_WEIGHTS = claim("weights", lambda lab: lab.model.unembed.W_U.norm())
+OF_DRAW = claim("draw", lambda lab: 1.0 if lab.seed == 0 and lab.n_units == 32 else -1.0)
+OF_CONTEXT = claim("context", lambda lab: 1e-3 - lab.sweep([0.5]).std())  # "predictions do not differ"
+
+
+@pytest.fixture(scope="module")
+def model() -> Posed:
+    return Posed(make("pre"), TASK, Interleaved())
+
+
+def outcome(model, job, *claims, sample=SAMPLE) -> dict[str, str]:
+    """What each claim did not survive, by its id."""
+    before = trials.judged(model, claims, sample)
+    return {row[3]: row[-1] for row in job(before)}
+
+
+def test_edits_find_what_depends_on_weights(model):
+    """Every edit leaves a claim about the function, and some move one about weights."""
+    claims = (OF_FUNCTION, OF_WEIGHTS)
+    before = trials.judged(model, claims, SAMPLE)
+    found = {
+        edit.name: {row[3]: row[-1] for row in trials.try_edit("m", model, edit, claims, before, SAMPLE)}
+        for edit in trials.edits_of(model)
+    }
+    assert len(found) > 10
+    assert {rows[OF_FUNCTION.id] for rows in found.values() if rows} == {""}
+    assert found["width doubled"][OF_WEIGHTS.id] == "the estimate moves"
+    # A claim that says it is about this aspect is not asked.
+    edit = next(edit for edit in trials.edits_of(model) if edit.may_change)
+    excepted = replace(OF_WEIGHTS, aspects=edit.may_change[:1])
+    assert outcome(model, lambda before: trials.try_edit("m", model, edit, (excepted,), before, SAMPLE), excepted) == {}
+
+
+def test_one_edit_a_family(model):
+    every, some = trials.edits_of(model), trials.edits_of(model, one_a_family=True)
+    assert {edit.family for edit in some} == {edit.family for edit in every}
+    assert len({edit.family for edit in some}) == len(some) < len(every)
+    bidirectional = Posed(make("mlp only"), TASK, Interleaved())
+    assert "heads" not in {edit.family for edit in trials.edits_of(bidirectional)}
+
+
+def test_ignorant_models_find_what_is_true_of_whoever_knows_nothing(model):
+    rows = [row for found in trials.try_ignorant("m", model, (OF_CONTEXT, OF_FUNCTION), SAMPLE) for row in found]
+    wrong = {row[2] for row in rows if row[3] == OF_CONTEXT.id and row[-1]}
+    assert {"constant", "blind", "all but blind"} <= wrong
+    assert "copier of the last value" not in wrong
+    # Untrained ones are asked about what training made only.
+    assert not any(row[2].startswith("untrained") for row in rows)
+    learned = replace(OF_CONTEXT, kind="learning", learned=lambda facts: None)
+    rows = [row for found in trials.try_ignorant("m", model, (learned,), SAMPLE) for row in found]
+    assert sum(row[2].startswith("untrained") for row in rows) == 3
+
+
+def test_draws_find_what_depends_on_the_sample(model):
+    claims = (OF_DRAW, OF_FUNCTION)
+    for sample in (replace(SAMPLE, seed=1), replace(SAMPLE, n_units=64)):
+        found = outcome(
+            model, lambda before, s=sample: trials.try_draw("m", model, claims, before, s, "another"), *claims
+        )
+        assert found == {OF_DRAW.id: "opposite verdict", OF_FUNCTION.id: ""}
+
+
+def check_stays(stays):
+    one = lambda value, low=None, high=None: Estimate("e", value, value if low is None else low, high or value)  # noqa: E731
+    assert stays(one(1.0), one(1.0 + 1e-6))
+    assert not stays(one(1.0), one(1.01))
+    assert stays(one(1.0, 0.8, 1.2), one(1.01, 0.8, 1.2))
+    assert not stays(one(1.0, 0.8, 1.2), one(1.1, 0.9, 1.3))
+    assert stays(None, None)
+    assert not stays(one(1.0), None)
+    assert stays(one(float("nan")), one(float("nan")))
+    assert not stays(one(INF), one(-INF))
+    assert not stays(one(float("nan")), one(1.0))
+
+
+def test_when_an_estimate_stays():
+    check_stays(trials.stays)
+    must_fail(check_stays, lambda a, b: a is not None and b is not None and abs(a.value - b.value) < 0.2)
+    must_fail(check_stays, lambda a, b: trials.stays(a, b) or a.value != a.value)
+
+
+def test_what_was_done_is_not_done_again(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(trials, "edits_of", lambda model: [])
+    monkeypatch.setattr(trials, "SEEDS", (0, 1))
+    monkeypatch.setattr(trials, "posed", lambda checkpoint: checkpoint)
+    begun: list[str] = []
+    settings = {"sample": SAMPLE, "done": tmp_path, "watch": begun.append}
+    first = trials.run({"m": model}, (OF_FUNCTION, OF_DRAW), **settings)
+    assert begun == ["m: ignorant", "m: seed 1", "m: half the sample"]
+    assert len(list(tmp_path.iterdir())) == 3
+    (tmp_path / "m_seed_1.json").unlink()
+    begun.clear()
+    again = trials.run({"m": model}, (OF_FUNCTION, OF_DRAW), **settings)
+    assert begun == ["m: seed 1"]
+    assert_frame_equal(again, first)
+    assert set(first.loc[first["wrong"] != "", "claim"]) >= {OF_DRAW.id}
+
+
+def test_models_are_left_as_they_were(model):
+    before = [p.clone() for p in model.model.parameters()]
+    for edit in trials.edits_of(model):
+        trials.edited(model, edit)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.model.parameters(), strict=True))
