@@ -5,16 +5,18 @@ everything else; its *role* says in what it differs.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from icl_interp.checkpoints import bundled
 from icl_interp.errors import InputError, shown
+from icl_interp.provenance import run_id
 
 Run = Mapping[str, Any]  # the data of a config.json
 
 WIDTHS = {"model.d_model", "model.d_head", "model.d_mlp"}
 NORMS = {"model.normalization_type", "model.norm_position"}
+RECORDS = {"seed", "log_every", "checkpoint_every", "snapshots"}  # of training: they make no other kind of it
 KINDS = (
     "no norm",
     "with norm",
@@ -38,23 +40,28 @@ class Role:
         kind: one of `KINDS`.
         degrees: those that it was trained on, for "degrees".
         half_width: the a of its U(-a, a), for "interval".
-        another_seed: it is not the companion of this kind itself, but one trained like that one from another seed.
+        further: 0 for the first companion in this role; 1, 2, ... for those that differ from it by their seed alone.
 
     >>> str(Role("degrees", degrees=(1, 3))), str(Role("interval", half_width=5.0))
     ('degrees 1,3', 'interval 5')
-    >>> str(Role("no norm", another_seed=True))
-    'no norm, another seed'
+    >>> str(Role("no norm", further=2))
+    'no norm, further seed 2'
     """
 
     kind: str
     degrees: tuple[int, ...] = ()
     half_width: float | None = None
-    another_seed: bool = False
+    further: int = 0
 
     def __str__(self) -> str:
         value = ",".join(map(str, self.degrees)) if self.degrees else ""
         value = value if self.half_width is None else f"{self.half_width:g}"
-        return f"{self.kind} {value}".rstrip() + (", another seed" if self.another_seed else "")
+        return f"{self.kind} {value}".rstrip() + (f", further seed {self.further}" if self.further else "")
+
+    @property
+    def first(self) -> "Role":
+        """The role without its number: what all seeds of one kind have in common."""
+        return replace(self, further=0)
 
 
 def relation(mine: Run, other: Run) -> Role | None:
@@ -62,7 +69,7 @@ def relation(mine: Run, other: Run) -> Role | None:
 
     >>> run = {"model": {"attn_only": False}, "task": {"degrees": [1]}, "encoding": "interleaved"}
     >>> str(relation(run, {**run, "model": {"attn_only": True}})), relation(run, {**run, "task": {"degrees": [1, 3]}})
-    ('attention only', Role(kind='degrees', degrees=(1, 3), half_width=None, another_seed=False))
+    ('attention only', Role(kind='degrees', degrees=(1, 3), half_width=None, further=0))
     """
     a, b = _flat(mine), _flat(other)
     changed = {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)} - {"model.init_std"}
@@ -139,6 +146,28 @@ def of(run: Run) -> dict[Role, str]:
     return found
 
 
-def another_seed(run: Run) -> str | None:
-    """The bundled model that was trained like this run from another seed, where there is one."""
-    return of(run).get(Role("another seed"))
+def kind_of(run: Run) -> str:
+    """Twelve hexadecimal digits that name a kind of training: the whole run but its seed and what it records.
+
+    >>> training = {"steps": 9, "seed": 0, "log_every": 10}
+    >>> run = {"model": {"d_model": 8, "norm": None}, "task": {"degrees": [1]}, "training": training}
+    >>> seed, older = {**run, "training": {"steps": 9, "seed": 1}}, {**run, "model": {"d_model": 8}}
+    >>> kind_of(run) == kind_of(seed) == kind_of(older), kind_of(run) == kind_of({**run, "training": {"steps": 8}})
+    (True, False)
+    """
+    return run_id(
+        _set({part: run.get(part) for part in ("model", "task", "encoding")} | {"training": training_of(run)})
+    )
+
+
+def training_of(run: Run) -> dict[str, Any]:
+    """How a run was trained, but for its seed and what it records; empty where that is not known."""
+    training = run.get("training") or {}
+    return {key: value for key, value in training.items() if key not in RECORDS}
+
+
+def _set(data: Any) -> Any:
+    """The data without what is None: older configs lack settings that later ones have as None."""
+    if isinstance(data, Mapping):
+        return {key: _set(value) for key, value in data.items() if value is not None}
+    return [_set(value) for value in data] if isinstance(data, (list, tuple)) else data

@@ -20,10 +20,11 @@ class FreezeNorms(Intervention):
     Assumes that the scales are those of inputs on which the model is to keep working: the in-distribution ones.
 
     Attributes:
-        scales: for each norm, the scale at each position, `(token, 1)`.
+        scales: for each norm, the scale at each position, `(token, 1)`. Or one scale for each prompt, `(prompt, 1, 1)`,
+            at every position alike: the intervention then serves runs of exactly these prompts.
     """
 
-    scales: Mapping[str, Float[Tensor, "token 1"]]
+    scales: Mapping[str, Float[Tensor, "token 1"] | Float[Tensor, "prompt 1 1"]]
 
     @classmethod
     def measure(
@@ -41,7 +42,7 @@ class FreezeNorms(Intervention):
 
     def at_query(self) -> Self:
         """The last position's scales only."""
-        return replace(self, scales={name: scale[-1:] for name, scale in self.scales.items()})
+        return replace(self, scales={name: scale[..., -1:, :] for name, scale in self.scales.items()})
 
     def only(self, *norms: str) -> Self:
         """Some of the norms measured only."""
@@ -54,9 +55,18 @@ class FreezeNorms(Intervention):
         """One at every norm's scale."""
 
         def freeze(scale: Tensor) -> Callable[..., Tensor]:
-            return lambda t, hook: reference(scale, t)
+            return lambda t, hook: reference(scale, t) if scale.ndim == 2 else _of_each(scale, t)
 
         return [(f"{name}.hook_scale", freeze(scale)) for name, scale in self.scales.items()]
+
+
+def _of_each(scales: Float[Tensor, "prompt 1 1"], t: Float[Tensor, "batch token 1"]) -> Tensor:
+    """`reference` where every prompt has its own scale."""
+    if len(scales) != len(t):
+        raise InputError(
+            f"these are the scales of {len(scales)} prompts, but {len(t)} are run at once: run exactly these prompts"
+        )
+    return scales.to(t).expand_as(t)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from icl_interp.reductions import Gram
 from icl_interp.results import Result, make_array
 
 SHARE = 0.99
+ROUNDING = 1e-13  # spread of what a head mixes, in units of its size, up to which it is a constant
 ALL = "all"  # the position kind that pools every token
 Bases = list[Tensor]  # one orthonormal basis a head, (d_model, k)
 
@@ -148,7 +149,12 @@ class HeadOrthogonality(Probe):
         for grams in self._grams:
             parts: dict[str | float, Tensor] = {kind: gram.covariance for kind, gram in grams.items()}
             pooled = torch.stack([parts[kind] * n for kind, n in sizes.items()]).sum(0) / sum(sizes.values())
-            found.append({kind: part.view(shape) for kind, part in {**parts, ALL: pooled}.items()})
+            # The spread of a head that writes a constant is rounding, and has no direction.
+            size = torch.stack([gram.mean.view(-1, *shape[:2]).square().sum(-1).amax(0) for gram in grams.values()])
+            own = pooled.view(shape).diagonal(dim1=0, dim2=2).diagonal(dim1=0, dim2=1).sum(-1)
+            varies = (own > ROUNDING**2 * size.amax(0)).to(pooled)[:, None].expand(shape[:2]).flatten()
+            kept = varies[:, None] * varies
+            found.append({kind: (part * kept).view(shape) for kind, part in {**parts, ALL: pooled}.items()})
         return found
 
     def results(self) -> dict[str, Result]:
@@ -183,7 +189,9 @@ def _refusal(model: HookedTransformer) -> str | None:
 
 def _cosines(inner: Float[Tensor, "head head"]) -> Float[Tensor, "head head"]:
     norms = inner.diagonal().clamp(min=0).sqrt()
-    return inner / (norms[:, None] * norms)
+    # One after the other: the product of two tiny norms is 0. What is no cosine comes of a spread that is rounding.
+    cosines = inner / norms[:, None] / norms
+    return cosines.where(cosines.abs() <= 1 + 1e-6, torch.nan)
 
 
 def _map_subspaces(left: Tensor, right: Tensor, share: float) -> tuple[Bases, Bases]:

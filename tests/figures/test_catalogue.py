@@ -22,7 +22,7 @@ NEEDS = {
     "dispersion": ["heads/dispersion"],
     "layers": ["layers/curves", "layers/lens", "layers/without attention", "patterns/degrees"],
     "classes": ["classes/errors", "classes/continuous", "algorithms/distance"],
-    "shift": ["shift/functions", "shift/inside", "shift/intervals"],
+    "shift": ["seeds/functions", "seeds/inside", "seeds/intervals"],
 }
 
 

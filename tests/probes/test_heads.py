@@ -11,7 +11,7 @@ from small_models import PROMPTS, make, tokens_for
 
 from icl_interp.interventions.attention import AblateHeads
 from icl_interp.interventions.base import intervene
-from icl_interp.probes.heads import HeadOrthogonality, frobenius_cosines, map_orthogonality, principal_angles
+from icl_interp.probes.heads import HeadOrthogonality, _cosines, frobenius_cosines, map_orthogonality, principal_angles
 from icl_interp.probes.runner import probe
 from icl_interp.provenance import generator
 
@@ -172,6 +172,21 @@ def test_a_silent_head_has_neither_cosine_nor_angles():
         values = results[f"head_orthogonality.{key}"].sel(layer=0, position="y").values
         assert np.isnan(values[1]).all()
         assert not np.isnan(values[0, 2]).all()
+
+
+def test_a_head_that_writes_a_constant_has_no_cosine():
+    """The spread of a large constant is rounding: cosines of it would be noise, and of tiny weights infinite."""
+    model = make()
+    with torch.no_grad():
+        model.blocks[0].attn.W_V[1] = 0
+        model.blocks[0].attn.b_V[1] = math.pi * 1e6
+        model.blocks[1].attn.W_O[:2] *= 1e-170
+    found = probe(model, PROMPTS, [HeadOrthogonality()])["head_orthogonality.output_cosine"].sel(position="all")
+    assert np.isnan(found.sel(layer=0).values[1]).all()
+    assert np.isfinite(found.sel(layer=0).values[[0, 0, 2], [0, 2, 2]]).all()
+    assert not np.isinf(found.values).any()
+    raw = torch.tensor([[1e-12, 1.0], [1.0, 1.0]]).double()  # more than Cauchy and Schwarz allow
+    assert _cosines(raw).isnan().tolist() == [[False, True], [True, False]]
 
 
 def check_small_angle(angles_between):

@@ -8,6 +8,7 @@ from helpers import must_fail
 
 import icl_interp
 from icl_interp.analyses import registry
+from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
 from icl_interp.checkpoints import bundled
 from icl_interp.report import Report
@@ -46,6 +47,11 @@ def moved(report: Report, name: str, change) -> Report:
     return replace(report, results=Results({**report.results, name: changed}))
 
 
+def judged(report: Report) -> Finding:
+    """The finding on the linear asymptote from the results of a report."""
+    return registry.REGISTRY[LINEAR].judge_results(report.results, report.facts)
+
+
 def test_affine_saturates_where_its_weights_say():
     report = analyze("affine", SATURATES)
     finding = report[SATURATES]
@@ -72,14 +78,13 @@ def test_affine_without_a_norm_becomes_a_line():
     assert up["slope"] != pytest.approx(down["slope"], rel=0.1)  # one line a direction
     assert up["sd of intercept over contexts"] > 0.1
     assert (report[SATURATES].verdict, report[SATURATES].reason) == ("not_applicable", NO_NORM)
-    assert (
-        registry.REGISTRY[LINEAR]
-        .judge_results(
-            moved(report, "far/ends", lambda f: f * np.array([1.0, 1.0, 1.5])[:, None, None]).results, report.facts
-        )
-        .verdict
-        == "contradicted"
-    )
+    bent = moved(report, "far/ends", lambda f: f * np.array([1.0, 1.0, 1.5])[:, None, None])
+    on_grid = judged(bent)
+    # What bends on the grid and is a line beyond it may have been measured too near to say.
+    assert on_grid.verdict == "inconclusive"
+    assert "the line lies beyond the range measured" in on_grid.reason
+    bent_beyond = moved(bent, "far/beyond", lambda f: f * np.array([1.0, 1.0, 1.0, 1.5])[:, None, None])
+    assert judged(bent_beyond).verdict == "contradicted"
 
 
 FOUND = {

@@ -24,7 +24,7 @@ from icl_interp.studies import BUNDLED, STUDIES, Study, register
 
 @measurement("mine/size")
 def size(lab):
-    return make_array(lab.by_function(lab.sweep()[:, 0, 0].abs()), {"function": tuple(range(lab.n_functions))})
+    return make_array(lab.by_unit(lab.sweep()[:, 0, 0].abs()), {"function": tuple(range(lab.n_units))})
 
 
 def evidence(results, facts):

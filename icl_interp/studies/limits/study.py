@@ -5,11 +5,13 @@ from pathlib import Path
 from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.studies.base import Study
 from icl_interp.studies.limits.claims import algorithms as algorithms_claims
+from icl_interp.studies.limits.claims import asymptote as asymptote_claims
 from icl_interp.studies.limits.claims import attention as attention_claims
 from icl_interp.studies.limits.claims import boundary as boundary_claims
 from icl_interp.studies.limits.claims import classes as classes_claims
 from icl_interp.studies.limits.claims import context as context_claims
 from icl_interp.studies.limits.claims import continuous as continuous_claims
+from icl_interp.studies.limits.claims import failure as failure_claims
 from icl_interp.studies.limits.claims import intervals as intervals_claims
 from icl_interp.studies.limits.claims import layernorm as layernorm_claims
 from icl_interp.studies.limits.claims import layers as layers_claims
@@ -42,34 +44,39 @@ FIGURES = {
     ),
     "growth": ReportFigure(
         growth,
-        "Left, the size of the prediction far out; middle, its slope on these logarithmic axes: 0 is a plateau, 1 a"
-        " line. Norms are frozen at their in-distribution scale, at the query only; the sham freezes the context "
-        "instead and should change nothing. Right, what each of these does to the error, in units of the error of "
-        "always predicting 0.",
+        "Left, the size of the prediction far out. Middle, how fast its changes from x to 10x grow: 1 is a line, 0 or "
+        "less a plateau (the claim's worse direction). Norms are frozen at their in-distribution scale, at the query "
+        "only; the sham freezes the context instead and should change nothing. Right, the share phi of the failure "
+        "that is gone with all norms frozen at the query, at five freezing scales each: 1 is all of it, 0 none, and "
+        "below 0 freezing makes the error larger. Queries are in half-widths of the inputs' interval.",
     ),
     "boundary": ReportFigure(
         boundary,
         "Query alone, both directions; grey is the trained range. Left, one context (thin) and the mean over all "
         "(thick), with the end of the zone in which f follows the function, the onset of the plateau, and the "
         "bounds that the weights certify (shaded). Middle, how f nears its own end: parallel to the guide is an "
-        "approach like 1/|x|, below the dashed line is level. Right, exponents of growth: f grows as its numerator "
-        "does, less the scale that divides it; a plateau needs the two to cancel.",
+        "approach like 1/|x|, below the dashed line is level (u is the standard deviation of f in distribution). "
+        "Right, exponents of growth: f grows as its numerator does, less the scale that divides it; a plateau needs "
+        "the two to cancel.",
     ),
     "context": ReportFigure(
         context,
         "Left, how much predictions still differ between contexts as the query goes far; the dotted guide falls "
         "like 1/|x|, and the two bars are the claim's thresholds. Right, whether what is left still tells which "
-        "function the context shows: R² near 1 means attenuated but not erased; permuted coefficients are the null.",
+        "function the context shows: R² near 1 means attenuated but not erased; coefficients permuted over pairs of "
+        "functions are the null.",
     ),
     "heads": ReportFigure(
         heads,
         "Left, a row a head: how far its attention at the last query is from a hardmax, in distribution (grey) and "
         "far out (blue; mean over |x| = 10⁴ and 10⁵); the shaded strip counts as a hardmax. Hollow heads are not "
-        "shown to matter. Right, how much heads of a layer overlap, beside the overlap of randomly rotated ones.",
+        "sure to matter: a head matters where its ablation at least doubles the error. Right, how much two heads of a "
+        "layer overlap; that of outputs decides, beside what random directions would give (square).",
     ),
     "dispersion": ReportFigure(
         dispersion,
-        "Left, how far attention is from a uniform average as prompts grow: 0 is uniform. Right, the largest weight"
+        "Left, how far attention is from a uniform average as prompts grow: 0 is uniform. Pale heads are not sure to "
+        "matter. Right, the largest weight"
         " on any key: it shrinks with any bounded scores, which is dispersion and not uniformity. Solid: measured "
         "on prompts of that length. Dashed: scores resampled from prompts of the trained length.",
     ),
@@ -93,10 +100,11 @@ FIGURES = {
     ),
     "shift": ReportFigure(
         shift,
-        "This model beside those that differ from it in one respect, on the same functions and points. Errors as "
-        "coefficients leave their training range; errors from the centre of the inputs' interval to its edge "
-        "(shaded: what the claim compares); and, where models trained on other intervals are at hand, errors of "
-        "each on each interval: learning from a larger one moves the range without removing its end.",
+        "Runs like this model beside kinds that differ from it in one respect, on the same functions and points: a "
+        "point is a seed, a line the geometric mean of its kind. Errors as coefficients leave their training range; "
+        "errors from the centre of the inputs' interval to its edge (shaded: what the claim compares); and, where runs "
+        "trained on other intervals are at hand, errors of each kind on each interval: learning from a larger one "
+        "moves the range without removing its end.",
     ),
 }
 
@@ -123,9 +131,9 @@ STUDY = Study(
     claims=(
         layernorm_claims.LAYERNORM_SATURATION_CLAIM,
         layernorm_claims.LAYERNORM_CAUSES_SATURATION_CLAIM,
-        layernorm_claims.LAYERNORM_CAUSES_FAILURE_CLAIM,
+        failure_claims.LAYERNORM_CAUSES_FAILURE_CLAIM,
         context_claims.CONTEXT_ERASED_CLAIM,
-        context_claims.LINEAR_ASYMPTOTE_CLAIM,
+        asymptote_claims.LINEAR_ASYMPTOTE_CLAIM,
         softmax_claims.SOFTMAX_HARDMAX_CLAIM,
         uniform_claims.SOFTMAX_UNIFORM_CLAIM,
         classes_claims.DEGREES_ALIKE_CLAIM,
@@ -164,6 +172,7 @@ STUDY = Study(
     ),
     drawings=DRAWINGS,
     constructions=CONSTRUCTIONS,
+    models=("affine", "affine_no_ln", "affine_post_ln", "affine_attn_only", "affine_hardmax", "degrees_135"),
     folder=Path(__file__).parent,
     exceptions=EXCEPTIONS,
 )

@@ -55,6 +55,7 @@ STUDY = Study(
         "linear_attention.trap": reproduced.trap,
     },
     constructions=CONSTRUCTIONS,
+    models=("lsa_fixed",),
     folder=Path(__file__).parent,
     exceptions=EXCEPTIONS,
 )

@@ -1,5 +1,6 @@
 """Overlaps of heads: against whole matrices and whole Haar rotations, and the claim that heads are orthogonal."""
 
+import copy
 import itertools
 import math
 
@@ -8,120 +9,183 @@ import pytest
 import torch
 from helpers import must_fail
 from measuring import judged_on
-from small_models import BASE, TASK, small_lab
+from small_models import TASK, make, small_lab
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.probes.heads import HeadOrthogonality
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.heads.claims import orthogonality as heads
-from icl_interp.studies.heads.claims.orthogonality import N_ROTATIONS, _haar_blocks, _root, _Thin, rotated_overlaps
+from icl_interp.studies.heads.claims.orthogonality import by_chance, compared, directions, pairs_in
 
 ORTHOGONAL = "heads.orthogonality"
+N = 4000
 
 
 # ---- overlaps -------------------------------------------------------------------------------------------------------
 
 
-def explicit(thin: _Thin) -> torch.Tensor:
-    return thin.first @ thin.second
+def said(lab: Lab, layer: int, centre: bool) -> torch.Tensor:
+    """What each head of a layer writes on `few`, less its mean at each position: (head, unit, token, d_model)."""
+    _, cache = lab.model.run_with_cache(lab.tokens(lab.few))
+    attn = lab.model.blocks[layer].attn
+    out = torch.einsum("bthe,hed->hbtd", cache[f"blocks.{layer}.attn.hook_z"], attn.W_O)
+    out = out - out.mean(1, keepdim=True)
+    out = out - out.mean(-1, keepdim=True) if centre else out
+    return out.view(len(out), lab.n_units, -1, out.shape[-1])
 
 
-def random_thin(rows: int, rank: int, columns: int, seed: int, paired: bool = False) -> _Thin:
-    g = generator(seed, "test/thin")
-    first = torch.randn(rows, rank, generator=g, dtype=torch.float64)
-    return _Thin(first, torch.randn(rank, columns, generator=g, dtype=torch.float64), paired)
-
-
-def test_thin_maps_know_their_spectrum():
-    thin = random_thin(9, 3, 7, 0)
-    u, s, _ = torch.linalg.svd(explicit(thin))
-    assert torch.allclose(thin.sizes, s[:3])
-    assert torch.allclose((thin.left.T @ u[:, :3]).abs(), torch.eye(3).double(), atol=1e-10)
-
-
-def of_pair(a: _Thin, b: _Thin, left: torch.Tensor, right: torch.Tensor) -> np.ndarray:
-    return rotated_overlaps([(a, b)], left, right)[0].numpy()
-
-
-def check_identity(overlaps):
-    """Rotations that rotate nothing leave |<A, B>| / (|A| |B|), as whole matrices give it: of maps, and of outputs."""
-    for rows, paired in ((8, False), (30, True), (8, True)):
-        a, b = (random_thin(rows, 3, 8, seed, paired) for seed in (1, 2))
-        bases = [torch.linalg.svd(explicit(m), full_matrices=False) for m in (a, b)]
-        # The blocks that the identity has between the singular bases, signs as the code has them.
-        left = [m.left for m in (a, b)]
-        right = [(u.T @ explicit(m)) / m.sizes[:, None] for m, u in zip((a, b), left, strict=True)]
-        assert torch.allclose(bases[0].S[:3], a.sizes)
-        blocks = (left[0].T @ left[1])[None], (right[0] @ right[1].T)[None]
-        expected = (explicit(a) * explicit(b)).sum().abs() / (explicit(a).norm() * explicit(b).norm())
-        assert overlaps(a, b, *blocks)[0] == pytest.approx(float(expected), abs=1e-12)
-        itself = torch.eye(3, dtype=torch.float64)[None]
-        assert overlaps(a, a, itself, itself)[0] == pytest.approx(1, abs=1e-12)
-
-
-def test_overlaps_of_rotated_maps_equal_those_of_whole_matrices():
-    check_identity(of_pair)
-    must_fail(check_identity, lambda a, b, left, right: of_pair(a, b, left, left))
-    must_fail(check_identity, lambda a, b, left, right: of_pair(a, b, right, left))
-    all_maps = lambda thin: _Thin(thin.first, thin.second)  # noqa: E731
-    must_fail(check_identity, lambda a, b, left, right: of_pair(all_maps(a), all_maps(b), left.abs(), right))
-
-
-def check_each(overlaps):
-    """Several pairs at once are each what they are alone."""
-    blocks = _haar_blocks(N_ROTATIONS, 8, 3, seed=0)
-    for paired in (False, True):
-        maps = [random_thin(8, 3, 8, seed, paired) for seed in range(4)]
-        pairs = list(itertools.combinations(maps, 2))
-        for (a, b), row in zip(pairs, overlaps(pairs, *blocks), strict=True):
-            np.testing.assert_allclose(row, of_pair(a, b, *blocks), rtol=1e-9, atol=1e-12)
-
-
-def test_pairs_at_once_are_each_what_they_are_alone():
-    check_each(rotated_overlaps)
-    must_fail(check_each, lambda pairs, left, right: rotated_overlaps(pairs[::-1], left, right))
-    must_fail(check_each, lambda pairs, left, right: rotated_overlaps(pairs, left, right.mT))
-
-
-def test_a_head_that_writes_nothing_overlaps_with_nothing():
-    blocks = _haar_blocks(N_ROTATIONS, 8, 3, seed=0)
-    for paired in (False, True):
-        silent = _Thin(torch.zeros(8, 3).double(), torch.ones(3, 8).double(), paired)
-        broken = _Thin(torch.full((8, 3), torch.nan).double(), torch.ones(3, 8).double(), paired)
-        other = random_thin(8, 3, 8, 1, paired)
-        assert not of_pair(silent, other, *blocks).any()
-        assert np.isnan(of_pair(broken, other, *blocks)).all()
-
-
-def test_stored_overlaps_are_those_of_the_models_maps(monkeypatch):
-    monkeypatch.setattr(heads, "N_ROTATIONS", 50)
-    lab = small_lab()
-    result, model = heads.overlap(lab), lab.model
-    _, cache = model.run_with_cache(lab.tokens(lab.small_sample))
-    pairs = [name for name in result.indexes["pair"] if "~" in name]
-    assert len(pairs) == 6
-    for name in pairs:
+def check_overlaps(result, lab: Lab, centre: bool):
+    """Folded OV and QK maps and outputs as whole matrices, and products of outputs unit by unit."""
+    model = lab.model
+    eye = torch.eye(12).double()
+    for name in result.indexes["pair"]:
         (layer, a), (_, b) = (map(int, head.split(".")) for head in name.split(" ~ "))
-        attn, z = model.blocks[layer].attn, cache[f"blocks.{layer}.attn.hook_z"]
-        written = torch.einsum("bthe,hed->hbtd", z, attn.W_O)
+        block = model.blocks[layer]
+        fold = (eye - 1 / 12) @ torch.diag(block.ln1.w) if centre else eye
+        write = block.attn.W_O @ (eye - 1 / 12) if centre else block.attn.W_O
+        out = said(lab, layer, centre)
         maps = {
-            "OV": attn.W_V @ attn.W_O,
-            "QK": attn.W_Q @ attn.W_K.transpose(1, 2),
-            "outputs": written - written.mean(1, keepdim=True),
+            "OV": fold @ block.attn.W_V @ write,
+            "QK": fold @ block.attn.W_Q @ (fold @ block.attn.W_K).mT,
+            "outputs": out.flatten(1, 2),
         }
         for kind, m in maps.items():
             expected = (m[a] * m[b]).sum().abs() / (m[a].norm() * m[b].norm())
-            assert result.sel(map=kind, pair=name).values == pytest.approx(float(expected), abs=1e-12)
-    for kind in heads.MAPS:
-        every = [result.sel(map=kind, pair=name).values for name in pairs]
-        assert result.sel(map=kind, pair="mean").values == pytest.approx(np.mean(every))
+            assert result.sel(value=kind, pair=name).values == pytest.approx(float(expected), abs=1e-10)
+        of_units = (out[a] * out[b]).sum((1, 2)) / (2 * 13)  # a mean over prompts and tokens
+        found = [result.sel(value=f"unit {i}", pair=name).values for i in range(lab.n_units)]
+        np.testing.assert_allclose(found, of_units.numpy(), rtol=1e-8, atol=1e-12)
 
 
-# ---- the null -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["pre", "no norm"])
+def test_stored_overlaps_are_those_of_the_models_maps(name):
+    lab = small_lab(name)
+    with torch.no_grad():
+        result = heads.overlap(lab)
+        assert len(pairs_in(result)) == 6
+        check_overlaps(result, lab, centre=name == "pre")
+        must_fail(check_overlaps, result, small_lab(name, init_std=0.4), centre=name == "pre")
+        if name == "pre":
+            must_fail(check_overlaps, result.copy(data=result.values * 1.001), lab, centre=True)
+
+
+def test_heads_that_write_a_constant_are_left_out():
+    lab = small_lab()
+    with torch.no_grad():
+        lab.model.blocks[0].attn.W_O[0] = 0
+        lab.model.blocks[1].attn.W_V[1] = 0  # writes its bias, whatever the prompt
+        lab.model.blocks[1].attn.b_V[1] = 1e3
+    result = heads.overlap(lab)
+    found = compared(result, 12, pairs_in(result))
+    assert found is not None
+    assert found.n_pairs == 2
+    assert compared(result, 12, ["0.0 ~ 0.1", "1.1 ~ 1.2"]) is None
+
+
+# ---- edits that leave the function ----------------------------------------------------------------------------------
+
+
+def turned(model):
+    """W_V and W_O in other bases within each head."""
+    g = generator(0, "test/turn")
+    for block in model.blocks:
+        turn = torch.randn(3, 4, 4, generator=g, dtype=torch.float64)
+        block.attn.W_V.copy_(block.attn.W_V @ turn)
+        block.attn.b_V.copy_((block.attn.b_V[:, None] @ turn)[:, 0])
+        block.attn.W_O.copy_(torch.linalg.inv(turn) @ block.attn.W_O)
+
+
+def folded(model):
+    """Gains and biases of the norms before attention in what reads them."""
+    for block in model.blocks:
+        for letter in "QKV":
+            weights, bias = getattr(block.attn, f"W_{letter}"), getattr(block.attn, f"b_{letter}")
+            bias += torch.einsum("d,hde->he", block.ln1.b, weights)
+            weights *= block.ln1.w[:, None]
+        block.ln1.w.fill_(1)
+        block.ln1.b.zero_()
+
+
+def centred(model):
+    """What is written to the stream, without its mean."""
+    for block in model.blocks:
+        for weights in (block.attn.W_O, block.attn.b_O, block.mlp.W_out, block.mlp.b_out):
+            weights -= weights.mean(-1, keepdim=True)
+    for weights in (model.embed.W_E, model.embed.b_E, model.pos_embed.W_pos):
+        weights -= weights.mean(-1, keepdim=True)
+
+
+def permuted(model):
+    """Heads in another order."""
+    for block in model.blocks:
+        for name, weights in block.attn.named_parameters():
+            if name != "b_O":
+                weights.copy_(weights[[2, 0, 1]])
+
+
+def wider(model):
+    """Twice the width: every number of the stream twice, readers halved."""
+    cfg = model.cfg
+    twice = HookedTransformer(
+        HookedTransformerConfig(**{**vars(cfg), "d_model": 2 * cfg.d_model, "d_head": cfg.head_width})
+    ).double()
+    parameters = dict(model.named_parameters())
+    for name, wide in twice.named_parameters():
+        narrow = parameters[name]
+        for axis, (many, few) in enumerate(zip(wide.shape, narrow.shape, strict=True)):
+            reads = name.split(".")[-1] in ("W_Q", "W_K", "W_V", "W_in", "W_U")
+            narrow = torch.cat([narrow, narrow], axis) / (2 if reads else 1) if many != few else narrow
+        wide.copy_(narrow)
+    return twice.eval()
+
+
+def comparison(model) -> list[float]:
+    """Mean overlap with its interval, and where it lies among overlaps by chance."""
+    lab = Lab(model, TASK, Interleaved(), n_units=8, n_contexts=1)
+    result = heads.overlap(lab)
+    found = compared(result, directions(model.cfg), pairs_in(result))
+    assert found is not None
+    return [found.mean.value, found.mean.low, found.mean.high, *found.positions, *np.quantile(found.chance, [0.1, 0.9])]
+
+
+def check_edit(edit, name):
+    with torch.no_grad():
+        model = make(name)
+        edited = edit(other := copy.deepcopy(model)) or other
+        tokens = TASK.sample(4, generator(0, "test/edit"), dtype=torch.float64)
+        shown = Interleaved().encode(tokens)
+        torch.testing.assert_close(edited(shown), model(shown), rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(comparison(edited), comparison(model), rtol=1e-7, atol=1e-9)
+
+
+EDITS = [
+    (turned, "pre"),
+    (folded, "pre"),
+    (centred, "pre"),
+    (permuted, "post"),
+    (permuted, "no norm"),
+    (wider, "no norm"),
+    (wider, "pre"),
+]
+
+
+@pytest.mark.parametrize(("edit", "name"), EDITS, ids=lambda value: getattr(value, "__name__", value))
+def test_edits_that_leave_the_function_leave_the_comparison(edit, name):
+    check_edit(edit, name)
+
+
+def test_what_an_edit_changes_is_noticed(monkeypatch):
+    monkeypatch.setattr(heads, "directions", lambda cfg: cfg.d_model)
+    monkeypatch.setitem(globals(), "directions", lambda cfg: cfg.d_model)
+    must_fail(check_edit, wider, "no norm")
+    monkeypatch.setattr(heads, "written", lambda model, layer: model.blocks[layer].attn.W_O.detach())
+    must_fail(check_edit, centred, "pre")
+
+
+# ---- chance ---------------------------------------------------------------------------------------------------------
 
 
 def haar(n: int, d: int, seed: int) -> torch.Tensor:
@@ -136,31 +200,23 @@ def haar(n: int, d: int, seed: int) -> torch.Tensor:
     return torch.stack(columns, 2)
 
 
-def check_blocks(blocks, d, rank):
-    """Squared entries of a Haar matrix average 1 / d, with variance 2 (d - 1) / (d^2 (d + 2)), signs are even, and
-    entries of one column are as dependent as unit length makes them."""
-    error = math.sqrt(2 * (d - 1) / (d**2 * (d + 2)) / N_ROTATIONS)
-    for side in blocks:
-        assert side.shape == (N_ROTATIONS, rank, rank)
-        square = side.square().mean(0)
-        assert (square - 1 / d).abs().max() < 4.5 * error
-        assert side.mean(0).abs().max() < 4.5 / math.sqrt(d * N_ROTATIONS)
-        first = (side[:, 0, 0] * side[:, 1, 1] * side[:, 0, 1] * side[:, 1, 0]).mean()
-        assert first == pytest.approx(-1 / (d * (d - 1) * (d + 2)), abs=4.5 / d**2 / math.sqrt(N_ROTATIONS))
+def check_chance(result, lab: Lab):
+    """Root mean square overlaps of outputs whose directions are turned by whole rotations."""
+    rotations = haar(N, 12, 0)
+    for name in pairs_in(result):
+        (layer, a), (_, b) = (map(int, head.split(".")) for head in name.split(" ~ "))
+        out = said(lab, layer, centre=True).flatten(1, 2)
+        inner = torch.einsum("de,nde->n", out[a].T @ out[b], rotations) / (out[a].norm() * out[b].norm())
+        expected = float(inner.square().mean().sqrt())
+        assert result.sel(value="chance", pair=name).values == pytest.approx(expected, rel=4 / math.sqrt(N))
 
 
-def test_haar_blocks_are_blocks_of_haar_matrices():
-    check_blocks(_haar_blocks(N_ROTATIONS, 8, 3, seed=0), 8, 3)
-
-    def unsigned(d, rank):
-        noise = torch.randn(N_ROTATIONS, d, rank, generator=generator(0, "test/unsigned"), dtype=torch.float64)
-        return [torch.linalg.qr(noise).Q[:, :rank]]
-
-    must_fail(check_blocks, unsigned(8, 3), 8, 3)
-    blocks = _haar_blocks(N_ROTATIONS, 8, 3, seed=0)
-    must_fail(check_blocks, [b / b.square().sum(1, keepdim=True).sqrt() for b in blocks], 8, 3)
-    whole = haar(100, 5, seed=0)
-    assert torch.allclose(whole.transpose(1, 2) @ whole, torch.eye(5).double().expand(100, 5, 5), atol=1e-12)
+def test_chance_is_that_of_whole_rotations():
+    lab = small_lab()
+    with torch.no_grad():
+        result = heads.overlap(lab)
+        check_chance(result, lab)
+        must_fail(check_chance, result.copy(data=result.values * 1.1), lab)
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
@@ -170,149 +226,92 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(cdf[0] - cdf[1]).max())
 
 
-CRITICAL = 1.95 * math.sqrt(2 / N_ROTATIONS)  # of that distance at a level of 0.1 %
+def check_law(law):
+    """Mean overlaps of heads with a direction each, every pair turned on its own."""
+    for d, cosines in ((3, [1.0]), (7, [0.5, 0.2, 0.9]), (24, [1.0, 1.0])):
+        entries = [c * haar(N, d, i)[:, 0, 0].abs().numpy() for i, c in enumerate(cosines)]
+        found = law(np.array(cosines) / math.sqrt(d), d)
+        assert distance(found, np.mean(entries, 0)) < 1.95 * math.sqrt(1 / N + 1 / len(found))
 
 
-def check_null(blocks):
-    """The null of one pair, and against whole rotations P A Q of explicit matrices."""
-    for rows in (8, 20):
-        a, b = (random_thin(rows, 3, 8, seed, paired=rows == 20) for seed in (3, 4))
-        null = of_pair(a, b, *blocks)
-        left = haar(N_ROTATIONS, 8, 1) if rows == 8 else torch.eye(20).double()
-        rotated = left @ explicit(b) @ haar(N_ROTATIONS, 8, 2)
-        full = (explicit(a) * rotated).sum((1, 2)).abs() / (explicit(a).norm() * explicit(b).norm())
-        assert distance(null, full.numpy()) < CRITICAL
-
-
-def test_the_null_of_a_pair_equals_whole_rotations():
-    blocks = _haar_blocks(N_ROTATIONS, 8, 3, seed=0)
-    check_null(blocks)
-    must_fail(check_null, [1.2 * side for side in blocks])
-
-
-def check_root(root):
-    """Samples with the covariance of many stand for all of them: the same sizes, and the same law of overlaps."""
-    g = generator(0, "test/samples")
-    mixing = torch.randn(6, 6, generator=g, dtype=torch.float64)
-    many = torch.randn(500, 6, generator=g, dtype=torch.float64) @ mixing
-    many = many - many.mean(0)
-    few = root((many.T @ many / len(many)).view(2, 3, 2, 3))
-    assert few.shape == (6, 2, 3)
-    flat = few.flatten(1)
-    torch.testing.assert_close(flat.T @ flat, many.T @ many / len(many), rtol=1e-9, atol=1e-9)
-    write = torch.randn(2, 3, 8, generator=g, dtype=torch.float64)
-    blocks = _haar_blocks(N_ROTATIONS, 8, 3, seed=0)
-    nulls = []
-    for samples in (many.view(-1, 2, 3) / math.sqrt(len(many)), few):
-        a, b = (_Thin(samples[:, h], write[h], paired=True) for h in range(2))
-        outputs = [explicit(a), explicit(b)]
-        assert a.size == pytest.approx(float(outputs[0].norm()), rel=1e-9)
-        nulls.append(of_pair(a, b, *blocks))
-        # ... also where every rotation is written out.
-        right = haar(200, 8, 3)
-        full = (outputs[0] * (outputs[1] @ right)).sum((1, 2)).abs() / (a.size * b.size)
-        nulls.append(full.numpy())
-    np.testing.assert_allclose(nulls[1], nulls[3], rtol=1e-8, atol=1e-10)
-    assert distance(nulls[0], nulls[2]) < CRITICAL
-
-
-def test_samples_of_one_covariance_give_one_null():
-    check_root(_root)
-    must_fail(check_root, lambda covariance: _root(covariance).flip(-1))
-    # Heads that are rotated apart, as if each had prompts of its own.
-    must_fail(check_root, lambda covariance: torch.stack([_root(covariance)[:, 0], _root(covariance)[:, 1].flip(0)], 1))
-    must_fail(check_root, lambda covariance: _root(covariance) * 1.1)
-    assert _root(torch.full((2, 3, 2, 3), torch.nan).double()).isnan().all()
-
-
-def layer(n_heads: int, d_model: int, d_head: int) -> Lab:
-    cfg = HookedTransformerConfig(
-        **{
-            **BASE,
-            "n_layers": 1,
-            "n_heads": n_heads,
-            "d_model": d_model,
-            "d_head": d_head,
-            "normalization_type": None,
-            "attn_only": True,
-        }
-    )
-    return Lab(HookedTransformer(cfg, seed=2), TASK, Interleaved(), n_functions=4, n_contexts=2)
-
-
-def check_mean_null(stored: list[np.ndarray], lab: Lab):
-    """The null of the mean over pairs, against heads that each get whole rotations of their own."""
-    probe = HeadOrthogonality()
-    lab.read(lab.small_sample, [probe])
-    maps = heads._maps(lab, probe)
-    for kind, found in zip(heads.MAPS, stored, strict=True):
-        n_heads, d = lab.model.cfg.n_heads, lab.model.cfg.d_model
-        explicit_maps = [explicit(m) for m in maps[kind][0]]
-        turned = []
-        for h, m in enumerate(explicit_maps):
-            right = haar(N_ROTATIONS, d, 10 + h)
-            if not maps[kind][0][h].paired:
-                turned.append(haar(N_ROTATIONS, d, 50 + h) @ m @ right)
-            else:  # outputs: rows are samples; their Gram matrix is all that a rotation of the stream leaves
-                turned.append(torch.linalg.qr(torch.cat(explicit_maps, 1)).Q.T @ m @ right)
-        pairs = list(itertools.combinations(range(n_heads), 2))
-        size = [m[0].norm() for m in turned]
-        full = sum((turned[a] * turned[b]).sum((1, 2)).abs() / (size[a] * size[b]) for a, b in pairs)
-        assert distance(found, full.numpy() / len(pairs)) < CRITICAL, kind
-
-
-def test_the_null_of_the_mean_lets_every_pair_vary_on_its_own(monkeypatch):
-    """Rotations shared between pairs would make the mean vary as much as one pair, and hide what is orthogonal."""
-    lab, own, shared = layer(4, 6, 2), [], []
-    real = heads.null_of_means
-
-    def record(pairs, left, right, draw):
-        own.append(real(pairs, left, right, draw).numpy())
-        shared.append(rotated_overlaps(pairs, left, right).mean(0).numpy())
-        return torch.from_numpy(own[-1])
-
-    monkeypatch.setattr(heads, "null_of_means", record)
-    heads.overlap(lab)
-    check_mean_null(own, lab)
-    must_fail(check_mean_null, shared, lab)
+def test_the_law_of_chance_is_that_of_whole_rotations():
+    check_law(by_chance)
+    must_fail(check_law, lambda sizes, d: by_chance(sizes, d + 2))
+    must_fail(check_law, lambda sizes, d: by_chance(np.array([sizes.mean()]), d))  # as if one rotation turned all pairs
 
 
 # ---- the claim ------------------------------------------------------------------------------------------------------
 
 
-def of_heads(position: float, twin: float) -> dict:
-    """Two heads that matter and one pair of them, whose overlap lies somewhere among rotations."""
-    rise = np.broadcast_to([[[5.0], [1.0], [1.0]]] * 2, (2, 2, 3, 20)) * np.linspace(1, 1.1, 20)
+def made_up(overlap: float, chance: float = 0.1, spread: float = 0.02, n_heads: int = 4) -> object:
+    """Heads of a layer whose outputs overlap by so much, a little more or less in each unit."""
+    pairs = [f"0.{a} ~ 0.{b}" for a, b in itertools.combinations(range(n_heads), 2)]
+    noise = spread * np.random.default_rng(0).normal(size=64)
+    rows = [[0.3, 0.3, overlap, chance, *(overlap + noise - noise.mean())] for _ in pairs]
+    rows += [[1.0, 1.0, 1.0, math.nan, *np.ones(64)] for _ in range(n_heads)]
+    names = (*pairs, *(f"0.{h} ~ 0.{h}" for h in range(n_heads)))
+    return make_array(np.array(rows), {"pair": names, "value": (*heads.SHOWN, *(f"unit {i}" for i in range(64)))})
+
+
+def results_of(model, twin, factors=(6.0, 6.0, 6.0, 6.0)) -> dict:
+    """Heads whose ablation multiplies the error by so much, and overlaps of the model and its twins."""
+    rise = np.array(factors)[:, None, None, None] - 1
+    values = np.concatenate([rise, 0 * rise, 0 * rise + 1], 2) * np.ones((1, 2, 1, 64))
     axes = {
-        "head": ("0.0", "0.1"),
+        "head": tuple(f"0.{h}" for h in range(4)),
         "intervention": ("uniform", "mean ablation"),
         "statistic": ("rise", "movement", "intact"),
-        "function": tuple(range(20)),
+        "unit": tuple(range(64)),
     }
-    pairs = {"map": heads.MAPS, "pair": ("0.0 ~ 0.1", "mean", "null median", "position")}
-    overlaps = [make_array([[0.1, 0.1, 0.2, p]] * 3, pairs) for p in (position, twin)]
-    ablated = make_array([[3.0, 1.0, 1.0]], {"pair": ("0.0 ~ 0.1",), "ablated": ("both", "first", "second")})
+    ablated = make_array([[15.0, 5.0, 5.0]], {"pair": ("0.0 ~ 0.1",), "ablated": ("both", "first", "second")})
+    twins = {f"{prefix}heads/overlap": twin for prefix in ("twin/", "twin 2/", "twin 3/")}
     return {
-        "heads/relevance": make_array(rise, axes),
-        "heads/overlap": overlaps[0],
-        "twin/heads/overlap": overlaps[1],
+        "heads/relevance": make_array(values, axes),
+        "heads/overlap": model,
         "heads/pair ablation": ablated,
+        **twins,
     }
 
 
-@pytest.mark.parametrize(
-    ("position", "twin", "verdict"),
-    [
-        (0.001, 0.5, "supported"),
-        (0.001, 0.001, "inconclusive"),  # so is an untrained twin
-        (0.3, 0.5, "inconclusive"),
-        (0.999, 0.5, "contradicted"),
-        (math.nan, 0.5, "inconclusive"),
-    ],
-)
-def test_orthogonal_is_less_than_chance_and_made_by_training(position, twin, verdict):
-    finding = judged_on(ORTHOGONAL, of_heads(position, twin))
-    assert finding.verdict == verdict
+def verdict_of(overlap, twin=0.08, **more):
+    return judged_on(ORTHOGONAL, results_of(made_up(overlap, **more), made_up(twin))).verdict
+
+
+def check_verdicts(of):
+    """With six pairs and a chance of .1, 95 % of random directions overlap by .04 to .13 on average."""
+    assert of(0.02) == "supported"
+    assert of(0.035) == "inconclusive"  # below chance, but by less than the margin
+    assert of(0.08) == "inconclusive"
+    assert of(0.14) == "inconclusive"
+    assert of(0.2) == "contradicted"
+    assert of(0.2, spread=0.3) == "inconclusive"  # the interval reaches down to chance
+    assert of(0.02, twin=0.02) == "inconclusive"  # so are untrained twins
+
+
+def test_orthogonal_is_less_than_chance_and_made_by_training(monkeypatch):
+    check_verdicts(verdict_of)
+    monkeypatch.setattr(heads, "MARGIN", 1.0)
+    must_fail(check_verdicts, verdict_of)
+    finding = judged_on(ORTHOGONAL, results_of(made_up(0.2), made_up(0.08)))
     assert finding.causal["effect"] == pytest.approx(0.5)
-    assert finding.twin.value == twin
-    assert ("an untrained twin passes as well" in finding.reason) == (position == twin)
+    assert finding.estimate.value == pytest.approx(0.2)
+    assert "0.200 [" in finding.reason
+    same = judged_on(ORTHOGONAL, results_of(made_up(0.02), made_up(0.02)))
+    assert "an untrained twin passes as well" in same.reason
+
+
+def test_only_heads_that_matter_count():
+    """Two heads that write the same beside two that write nothing of use in directions of their own."""
+    model = made_up(0.0, spread=1e-4)
+    model.values[0, 2] = model.values[0, 4:] = 1.0  # 0.0 ~ 0.1
+    for factors, verdict, n in (
+        ((6.0, 6.0, 1.0, 1.0), "contradicted", 1),
+        ((1.0, 1.0, 6.0, 6.0), "supported", 1),
+        ((6.0, 1.0, 1.0, 1.0), "inconclusive", 0),
+        ((1.5, 1.5, 6.0, 6.0), "inconclusive", 1),  # unclear whether the same two matter
+    ):
+        finding = judged_on(ORTHOGONAL, results_of(model, made_up(0.08), factors))
+        assert finding.evidence["pairs"].low == n
+        assert finding.verdict == verdict
+    alone = judged_on(ORTHOGONAL, results_of(model, made_up(0.08), (6.0, 1.0, 1.0, 1.0)))
+    assert "No layer has two heads that are sure to matter." in alone.reason

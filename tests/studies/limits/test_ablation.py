@@ -19,6 +19,7 @@ from icl_interp.interventions.base import At, intervene
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import as_numbers
+from icl_interp.provenance import generator
 from icl_interp.studies.limits.measurements import ablation
 from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, NOTHING, QUERY
 
@@ -29,17 +30,15 @@ def run(seed=5, **changes):
     """An untrained model of two layers, on affine functions."""
     sizes = {"n_layers": 2, "init_std": 0.5}
     model = {**sizes, **changes.pop("model", {})}
-    found = checkpoint(task={"degrees": [1]}, model=model, **changes)
+    # Off centre: the mean of the law of functions is a line, and so its error is not that of zero.
+    task = {"degrees": [1], "coefficients": {"kind": "Uniform", "low": -1, "high": 2}}
+    found = checkpoint(task=task, model=model, **changes)
     found.model = HookedTransformer(found.model.cfg, seed=seed).eval()
     return found
 
 
 def bench_of(found, **companions) -> Lab:
-    settings = {
-        "n_functions": 4,
-        "n_contexts": 3,
-        "companions": {Role(kind): other for kind, other in companions.items()},
-    }
+    settings = {"n_units": 4, "n_contexts": 3, "companions": {Role(kind): other for kind, other in companions.items()}}
     return Lab(found.model, found.task, found.encoding, **settings)
 
 
@@ -114,14 +113,31 @@ def test_the_model_is_as_it_was():
 
 def test_measuring_leaves_the_lab_as_it_was():
     lab = bench_of(run())
-    before = lab.single(lab.tokens(lab.small_sample).float()).clone()
+    before = lab.single(lab.tokens(lab.few).float()).clone()
     for m in (ablation.without_attention, ablation.ablated, ablation.edit_size):
         lab.measure(m)
-    assert torch.equal(lab.single(lab.tokens(lab.small_sample).float()), before)
+    assert torch.equal(lab.single(lab.tokens(lab.few).float()), before)
     assert not any(point._forward_hooks for point in lab.single.hook_dict.values())
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
+
+
+def check_sample(sample):
+    """A pair of functions for each unit: partners about the mean of the law, at the same inputs."""
+    lab = bench()
+    prompts = sample(lab)
+    assert len(prompts) == len(prompts.function.unique()) == 2 * lab.n_units
+    assert_close(prompts.parameters[::2] + prompts.parameters[1::2], torch.ones(4, 2).double())  # Uniform(-1, 2)
+    assert torch.equal(prompts.xs[::2], prompts.xs[1::2])
+    # Means are measured on `few`, which must not hold these functions.
+    assert not torch.isin(prompts.parameters, lab.few.parameters).any()
+
+
+def test_the_sample_is_fresh_pairs():
+    check_sample(ablation.sample)
+    must_fail(check_sample, lambda lab: lab.few)
+    must_fail(check_sample, lambda lab: lab.task.sample(8, generator(0, "layers/ablation"), dtype=torch.float64))
 
 
 def check_squares(squares, kind, layers=(0,)):
@@ -129,11 +145,9 @@ def check_squares(squares, kind, layers=(0,)):
     lab = bench(kind)
     edit = ablation.means(lab).only(*sublayers(lab.model, layer=0))  # what other tokens say still matters
     got = squares(lab, {"arm": edit})["arm"]
-    prompts = ablation.sample(lab)
-    assert len(prompts) == 2 * lab.n_functions
-    assert len(prompts.function.unique()) == len(prompts)
+    prompts = lab.units("layers/ablation")  # rows of a unit, a pair of functions, stand together
     names = [f"blocks.{i}.hook_{s}_out" for i in layers for s in ("attn", "mlp")]
-    _, cache = lab.single.run_with_cache(lab.tokens(lab.small_sample).float())
+    _, cache = lab.single.run_with_cache(lab.tokens(lab.few).float())
     mine = MeanOutputs({name: cache[name].mean(0) for name in names})
     rows = []
     for i in range(len(prompts)):
@@ -148,7 +162,7 @@ def check_squares(squares, kind, layers=(0,)):
         said = whole[2 * 2 :: 2] if kind == "causal" else whole[-1:]
         truth = one.ys[0, 2:, 0] if kind == "causal" else one.ys[0, -1:, 0]
         rows.append([(said - truth).square().mean().item(), (query - truth[-1]).square().item()])
-    expected = np.array(rows).reshape(lab.n_functions, 2, 2).mean(1).T
+    expected = np.array(rows).reshape(lab.n_units, 2, 2).mean(1).T
     assert np.allclose(got, expected, rtol=1e-4)
 
 
@@ -169,8 +183,8 @@ def check_rows(measure):
         for role in ("MLP only", "attention only"):
             other = lab.companions[Role(role)].model.float()
             outs[role] = other(lab.tokens(prompts).float())[:, ::2, 0].double()
-    # All other functions at the same inputs, as a mean of lines.
-    a, b = (lab.small_sample.parameters[::2, k].mean() for k in (0, 1))
+    # Pairs lie about the mean of the law, so their mean is that line.
+    a, b = 0.5, 0.5
     truth = as_numbers(prompts.ys)
     outs |= {BLIND: a + b * prompts.xs[..., 0], NOTHING: 0 * truth}
     for name, out in outs.items():
@@ -182,6 +196,7 @@ def check_rows(measure):
 def test_those_beside_the_model_are_scored_on_the_same_points():
     check_rows(ablation.without_attention)
     must_fail(check_rows, lambda lab: (r := ablation.without_attention(lab)).copy(data=r.values[[1, 0, 2, 3, 4, 5]]))
+    must_fail(check_rows, lambda lab: (r := ablation.without_attention(lab)).copy(data=r.values[[0, 1, 2, 3, 5, 4]]))
     must_fail(check_rows, lambda lab: (r := ablation.without_attention(lab)).copy(data=r.values[:, ::-1].copy()))
 
 

@@ -49,8 +49,8 @@ RNG = np.random.default_rng(0)
 SATURATING = next(c for c in CONSTRUCTIONS if c.name == "least squares up to the largest value trained on")
 
 
-def bench(task=LINES, n_functions=32) -> Lab:
-    return Lab(make("pre"), task, Interleaved(), n_functions=n_functions, n_contexts=8)
+def bench(task=LINES, n_units=32) -> Lab:
+    return Lab(make("pre"), task, Interleaved(), n_units=n_units, n_contexts=4)
 
 
 def known(task=LINES, **more):
@@ -108,7 +108,7 @@ def test_order_is_all_one_to_an_algorithm():
 
 
 def check_distances(measure):
-    lab = bench(n_functions=4)
+    lab = bench(n_units=4)
     lab.companions[Role(SEED)] = Constant()
     result = measure(lab)
     assert tuple(result.indexes["arm"]) == ARMS
@@ -242,7 +242,7 @@ def test_least_squares_that_saturates_is_not_least_squares(monkeypatch):
 
 
 def test_who_learned_nothing_resembles_nothing():
-    lab = bench()
+    lab = bench(n_units=128)
     found = {"algorithms/distance": lab.measure(distance), "twin/algorithms/distance": lab.twin.measure(distance)}
     finding = judge(CLAIM, found, known(r2=0.1))
     assert finding.verdict == "inconclusive"
@@ -253,7 +253,7 @@ def test_who_learned_nothing_resembles_nothing():
 
 
 def check_unknown(measure):
-    lab = bench(task=MIXED, n_functions=4)
+    lab = bench(task=MIXED, n_units=4)
     result = measure(lab)
     assert tuple(result.indexes["predictor"]) == (LARGEST_DEGREE, CAUTIOUS, BAYES)
     assert tuple(result.indexes["class"]) == ("degree 1", "degree 3")

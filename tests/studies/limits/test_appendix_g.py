@@ -10,7 +10,7 @@ from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import scales
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, MISPRINT, OPEN
+from icl_interp.experiments.statements import COUNTED, HOLDS, MISPRINT, UNSETTLED
 from icl_interp.models.tokens import Interleaved
 from icl_interp.results import make_curve, make_table
 from icl_interp.studies.limits.experiments import appendix_g as g
@@ -68,6 +68,10 @@ def test_both_limits_are_what_stands_in_the_papers_and_in_the_formula():
     torch.testing.assert_close(g.limits_of(-0.7, CONTEXT, XS)[0, 1], CONTEXT.max())
 
 
+def sentences(found):
+    return [statement.sentence for statement in g.states(found)]
+
+
 def gaps(**last):
     """sum -> (gap from the exact limit, gap from the paper's) at the largest x."""
     values = np.ones((len(g.SUMS), 2, 2))
@@ -97,11 +101,14 @@ def test_each_sum_is_judged_by_its_own_limit():
         for line, start in zip(said, starts, strict=False):
             assert line.startswith(start), line
 
-    said = g.says(results(S1=(1e-9, 1e-9), S2=(1e-9, 1.0), S3=(0.5, 1.0)))
-    check(said, AGREES + "S1", MISPRINT + "S2", OPEN + "S3", MISPRINT + "the variance", AGREES + "with a LayerNorm")
-    must_fail(check, said, AGREES, AGREES)
-    said = g.says(results(1.0, S1=(1e-9, 1.0), S2=(np.nan, np.nan), S3=(1e-9, 1e-9)))
-    check(said, MISPRINT, OPEN + "no head", AGREES, AGREES + "the variance")
+    said = sentences(results(S1=(1e-9, 1e-9), S2=(1e-9, 1.0), S3=(0.5, 1.0)))
+    assert "nothing here is evidence about trained models" in said[0]
+    rest = (HOLDS + "S1", MISPRINT + "S2", UNSETTLED + "S3", MISPRINT + "the variance", HOLDS + "with a LayerNorm")
+    check(said[1:], *rest)
+    must_fail(check, said[1:], HOLDS, HOLDS)
+    assert not any(line.startswith(COUNTED) for line in said)  # algebra is no finding about trained models
+    said = sentences(results(1.0, S1=(1e-9, 1.0), S2=(np.nan, np.nan), S3=(1e-9, 1e-9)))
+    check(said[1:], MISPRINT, "No head", HOLDS, HOLDS + "the variance")
 
 
 @pytest.mark.parametrize("measured", [2.001, 1.999, 1.5, 1.0, 0.8])
@@ -117,5 +124,5 @@ def test_the_whole_experiment_on_a_small_model():
     found = g.run(Bench({g.MODEL: checkpoint}, scales.Scale("test", 7, 6, 3, "tiny")))
     assert {row["alpha"] == 0 for row in found["readings"].to_dict("records")[-2:]} == {True}
     assert len(g.compare(found)) == len(found["readings"]) + 2 + 2
-    assert g.says(found)[2].startswith(MISPRINT)  # S3 needs no training: alpha = 0 is exact at every x
+    assert sentences(found)[3].startswith(MISPRINT)  # S3 needs no training: alpha = 0 is exact at every x
     assert max(row["attention"] / max(1, row["x"]) for row in found["as trained"].to_dict("records")) < 1e-9

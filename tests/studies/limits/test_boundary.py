@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from small_models import TASK, small_lab
+from small_models import TASK, make, small_lab
 from stored_curves import approach
 
+from icl_interp import tasks
 from icl_interp.analyses.lab import GRID, MAGNITUDES, Lab
 from icl_interp.experiments.calibration import TASK as LONG
 from icl_interp.models.tokens import Interleaved
-from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import row_of
 from icl_interp.studies.limits.constructions.layers import random_pre_norm, scalar_layer
@@ -21,7 +21,7 @@ from icl_interp.theory import limits as theory
 
 
 def of_scalar(model) -> Lab:
-    return Lab(model, LONG, Interleaved(), n_functions=6, n_contexts=4)
+    return Lab(model, LONG, Interleaved(), n_units=6, n_contexts=4)
 
 
 # ---- places on a curve ----------------------------------------------------------------------------------------------
@@ -76,8 +76,8 @@ def test_the_approach_rate_is_the_power():
             assert (found.value, found.low, found.high) == pytest.approx([-power] * 3)
 
 
-def test_the_zone_ends_where_a_tenth_of_the_truth_is_missed():
-    curve = approach(1, error=np.abs(GRID) ** 1.5 * np.where(GRID > 0, 0.01, 0.1), zero=np.abs(GRID))
+def test_the_zone_ends_where_a_tenth_of_the_error_of_the_laws_mean_is_made():
+    curve = approach(1, error=np.abs(GRID) ** 1.5 * np.where(GRID > 0, 0.01, 0.1), mean=np.abs(GRID))
     assert boundary.zone(curve, 1).value == pytest.approx(1000, rel=1e-9)
     assert boundary.zone(curve, -1).value == pytest.approx(10, rel=1e-9)
 
@@ -107,36 +107,36 @@ def output(lab: Lab, prompts, x: float) -> torch.Tensor:
         return lab.model(lab.encoding.encode(replace(prompts, xs=xs)))[:, -1, 0]
 
 
+ABOUT_ONE = replace(TASK, coefficients=tasks.Normal(1, 1))  # E f(x) = 1 + x
+
+
 def check_approach(measure):
-    lab = small_lab()
+    lab = Lab(make(), ABOUT_ONE, Interleaved(), n_units=4, n_contexts=3)
     curve = measure(lab)
-    at = {x: output(lab, lab.prompts, x).view(4, 3) for x in (-1e6, -10.0, 1.0, 1e6)}
+    at = {x: output(lab, lab.prompts, x).view(4, 6) for x in (-1e6, -10.0, 1.0, 1e6)}
     for x in (-10.0, 1.0):
-        f, truth = at[x], lab.truth([x]).view(4, 3)
-        k = list(curve["x"].values).index(x)
-        expected = np.empty((4, 4))
+        f, truth = at[x], lab.truth([x]).view(4, 6)
+        expected = np.empty((3, 4))
         for i in range(4):
-            others = f[[j for j in range(4) if j != i]].mean()
-            squares = (f[i] - at[np.sign(x) * 1e6][i], f[i] - truth[i], truth[i], others - truth[i])
+            squares = (f[i] - at[np.sign(x) * 1e6][i], f[i] - truth[i], 1 + x - truth[i])
             expected[:, i] = [float(v.square().mean()) for v in squares]
-        assert np.allclose(curve.values[:, :, k], expected, rtol=1e-9, atol=1e-12)
+        assert np.allclose(curve.sel(x=x).values, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_approach_is_what_forward_passes_give():
     check_approach(boundary.approach)
 
-    def own_context_included(lab):
+    def zero_for_the_mean(lab):
         curve = boundary.approach(lab)
-        line = as_numbers(lab.sweep(lab.grid)).mean(0)
         values = curve.values.copy()
-        values[3] = lab.by_function((line - as_numbers(lab.truth(GRID))).square())
+        values[2] = lab.by_unit(lab.truth(lab.grid)[..., 0].square())
         return curve.copy(data=values)
 
-    must_fail(check_approach, own_context_included)
+    must_fail(check_approach, zero_for_the_mean)
     lab = small_lab()
-    few, whole = boundary.approach_decades(lab), boundary.approach(Lab(lab.model, TASK, lab.encoding, n_functions=4))
+    few, whole = boundary.approach_decades(lab), boundary.approach(Lab(lab.model, TASK, lab.encoding, n_units=4))
     assert set(few["x"].values) <= set(whole["x"].values)
-    assert few.values.shape == (4, 4, 16)
+    assert few.values.shape == (3, 4, 16)
 
 
 def check_elasticities(shift):
@@ -147,9 +147,9 @@ def check_elasticities(shift):
     weights = lab.model.unembed.W_U[:, 0] * lab.model.ln_final.w
     numerator = []
     for x in (10.0, 100.0):
-        xs = lab.small_sample.xs.clone()
+        xs = lab.few.xs.clone()
         xs[:, -1, 0] = x
-        _, cache = lab.model.run_with_cache(lab.encoding.encode(replace(lab.small_sample, xs=xs)))
+        _, cache = lab.model.run_with_cache(lab.encoding.encode(replace(lab.few, xs=xs)))
         stream = cache["blocks.1.hook_resid_post"][:, -1]
         numerator.append(((stream - stream.mean(-1, keepdim=True)) @ weights).abs().log().mean())
     expected = float(numerator[1] - numerator[0]) / np.log(10)
@@ -167,38 +167,51 @@ def test_elasticities_are_those_of_numerator_and_scale():
 
 
 def check_arms(measure):
-    lab = small_lab()
+    lab = Lab(make(), ABOUT_ONE, Interleaved(), n_units=4, n_contexts=3)
     curve = measure(lab)
-    one = lab.prompts[torch.arange(0, 12, 3)]
+    one = lab.prompts[torch.arange(0, 24, 6)]
     slope, constant = one.parameters[:, 1], one.parameters[:, 0]
     for arm, scale in (("query", 100.0), ("inputs", 1e4), ("functions", 1e4), ("inputs", 1.0), ("functions", 1.0)):
         inputs, functions = (scale if arm == name else 1.0 for name in ("inputs", "functions"))
         xs = one.xs * inputs
-        ys = (constant[:, None] + slope[:, None] * xs[..., 0]) * functions
+        mean = 1 + xs[..., 0]
+        ys = mean + (constant[:, None] + slope[:, None] * xs[..., 0] - mean) * functions
         for inner in lab.inner:
             x = inner * (1.0 if arm == "functions" else scale)
-            f = output(lab, replace(one, xs=xs, ys=ys), x)
+            f = output(lab, replace(one, xs=xs, ys=ys[..., None]), x)
             got = curve.sel(arm=arm, scale=scale, query=inner).values
             assert np.allclose(got[0], f, rtol=1e-8, atol=1e-12), (arm, scale)
-            assert np.allclose(got[1], (constant + slope * x) * functions, rtol=1e-12), (arm, scale)
+            assert np.allclose(got[1], 1 + x + (constant + slope * x - 1 - x) * functions, rtol=1e-9), (arm, scale)
+            assert np.allclose(got[2], 1 + x, rtol=1e-9), (arm, scale)
 
 
 def test_arms_scale_what_they_say():
     check_arms(boundary.arms)
 
-    def labels_left_alone(lab):
-        curve = boundary.arms(lab)
-        values = curve.values.copy()
-        values[1] = values[0]
-        return curve.copy(data=values)
+    def as_measured(curves: slice):
+        def left_alone(lab):
+            curve = boundary.arms(lab)
+            values = curve.values.copy()
+            values[2, curves] = values[2, curves, :, :, :1]
+            return curve.copy(data=values)
 
-    must_fail(check_arms, labels_left_alone)
+        return left_alone
+
+    must_fail(check_arms, as_measured(slice(1, 2)))
+
+    def about_zero(lab):
+        expected = type(lab.task).expected
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(lab.task), "expected", lambda task, xs: 0 * expected(task, xs))
+            return boundary.arms(lab)
+
+    must_fail(check_arms, about_zero)
     must_fail(check_arms, lambda lab: (c := boundary.arms(lab)).copy(data=c.values[:, :, :, ::-1]))
 
 
 def test_noise_stays_as_it_was_when_inputs_are_scaled():
     lab = small_lab()
-    noisy = replace(lab.small_sample, ys=lab.small_sample.ys + 0.25)
+    noisy = replace(lab.few, ys=lab.few.ys + 0.25)
     scaled = boundary._scaled(lab, noisy, "inputs", 10.0)
     assert torch.allclose(scaled.ys - TASK.targets(scaled.parameters, scaled.xs), torch.tensor(0.25).double())
 
@@ -250,9 +263,12 @@ def test_the_onset_of_an_aligned_stream_is_the_theory_s():
 def test_the_table_of_a_pre_norm_model():
     lab = of_scalar(random_pre_norm(generator(0, "test/table")))
     table = lab.measure(boundary.boundary)
+    level = boundary.LEVEL * float(lab.sweep()[:, 0].std(correction=0))
     for sign in "+-":
         rows = {row["quantity"]: row for row in table.to_dict("records") if row["direction"] == sign}
         assert rows["trained range"]["value"] == 1.0
+        onset = boundary.onset(lab.measure(boundary.approach), 1 if sign == "+" else -1, level)
+        assert rows["onset"]["value"] == pytest.approx(onset.value, rel=1e-9)
         assert rows["level"]["value"] == pytest.approx(rows["level, closed form"]["value"], abs=1e-3)
         assert rows["approach rate"]["value"] == pytest.approx(-1, abs=0.05)
         assert rows["level, spread"]["value"] < 0.01 * rows["one decade out, spread"]["value"]

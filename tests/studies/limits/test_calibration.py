@@ -17,6 +17,7 @@ from icl_interp.analyses import relevance
 from icl_interp.analyses.lab import Lab
 from icl_interp.errors import InputError
 from icl_interp.experiments import calibration
+from icl_interp.experiments.calibration import Case
 from icl_interp.models.blank import blank
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes import attention
@@ -83,6 +84,9 @@ def test_an_unknown_construction_is_refused():
 # ---- more models of known truth -------------------------------------------------------------------------------------
 
 
+CONSTANTS = tasks.Polynomial(degrees=(0,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Uniform(-4, 4), n_points=20)
+
+
 def layer(alphas: list[float], written: list[float], slope: float = 1.0, **change) -> HookedTransformer:
     """f = slope x + sum_h written_h m_h(x), m_h the mixture of tokens under scores alpha_h x x_j: nothing is random."""
     n_heads = len(alphas)
@@ -97,14 +101,37 @@ def layer(alphas: list[float], written: list[float], slope: float = 1.0, **chang
     return model
 
 
+def of_labels(alphas: list[float], written: list[float], slope: float = 0.0) -> Case:
+    """f = slope x + sum_h written_h m_h(x), m_h the mixture of labels under scores alpha_h x x_j; the query's own is 0.
+
+    Functions are constants, so the mean of 39 labels and this 0 is right up to 3 %.
+    """
+    n_heads = len(alphas)
+    model = blank(n_heads + 3, n_heads=n_heads, d_head=1, d_in=2)
+    with torch.no_grad():
+        attn = model.blocks[0].attn
+        model.embed.W_E[0, 0] = model.embed.W_E[1, 1] = attn.W_K[:, 0, 0] = attn.W_V[:, 1, 0] = 1
+        attn.W_Q[:, 0, 0] = torch.tensor(alphas)
+        attn.W_O[range(n_heads), 0, range(2, n_heads + 2)] = torch.tensor(written).double()
+        model.unembed.W_U[2:-1, 0] = 1
+        model.unembed.W_U[0, 0] = slope
+    return Case(model, CONSTANTS.with_points(40))
+
+
 MORE = {
     c.name: c
     for c in (
         Construction(
-            "a steep line",
-            "the extreme token stays in the intercept, one part in 1e9 of f",
-            lambda g: layer([-4.0], [1.0], slope=1e5),
+            "a line beside the labels",
+            "the mean of the labels stays in the intercept, one part in 1e8 of f at 1e9",
+            lambda g: of_labels([0.0], [1.0], slope=0.5),
             {ERASED: NO, LINEAR: YES},
+        ),
+        Construction(
+            "a steep line",
+            "the extreme token stays in the intercept, but beside the slope the context is next to nothing",
+            lambda g: layer([-4.0], [1.0], slope=1e5),
+            {ERASED: OPEN, LINEAR: OPEN},
         ),
         Construction(
             "a hardmax that nobody reads",
@@ -132,7 +159,6 @@ MORE = {
         ),
     )
 }
-CONSTANTS = tasks.Polynomial(degrees=(0,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Uniform(-4, 4), n_points=20)
 
 
 @pytest.fixture
@@ -187,7 +213,7 @@ def context_frozen_only(monkeypatch):
 
 def every_head_counts(monkeypatch):
     """No relevance filter."""
-    monkeypatch.setattr(relevance, "relevant", lambda results, facts: list(results["heads/relevance"].indexes["head"]))
+    monkeypatch.setattr(relevance.Effect, "role", "yes")
 
 
 def near_is_far(monkeypatch):
@@ -204,7 +230,7 @@ def near_is_far(monkeypatch):
 @pytest.mark.parametrize(
     ("broken", "name"),
     [
-        (single_precision, "a steep line"),
+        (single_precision, "a line beside the labels"),
         (ties_unmerged, "a hardmax onto a token shown many times"),
         (context_frozen_only, "one post-norm layer, alpha > 0"),
         (every_head_counts, "a hardmax that nobody reads"),
@@ -230,12 +256,21 @@ def mostly_constant(share: float, seed: int) -> HookedTransformer:
     return model.eval()
 
 
+def cubic_beside_the_mean(share: float) -> HookedTransformer:
+    """f = x + share times a cubic + the mean of the tokens, which a second head takes: its scores are 1."""
+    model = layer([1.0, 0.0], [share, 1.0], score_fn="linear", score_norm="visible")
+    with torch.no_grad():
+        model.blocks[0].attn.b_Q[1] = model.blocks[0].attn.b_K[1] = 1
+        model.blocks[0].attn.W_K[1] = 0
+    return model
+
+
 # Claim, model by value, values from contradicted to supported (the middle ones of the first line: some inconclusive).
-DIALS: dict[str, tuple[str, Callable[[float, int], HookedTransformer], tuple[float, ...]]] = {
+DIALS: dict[str, tuple[str, Callable[[float, int], HookedTransformer | Case], tuple[float, ...]]] = {
     "gap of the extreme token": (
         HARDMAX,
         lambda v, seed: scalar_dial(-v, seed),
-        (1e-3, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 3.0),
+        (0.0, 1e-5, 0.03, 0.12, 0.25, 0.5, 1.0, 3.0),
     ),
     "range of the scores": (
         UNIFORM,
@@ -247,15 +282,14 @@ DIALS: dict[str, tuple[str, Callable[[float, int], HookedTransformer], tuple[flo
         mostly_constant,
         (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
     ),
-    "the same share": (ERASED, mostly_constant, (0.0, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)),
-    "what is left of the extreme token": (
+    "what is left of the labels": (
         ERASED,
-        lambda v, seed: layer([4.0, -4.0], [1.0, v]),
+        lambda v, seed: of_labels([0.1, 0.0], [1.0 - v, v]),
         (1.0, 0.5, 0.3, 0.1, 0.03, 0.01, 0.0),
     ),
     "share of a cubic": (
         LINEAR,
-        lambda v, seed: layer([1.0], [v], score_fn="linear", score_norm="visible"),
+        lambda v, seed: cubic_beside_the_mean(v),
         (1.0, 1e-10, 1e-11, 1e-12, 1e-13, 1e-15, 0.0),
     ),
 }

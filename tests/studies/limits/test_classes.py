@@ -34,7 +34,7 @@ RNG = np.random.default_rng(0)
 
 
 def bench(task=GAPS, **settings) -> Lab:
-    return Lab(make("pre"), task, Interleaved(), n_functions=16, n_contexts=8, **settings)
+    return Lab(make("pre"), task, Interleaved(), n_units=16, n_contexts=4, **settings)
 
 
 def trained_on(degree):
@@ -170,7 +170,7 @@ def test_errors_of_every_class(monkeypatch):
 
 
 def test_a_model_that_looks_both_ways_is_scored_at_the_query():
-    lab = Lab(make("bidirectional"), GAPS, Stacked(), n_functions=4, n_contexts=4)
+    lab = Lab(make("bidirectional"), GAPS, Stacked(), n_units=4, n_contexts=2)
     result = errors(lab)
     prompts = polynomials(lab, 3)
     said, truth = (as_numbers(values)[:, -1] for values in (lab.predict(prompts).double(), prompts.ys))
@@ -310,19 +310,21 @@ def test_an_untrained_twin_as_good_on_unseen_degrees_leaves_it_open():
     assert "untrained twin passes as well" in finding.reason
 
 
-@pytest.mark.parametrize(
-    ("degrees", "rates", "quantity", "reason"),
-    [
-        ((0,), {1: 0.01}, "trained", "The model was trained on constants only."),
-        ((1,), {1: 0.01}, "unseen", "Prompts are too short to score a degree that was not trained on."),
-    ],
-)
-def test_a_trained_degree_and_an_unseen_one_are_needed(degrees, rates, quantity, reason):
-    task = tasks.Polynomial(degrees=degrees, inputs=U, coefficients=U, n_points=3)
-    finding = judge(UNSEEN, results(rates), known(task))
+def test_an_unseen_degree_is_needed():
+    task = tasks.Polynomial(degrees=(1, 2), inputs=U, coefficients=U, n_points=4)
+    finding = judge(UNSEEN, results({1: 0.01, 2: 0.01}), known(task))
     assert finding.verdict == "inconclusive"
-    assert finding.reason == reason
-    assert finding.evidence[quantity].value == 0
+    assert finding.reason == "Prompts are too short to score a degree that was not trained on."
+    assert finding.evidence["unseen"].value == 0
+
+
+@pytest.mark.parametrize(("degrees", "said"), [((0,), "constants only"), ((3,), "degree 3 only"), ((0, 1), "degree 1")])
+def test_models_of_one_degree_are_not_asked_about_others(degrees, said):
+    task = tasks.Polynomial(degrees=degrees, inputs=U, coefficients=U, n_points=8)
+    finding = judge(UNSEEN, {}, known(task))
+    assert finding.verdict == "not_applicable"
+    assert finding.reason.startswith(f"the model was trained on {said}")
+    assert "models trained on several degrees" in finding.reason
 
 
 def test_without_a_gap_the_next_degree_decides():
@@ -368,5 +370,5 @@ def test_an_untrained_model_is_judged_without_a_hitch(judged):
     short = replace(GAPS, n_points=5)
     assert "too short" not in judged(make("pre"), ALIKE, task=short)[ALIKE].reason
     assert judged(make("pre"), ALIKE, task=replace(GAPS, n_points=3))[ALIKE].verdict == "inconclusive"
-    lines = replace(GAPS, degrees=(1,), n_points=3)  # no point of a parabola is scored
-    assert judged(make("pre"), UNSEEN, task=lines)[UNSEEN].reason.startswith("Prompts are too short")
+    short = replace(GAPS, degrees=(1, 2), n_points=4)  # no point of a cubic is scored
+    assert judged(make("pre"), UNSEEN, task=short)[UNSEEN].reason.startswith("Prompts are too short")

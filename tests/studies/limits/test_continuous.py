@@ -77,7 +77,7 @@ def test_functions_within_the_inputs():
 
 def check_measured(measure):
     """By explicit loops: points n + 2 .. on prompts of one fixed function."""
-    lab = Lab(make("pre", n_ctx=20), CUBICS, Interleaved(), n_functions=6, n_contexts=16)
+    lab = Lab(make("pre", n_ctx=20), CUBICS, Interleaved(), n_units=6, n_contexts=8)
     result = measure(lab)
     assert tuple(result.indexes["function"]) == ("exp", "sin", "log1p", "abs")
     for name in ("exp", "abs"):

@@ -1,5 +1,7 @@
 """What experiments measure, against independent routes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import small_models
@@ -249,12 +251,12 @@ def test_dispersion_at_the_trained_length_is_the_models_own_pattern(score_fn):
     lab = limits_remedies._lab(b, "m")
     share = []
     for x in lab.inner:
-        tokens = lab.tokens(lab.small_sample)
+        tokens = lab.tokens(lab.few)
         tokens[:, -1, 0] = x
         _, cache = lab.model.run_with_cache(tokens)
         for i in range(model.model.cfg.n_layers):
             pattern = cache[f"blocks.{i}.attn.hook_pattern"][:, :, -1].abs()
-            share.append((pattern.amax(-1) / pattern.sum(-1)).view(SCALE.n_functions, -1))
+            share.append((pattern.amax(-1) / pattern.sum(-1)).view(lab.n_units, -1))
     expected = torch.cat(share, 1).nanmean(1)
 
     def check(n):
@@ -281,13 +283,15 @@ def test_softmax_disperses_and_log_n_scaling_slows_it():
 
 def test_the_baseline_does_not_differ_from_itself():
     model = checkpoint()
-    b = bench.Bench({limits_remedies.BASELINE: model, "remedy_rms": model, "remedy_tanh": checkpoint("rms")}, SCALE)
+    here = {limits_remedies.BASELINE: model, "remedy_rms": model, "remedy_tanh": checkpoint("rms")}
+    b = bench.Bench(here, replace(SCALE, n_functions=60))
     results = limits_remedies.run(b)
     assert isinstance(results["dispersion"], DataArray)
     for row in results["changes"].to_dict("records"):
         if row["model"] == "remedy_rms":
             assert row["log10 ratio"] == row["low"] == row["high"] == 0
-    said = dict(line.split(" helps: ", 1) for line in limits_remedies.says(results) if " helps: " in line)
+    lines = [statement.sentence for statement in limits_remedies.states(results)]
+    said = dict(line.split(" helps: ", 1) for line in lines if " helps: " in line)
     assert said["RMSNorm"] == "none. It costs: none."
     assert said["tanh instead of a norm"] != "none. It costs: none."
 

@@ -3,15 +3,19 @@
 import numpy as np
 import plotly.graph_objects as go
 from helpers import must_fail
+from known import changed
 from small_reports import drawn, report, text_of
 
+from icl_interp.analyses import scale
+from icl_interp.figures import catalogue
 from icl_interp.figures.style import Symlog
 from icl_interp.figures.text import number
 from icl_interp.report import Report
-from icl_interp.results import make_curve
+from icl_interp.studies.heads.claims.orthogonality import pairs_in
 from icl_interp.studies.limits.claims.context import r_squared, spread
-from icl_interp.studies.limits.claims.layernorm import FAR_X, growth_exponent
+from icl_interp.studies.limits.claims.layernorm import growth_exponents
 from icl_interp.studies.limits.figures import heads
+from icl_interp.studies.limits.measurements.failure import SCALES
 
 
 def trace(figure: go.Figure, name: str) -> go.Scatter:
@@ -75,21 +79,16 @@ def growth_shows(r: Report, figure: go.Figure):
     arms, other = r.results["far/norm arms"], r.results["far/counterpart"]
     names = [*list(arms.indexes["arm"])[:3], "trained without", *list(arms.indexes["arm"])[3:-1]]
     assert len(figure.layout.yaxis2.ticktext) == len(names)
-    at = np.isclose(np.abs(arms["x"].values), FAR_X)
-    zero = arms.sel(arm="zero predictor", statistic="squared error").values[:, at].mean()
+
+    def exponent(arm, results, name):
+        square = arm.sel(statistic="squared increment").values.mean(0)
+        each = growth_exponents(square, arm["x"].values, scale.u(results))
+        return each.max() if name in ("intact", "sham") else each.min()
+
     for row, name in enumerate(names):
-        arm = (
-            other
-            if name == "trained without"
-            else make_curve(arms.sel(arm=name).values, dict(list(arms.indexes.items())[1:]))
-        )
-        square, error = (
-            arm.sel(statistic="mean square").values.mean(0),
-            arm.sel(statistic="squared error").values[:, at].mean(),
-        )
-        shown = {t.xaxis: t for t in figure.data if t.y is not None and list(t.y) == [row] and t.name is None}
-        np.testing.assert_allclose(shown["x2"].x, [growth_exponent(square, arms["x"].values)], rtol=1e-12)
-        np.testing.assert_allclose(shown["x3"].x, [error / zero], rtol=1e-12)
+        arm = other if name == "trained without" else arms.sel(arm=name)
+        (shown,) = (t for t in figure.data if t.xaxis == "x2" and list(t.y) == [row] and t.name is None)
+        np.testing.assert_allclose(shown.x, [exponent(arm, r.results, name)], rtol=1e-9)
     intact = trace(figure, "intact")
     rms = [
         np.sqrt(arms.sel(arm="intact", statistic="mean square").values[:, np.abs(arms["x"].values) == x].mean())
@@ -99,19 +98,42 @@ def growth_shows(r: Report, figure: go.Figure):
     twin = r.results["twin/far/norm arms"]
     diamonds = [t.x[0] for t in figure.data if t.name == "untrained twin"]
     names.remove("trained without")
-    expected = [
-        growth_exponent(twin.sel(arm=name, statistic="mean square").values.mean(0), twin["x"].values) for name in names
-    ]
-    np.testing.assert_allclose(diamonds, expected, rtol=1e-12)
+    expected = [exponent(twin.sel(arm=name), r.results.twin, name) for name in names]
+    np.testing.assert_allclose(diamonds, expected, rtol=1e-9)
 
 
-def test_growth_shows_exponents_and_errors_of_every_arm(small):
+def test_growth_shows_exponents_of_every_arm(small):
     figure = drawn(small, "growth")
     growth_shows(small, figure)
     other = report()
     arms = other.results["far/norm arms"]
     other.results["far/norm arms"] = arms.copy(data=arms.values * np.abs(arms["x"].values) ** 0.01)
     must_fail(growth_shows, other, figure)
+
+
+def phi_shows(details, figure: go.Figure):
+    """Five freezing scales and the sham at each place, with their intervals."""
+    shown = [t for t in figure.data if t.xaxis == "x3"]
+    found = sorted(
+        (round(t.y[0]), t.x[0], t.x[0] - t.error_x.arrayminus[0], t.x[0] + t.error_x.array[0]) for t in shown
+    )
+    expected = []
+    for i, row in enumerate(details):
+        expected += [(i, *(row[f"phi, {arm}{end}"] for end in ("", ", low", ", high"))) for arm in SCALES]
+        expected += [(i, *[row["sham"]] * 3)] if "sham" in row else []  # a function has none
+    np.testing.assert_allclose(found, sorted(expected), rtol=1e-9, atol=1e-12)
+    low, high = figure.layout.xaxis3.range
+    assert all(low <= each[2] <= each[3] <= high for each in found)
+
+
+def test_growth_shows_the_share_that_freezing_removes(small):
+    figure, details = drawn(small, "growth"), small["limits.layernorm_causes_failure"].details
+    assert [row["place"] for row in details][:2] == ["query x 3", "query x 10"]
+    phi_shows(details, figure)
+    must_fail(phi_shows, details[::-1], figure)
+    bands = [(s.x0, s.x1) for s in figure.layout.shapes if s.type == "rect" and s.xref == "x3"]
+    low, high = figure.layout.xaxis3.range
+    assert bands == [(np.clip(0.5, low, high), high), (low, np.clip(0.2, low, high))]
 
 
 def context_shows(r: Report, figure: go.Figure):
@@ -147,10 +169,13 @@ def heads_show(r: Report, figure: go.Figure):
         shown = {row: x for t in figure.data if str(t.name).startswith(name) for row, x in zip(t.y, t.x, strict=True)}
         assert [shown[row] for row in range(len(expected))] == list(expected)
     assert list(figure.layout.yaxis.ticktext) == list(delta.indexes["head"])
-    for name, pair in (("mean of pairs", "mean"), ("random rotations", "null median")):
-        np.testing.assert_array_equal(trace(figure, name).x, overlap.sel(pair=pair).values)
-    pairs = trace(figure, "pair of heads")
-    np.testing.assert_array_equal(pairs.x, overlap.values[:, :-3].ravel())
+    shown = overlap.sel(pair=pairs_in(overlap))
+    each = shown.sel(value=["OV", "QK", "outputs"]).values.T
+    np.testing.assert_array_equal(trace(figure, "pair of heads").x, each.ravel())
+    np.testing.assert_allclose(trace(figure, "mean of pairs").x, each.mean(1), rtol=1e-12)
+    np.testing.assert_allclose(
+        trace(figure, "random directions").x, shown.sel(value="chance").values.mean(), rtol=1e-12
+    )
 
 
 def test_heads_show_delta_effect_and_overlap(any_report):
@@ -160,16 +185,25 @@ def test_heads_show_delta_effect_and_overlap(any_report):
 
 
 def test_a_head_with_a_larger_effect_is_drawn_larger():
+    """By the factor on the error in a model that learned, else by the change of f."""
     stored = report()
     result = stored.results["heads/relevance"]
-    rise = np.zeros_like(result.values)
-    rise[:, 0, 0] = np.arange(len(result.values))[:, None] * stored.facts.error
-    stored.results["heads/relevance"] = result.copy(data=rise)
-    effects = heads.effects(stored.results, stored.facts)
-    np.testing.assert_allclose(list(effects.values()), np.arange(len(effects)), rtol=1e-12)
-    shown = [t for t in drawn(stored, "heads").data if str(t.name).startswith("far out")]
-    size = {row: s for t in shown for row, s in zip(t.y, t.marker.size, strict=True)}
-    assert (np.diff([size[row] for row in range(len(effects))]) > 0).all()
+    n, factors = len(result.values), 3.0 ** np.arange(len(result.values))
+    for r2, expected in ((0.99, factors), (0.5, 0.02 * factors)):
+        values = np.ones_like(result.values)
+        values[:, :, 0] = (factors - 1)[:, None, None]
+        values[:, :, 1] = (0.02 * factors[:, None, None]) ** 2
+        stored.results["heads/relevance"] = result.copy(data=values)
+        known = changed(stored.facts, r2=r2)
+        effects = heads.effects(stored.results, known)
+        np.testing.assert_allclose([one.value for one in effects.values()], expected, rtol=1e-9)
+        figure = catalogue.FIGURES["heads"].draw(stored.results, stored.findings, known)
+        assert figure is not None
+        shown = [t for t in figure.data if str(t.name).startswith("far out")]
+        size = {row: s for t in shown for row, s in zip(t.y, t.marker.size, strict=True)}
+        assert (np.diff([size[row] for row in range(n)]) > 0).all()
+        words = [f"{number(value, 2)}{'×' if r2 > 0.9 else ' u'}" for value in expected]
+        assert [a.text for a in figure.layout.annotations if a.text in words] == words
 
 
 def dispersion_shows(r: Report, figure: go.Figure):

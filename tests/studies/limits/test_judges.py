@@ -25,7 +25,8 @@ from icl_interp.tasks.functions import Polynomial
 SATURATES, CAUSE, FAILURE = (f"limits.layernorm_{n}" for n in ("saturation", "causes_saturation", "causes_failure"))
 HARDMAX, UNIFORM = "limits.softmax_hardmax", "limits.softmax_uniform"
 ERASED, LINEAR, IMMEDIATE = "limits.context_erased", "limits.linear_asymptote", "limits.boundary_immediate"
-ORTHOGONAL = "heads.orthogonality"
+ORTHOGONAL, NO_ICL = "heads.orthogonality", "limits.no_icl_at_high_norm"
+SIZE = "limits.size_does_not_help"
 LAYERNORM = (SATURATES, CAUSE, FAILURE)
 NECESSARY, SUFFICIENT, LAST, ALIKE = (
     f"limits.{name}" for name in ("attention_necessary", "attention_sufficient", "last_layer", "patterns_alike")
@@ -82,6 +83,11 @@ def test_judging_is_pure(two_models):
         must_fail(check_purity, drifts, bench)
 
 
+def same_findings(read: Report, findings) -> None:
+    """Judging a stored report again gives these findings."""
+    assert as_data(read.judge().findings) == as_data(findings)
+
+
 def test_stored_results_judged_again_give_the_same_findings(two_models, tmp_path):
     for bench in two_models:
         findings = [bench.judge(claim.id) for claim in registry.select(None)]
@@ -91,11 +97,17 @@ def test_stored_results_judged_again_give_the_same_findings(two_models, tmp_path
         again = [claim.judge_results(loaded, known) for claim in registry.select(None)]
         assert as_data(again) == as_data(findings)
 
-        report = Report({"name": "a model"}, bench.facts.to_dict(), findings, bench.results)
+        # As `analyze` does: what was not measured, because a claim does not apply, has no version.
+        applying = [claim for claim in registry.select(None) if claim.applies(bench.facts)]
+        versions = {name: m.version for claim in applying for name, m in claim.needs.items()}
+        assert max(versions.values()) > 1
+        provenance = {"measurements": versions}
+        report = Report({"name": "a model"}, bench.facts.to_dict(), findings, bench.results, provenance)
         report.to_json(tmp_path / "report.json")
         read = Report.load(tmp_path)
         assert as_data(read.findings) == as_data(findings)
-        assert as_data(read.judge().findings) == as_data(findings)
+        same_findings(read, findings)
+        must_fail(same_findings, replace(read, provenance={}), findings)
 
 
 def test_other_results_are_judged_otherwise(two_models):
@@ -117,11 +129,15 @@ def test_every_finding_is_complete(two_models):
             assert finding.source
             if finding.verdict == "not_applicable":
                 continue
+            if claim.id == SIZE:  # it is about seeds of two sizes, and there are none
+                assert (finding.verdict, finding.estimate) == ("inconclusive", None)
+                assert "these kinds of training" in finding.scope
+                continue
             assert "these weights" in finding.scope
             assert np.isfinite([finding.estimate.value, finding.estimate.low, finding.estimate.high]).all()
             assert finding.estimate.low <= finding.estimate.value <= finding.estimate.high
-            assert finding.twin is not None or claim.id == FAILURE
-            wanted = {"heads.orthogonality", HARDMAX, UNIFORM, CAUSE, FAILURE, ERASED, NECESSARY, LAST}
+            assert finding.twin is not None
+            wanted = {ORTHOGONAL, HARDMAX, UNIFORM, CAUSE, FAILURE, ERASED, NO_ICL, NECESSARY, LAST}
             assert (finding.causal is not None) == (claim.id in wanted)
 
 
@@ -132,7 +148,7 @@ SEVERAL = replace(TASK, degrees=(1, 2, 3))
 
 
 def excluded(model: HookedTransformer, task: Polynomial = SEVERAL) -> dict[str, str]:
-    known = Facts.of(model, task, "interleaved", {"error": 0.01, "r2": 0.99}, n_functions=64)
+    known = Facts.of(model, task, "interleaved", {"error": 0.01, "r2": 0.99}, n_units=64)
     found = {claim.id: claim.excluded(known) for claim in registry.select(None)}
     for claim, reason in found.items():
         if reason:
@@ -181,5 +197,5 @@ def test_every_kind_of_model_is_judged(name, judged):
     assert not_applicable == set(excluded(make(name), TASK))
     if name == "mlp only":
         assert findings[ERASED].verdict == "inconclusive"
-        assert "does not depend on the context in distribution either" in findings[ERASED].reason
+        assert "f does not depend on the context in distribution." in findings[ERASED].reason
         assert findings[SATURATES].verdict == findings[CAUSE].verdict == "supported"

@@ -96,12 +96,12 @@ def two_layers(first: float, second: float) -> HookedTransformer:
 
 
 def bench(measured, model):
-    return measured(model, LAST_ID, n_functions=32, n_contexts=8)
+    return measured(model, LAST_ID, n_units=32, n_contexts=8)
 
 
 def judged_step(measured, case):
     """The bench and the finding on a step of gradient descent that some layer takes."""
-    found = measured(case.model, LAST_ID, task=case.task, n_functions=32, n_contexts=8)
+    found = measured(case.model, LAST_ID, task=case.task, n_units=32, n_contexts=8)
     return found, found.judge(LAST_ID)
 
 
@@ -156,18 +156,21 @@ def check_lens(measure):
     """The residual is that of the stream at that depth, prompt by prompt."""
     model = make("pre").float()
     task = TASK
-    lab = Lab(model, task, encoding_of(model), n_functions=4, n_contexts=8)
+    lab = Lab(model, task, encoding_of(model), n_units=4, n_contexts=8)
     result = measure(lab)
-    prompts = task.sample(32, generator(0, "layers/prompts"), dtype=torch.float64)
+    # 16 prompts of each of 4 groups: 8 pairs of functions, one context each.
+    assert lab.unit_size == 16
+    prompts = lab.units("layers/prompts", n_units=32)
+    assert len(prompts) == len(prompts.function.unique()) == 64
     out, cache = lab.single.run_with_cache(lab.tokens(prompts).float())
     final = out[:, -1, 0].double()
     for depth, hook in enumerate(("blocks.0.hook_resid_pre", "blocks.0.hook_resid_post", "blocks.1.hook_resid_post")):
         read = lab.single.unembed(lab.single.ln_final(cache[hook]))[:, -1, 0].double()
-        expected = (read - final).square().view(4, 8).mean(1)
+        expected = (read - final).square().view(4, lab.unit_size).mean(1)
         assert np.allclose(
             result.sel(lens="logit", depth=depth, statistic="residual").values, expected, rtol=1e-4, atol=1e-9
         )
-    total = (final - final.mean()).square().view(4, 8).mean(1)
+    total = (final - final.mean()).square().view(4, lab.unit_size).mean(1)
     assert np.allclose(result.sel(lens="affine", depth=0, statistic="total").values, total, rtol=1e-5)
 
 
@@ -183,12 +186,12 @@ def test_lenses_by_brute_force():
 
 def test_curves_are_the_stream_read_at_each_query():
     model = make("pre")
-    lab = Lab(model, TASK, encoding_of(model), n_functions=4, n_contexts=2)
+    lab = Lab(model, TASK, encoding_of(model), n_units=4, n_contexts=2)
     curve = lab.measure(limits_layers.curves)
     assert tuple(curve.indexes["what"]) == ("depth 0", "depth 1", "depth 2", "f")
     for k in (0, 20):
         for c in range(3):
-            one = lab.prompts[2 * c : 2 * c + 1]
+            one = lab.prompts[lab.unit_size * c :][:1]  # the first prompt of each unit
             tokens = lab.tokens(one)
             tokens[0, -1, 0] = curve["x"].values[k]
             out, cache = lab.model.run_with_cache(tokens)
@@ -232,7 +235,7 @@ def results(affine, logit=None, twin=0.99):
 
 def known(n_layers=3, **more):
     config = {key: more.pop(key) for key in list(more) if key in ("mlp_only", "norm_position", "normalization_type")}
-    return facts(config={"n_layers": n_layers, **config}, n_functions=N, **more)
+    return facts(config={"n_layers": n_layers, **config}, n_units=N, **more)
 
 
 def judge(found, facts=None):

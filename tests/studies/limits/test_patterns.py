@@ -36,8 +36,8 @@ def run(degrees=(1, 3), **changes):
     return found
 
 
-def lab_of(found, n_functions=6, n_contexts=8) -> Lab:
-    return Lab(found.model, found.task, found.encoding, n_functions=n_functions, n_contexts=n_contexts)
+def lab_of(found, n_units=6, n_contexts=4) -> Lab:
+    return Lab(found.model, found.task, found.encoding, n_units=n_units, n_contexts=n_contexts)
 
 
 @functools.cache
@@ -45,11 +45,11 @@ def bench() -> Lab:
     return lab_of(run())
 
 
-def inputs_only(n_functions=6) -> Lab:
+def inputs_only(n_units=6) -> Lab:
     """Stacked tokens, and a smoother of their labels: its patterns depend on inputs alone."""
     task = Polynomial(degrees=(1, 3), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=6)
     model = smoother(generator(0, "test/inputs"), task).model
-    return Lab(model, task, Stacked(), n_functions=n_functions, n_contexts=8)
+    return Lab(model, task, Stacked(), n_units=n_units, n_contexts=4)
 
 
 # ---- patterns -------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_the_other_function_meets_the_same_inputs():
     check_others(others)
     must_fail(check_others, lambda lab, degree: polynomials(lab, degree))
     must_fail(check_others, lambda lab, degree: replace(p := others(lab, degree), xs=p.xs.flip(0), ys=p.ys))
-    lab = lab_of(run(), n_contexts=16)
+    lab = lab_of(run(), n_contexts=8)
     kept = some(lab, polynomials(lab, 1))
     assert kept.function.tolist() == [i // 2 for i in range(12)]
 
@@ -166,7 +166,7 @@ def test_distances_by_brute_force(monkeypatch):
 
 def test_patterns_that_read_inputs_alone_are_the_same_for_every_degree(measured):
     """Not only alike: every degree meets the same inputs, and so patterns are equal."""
-    lab = inputs_only(n_functions=16)
+    lab = inputs_only(n_units=16)
     result = lab.measure(limits_patterns.distances)
     for statistic in ("between", "ratio", "high", "by position", "excess"):
         assert np.abs(result.sel(statistic=statistic).values).max() < 1e-5, statistic
@@ -181,7 +181,7 @@ def test_patterns_that_read_inputs_alone_are_the_same_for_every_degree(measured)
 
 def check_told_apart(case):
     """In the second layer mean patterns of two degrees are further apart than prompts of one; shuffled they are not."""
-    result = limits_patterns.distances(Lab(case.model, case.task, Stacked(), n_functions=16, n_contexts=8))
+    result = limits_patterns.distances(Lab(case.model, case.task, Stacked(), n_units=16, n_contexts=4))
     at = {s: float(result.sel(pair="1 ~ 2", layer=1, statistic=s).values) for s in STATISTICS}
     assert at["low"] > limits_patterns.UNLIKE
     assert at["between"] > at["within"]
@@ -232,10 +232,10 @@ def test_swapped_patterns_by_brute_force():
 
 def test_the_model_is_as_it_was():
     lab = lab_of(run())
-    before = lab.single(lab.tokens(lab.small_sample).float()).clone()
+    before = lab.single(lab.tokens(lab.few).float()).clone()
     lab.measure(limits_patterns.distances)
     lab.measure(limits_patterns.swapped)
-    assert torch.equal(lab.single(lab.tokens(lab.small_sample).float()), before)
+    assert torch.equal(lab.single(lab.tokens(lab.few).float()), before)
     assert not any(point._forward_hooks for point in lab.single.hook_dict.values())
 
 
@@ -260,7 +260,7 @@ def swaps(other=0.01) -> DataArray:
     axes = {
         "target": ("degree 1", "degree 3"),
         "source": ("own", "degree 1", "degree 3", "uniform", "zero"),
-        "function": tuple(range(N)),
+        "unit": tuple(range(N)),
     }
     return make_array(rows, axes)
 
@@ -274,7 +274,7 @@ def results(ratio, twin_within=0.01, **settings):
 
 
 def known(degrees=(1, 3), **config):
-    return facts(task=run(degrees).task, config=config, n_functions=N)
+    return facts(task=run(degrees).task, config=config, n_units=N)
 
 
 def judge(found, facts=None):

@@ -3,17 +3,22 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from helpers import must_fail
+from measuring import judged_on
 from small_models import long, small_lab
 
+from icl_interp.analyses import relevance
+from icl_interp.experiments import calibration
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.attention import TARGETS, hardmax_distance
 from icl_interp.provenance import generator
+from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import softmax as limits_softmax
-from icl_interp.studies.limits.claims.softmax import CONCENTRATED, FAR_CONDITIONS
-from icl_interp.studies.limits.constructions.layers import random_pre_norm, scalar_layer
+from icl_interp.studies.limits.claims.softmax import CONCENTRATED, FAR_CONDITIONS, LATER
+from icl_interp.studies.limits.constructions.layers import nearly_hardmax, random_pre_norm, scalar_layer
 
 HARDMAX, UNIFORM = "limits.softmax_hardmax", "limits.softmax_uniform"
 
@@ -31,14 +36,30 @@ def last_rows(lab, x=None):
     return torch.cat([cache[f"blocks.{i}.attn.hook_pattern"][:, :, -1] for i in range(2)], 1)
 
 
+def scores_at(lab, x):
+    """Scores of every head at the last query of whole prompts, put at x: (batch, head, key)."""
+    xs = lab.prompts.xs.clone()
+    xs[:, -1] = x
+    with torch.no_grad():
+        _, cache = lab.model.run_with_cache(lab.encoding.encode(replace(lab.prompts, xs=xs)))
+    return torch.cat([cache[f"blocks.{i}.attn.hook_attn_scores"][:, :, -1] for i in range(2)], 1)
+
+
 def check_concentration(result, lab):
-    """The share of a function's contexts in which a head is at its hardmax, at their own queries and far out."""
+    """The share of a unit's contexts in which a head is at its hardmax, at their own queries, far out, and later."""
     places = [None, *(lab.x_unit * x for x in FAR_CONDITIONS)]
-    assert list(result.indexes["condition"]) == ["in distribution", *places[1:]]
-    for condition, x in zip(result.indexes["condition"], places, strict=True):
+    assert list(result.indexes["condition"]) == ["in distribution", *places[1:], *LATER, "prompts"]
+    for condition, x in zip(result.indexes["condition"], places, strict=False):
         near = (hardmax_distance(last_rows(lab, x)) <= CONCENTRATED).double()
-        expected = near.view(4, 3, 6).mean(1).T
+        expected = near.view(4, 6, 6).mean(1).T
         np.testing.assert_allclose(result.sel(condition=condition).values, expected, atol=1e-12)
+    for condition, sign in zip(LATER, (-1, 1), strict=True):
+        gaps = [scores_at(lab, sign * lab.x_unit * 10**k).topk(2).values.diff()[..., 0].abs() for k in (3, 4, 5)]
+        earlier, last = gaps[1] - gaps[0], gaps[2] - gaps[1]
+        now = hardmax_distance(last_rows(lab, sign * 1e5 * lab.x_unit)) <= CONCENTRATED
+        expected = (now | ((last > 1e-9) & (last >= 10**0.2 * earlier.abs()))).double().view(4, 6, 6).mean(1).T
+        np.testing.assert_allclose(result.sel(condition=condition).values, expected, atol=1e-12)
+    assert (result.sel(condition="prompts").values == 6).all()
 
 
 def check_curve(result, lab):
@@ -55,11 +76,39 @@ def check_curve(result, lab):
 def test_concentration_is_counted_over_contexts():
     lab = small_lab(init_std=1.5)
     result = limits_softmax.concentration(lab)
-    assert 0 < result.values.mean() < 1
+    assert 0 < result.values[:, :-1].mean() < 1
     check_concentration(result, lab)
     must_fail(check_concentration, result.copy(data=result.values[:, :, ::-1]), lab)
     must_fail(check_concentration, result.copy(data=result.values[::-1]), lab)
     must_fail(check_concentration, result.copy(data=np.roll(result.values, 1, 1)), lab)
+    swapped = result.values.copy()
+    swapped[:, 5:7] = swapped[:, [2, 3]]
+    must_fail(check_concentration, result.copy(data=swapped), lab)
+
+
+def check_gaps(grows):
+    """Gaps at -1e3, 1e3, -1e5, -1e4, 1e4, 1e5: a line, a square and a power grow; what nears a limit does not."""
+    for law, expected in (
+        (lambda x: 1e-6 * abs(x), True),
+        (lambda x: 1e-9 * x**2, True),
+        (lambda x: abs(x) ** 0.3, True),
+        (lambda x: abs(x) ** 0.1, False),
+        (lambda x: 2 - 1 / abs(x), False),
+        (lambda x: 2 + 50 / abs(x), False),
+        (lambda x: 2.0, False),
+        (lambda x: 1e-15 * abs(x), False),  # rounding
+    ):
+        gaps = torch.tensor([law(x) for x in (-1e3, 1e3, -1e5, -1e4, 1e4, 1e5)]).double()
+        assert grows(gaps[None, None]).tolist() == [[[expected], [expected]]]
+
+
+def test_a_gap_that_levels_off_does_not_grow(monkeypatch):
+    check_gaps(limits_softmax._grows)
+    must_fail(check_gaps, lambda gaps: limits_softmax._grows(gaps[..., [0, 1, 3, 2, 5, 4]]))
+    for name, wrong in (("GROWS", 1.0), ("GROWS", 4.0), ("ROUNDING", 0.0)):
+        with monkeypatch.context() as patch:
+            patch.setattr(limits_softmax, name, wrong)
+            must_fail(check_gaps, limits_softmax._grows)
 
 
 def test_delta_along_x_is_that_of_whole_prompts():
@@ -74,6 +123,63 @@ def test_delta_along_x_is_that_of_whole_prompts():
 # ---- the claim ------------------------------------------------------------------------------------------------------
 
 
+def standing(near, far, later):
+    """How a head counts whose contexts are concentrated in these shares; of 128 units of 8 prompts."""
+    shares = np.array([near, *[far] * 4, later, max(far, later)])
+    rng = np.random.default_rng(0)
+    hits = rng.permuted(np.arange(1024)[:, None] < np.round(1024 * shares), axis=0).reshape(128, 8, 7).mean(1)
+    values = np.concatenate([hits.T, np.full((1, 128), 8)])[None]
+    axes = {"head": ("0.0",), "condition": tuple(map(str, range(8))), "unit": tuple(range(128))}
+    found = limits_softmax._standings(make_array(values, axes), relevance.USUAL)["0.0"]
+    return "/".join(sorted(found.possible))
+
+
+def check_standings(of):
+    """From .95 turned, up to .8 not; in between, or where gaps still grow, both; from .5 nearby it is left out."""
+    assert of(0.0, 1.0, 1.0) == of(0.0, 0.99, 0.99) == "yes"
+    assert of(0.0, 0.9, 0.9) == of(0.0, 0.85, 0.85) == of(0.0, 0.94, 0.94) == "no/yes"
+    assert of(0.0, 0.0, 0.0) == of(0.0, 0.74, 0.74) == "no"
+    assert of(0.0, 0.0, 1.0) == of(0.0, 0.7, 0.9) == "no/yes"
+    assert of(1.0, 1.0, 1.0) == of(0.57, 1.0, 1.0) == of(0.6, 0.0, 0.0) == "out"
+    assert of(0.5, 1.0, 1.0) == "out/yes"
+    assert of(0.43, 1.0, 1.0) == "yes"
+
+
+def test_thresholds_of_a_head(monkeypatch):
+    check_standings(standing)
+    for name, wrong in (("TURNED", 0.9), ("TURNED", 0.999), ("NOT_TURNED", 0.9), ("NOT_TURNED", 0.7), ("NEARBY", 0.4)):
+        with monkeypatch.context() as patch:
+            patch.setattr(limits_softmax, name, wrong)
+            must_fail(check_standings, standing)
+    must_fail(check_standings, lambda near, far, later: standing(near, far, far))
+    must_fail(check_standings, lambda near, far, later: standing(0.0, far, later))
+
+
+def verdicts(build):
+    return [calibration.judge(build(generator(seed, "test/threshold")), (HARDMAX,), seed=seed)[0] for seed in (0, 1)]
+
+
+def check_tenth(build):
+    """A tenth of the weight stays on other tokens, however far the query goes: that is no hardmax."""
+    assert [finding.verdict for finding in verdicts(build)] == ["contradicted"] * 2
+
+
+def test_a_delta_of_a_tenth_is_no_hardmax(monkeypatch):
+    check_tenth(nearly_hardmax)
+    monkeypatch.setattr(limits_softmax, "CONCENTRATED", 0.2)
+    must_fail(check_tenth, nearly_hardmax)
+
+
+def test_a_gap_that_grows_too_slowly_to_be_seen_decides_nothing():
+    """Scores of 1e-5 x x_j reach the gap of a hardmax beyond 1e5 only: neither supported nor contradicted."""
+    (late,) = calibration.judge(scalar_layer(generator(0, "test/late"), -1e-5), (HARDMAX,))
+    assert late.verdict == "inconclusive"
+    assert (late.estimate.low, late.estimate.high) == (0, 1)
+    assert "may turn later" in late.reason
+    (now,) = calibration.judge(scalar_layer(generator(0, "test/late"), -5.0), (HARDMAX,))
+    assert now.verdict == "supported"
+
+
 def test_heads_are_counted_among_the_relevant(measured):
     """Silencing all heads but one leaves that one to decide."""
     model = long("no norm")
@@ -84,9 +190,10 @@ def test_heads_are_counted_among_the_relevant(measured):
                     block.attn.W_O[h] = 0
     bench = measured(model, HARDMAX, UNIFORM)
     finding = bench.judge(HARDMAX)
-    assert [row["head"] for row in finding.details if row["relevant"]] == ["1.2"]
-    assert "of 1 relevant heads" in finding.reason
-    assert finding.estimate.value in (0.0, 1.0)
+    assert [row["head"] for row in finding.details if row["relevant"] == "yes"] == ["1.2"]
+    assert "those that matter are concentrated already" in finding.reason
+    assert "of 1 heads that matter" in bench.judge(UNIFORM).reason
+    assert bench.judge(UNIFORM).estimate.value in (0.0, 1.0)
     assert len(finding.details) == 6
     assert {row["target"] for row in finding.details} <= set(TARGETS)
 
@@ -100,11 +207,11 @@ def test_no_relevant_head_decides_nothing(measured):
     for claim in (HARDMAX, UNIFORM):
         finding = bench.judge(claim)
         assert finding.verdict == "inconclusive"
-        assert "No head matters" in finding.reason
+        assert "No head is sure to matter" in finding.reason
 
 
-def test_a_sink_is_named_and_not_a_hardmax(measured):
-    """All weight on the first token at every x: concentrated already in distribution."""
+def test_a_sink_is_named_and_does_not_count(measured):
+    """All weight on the first token at every x: concentrated already in distribution, so distance did not do it."""
     cfg = HookedTransformerConfig(
         n_layers=1, d_model=4, n_heads=1, d_head=1, n_ctx=40, attn_only=True, normalization_type=None
     )
@@ -118,8 +225,9 @@ def test_a_sink_is_named_and_not_a_hardmax(measured):
         attn.b_Q[0, 0], attn.W_K[0, 1, 0], attn.W_V[0, 0, 0], attn.W_O[0, 0, 2] = 30, 1, 1, 1
         model.unembed.W_U[[0, 2], 0] = 1
     finding = measured(model, HARDMAX).judge(HARDMAX)
-    assert finding.verdict == "contradicted"
-    assert "1 are concentrated already in distribution" in finding.reason
+    assert finding.verdict == "inconclusive"
+    assert "those that matter are concentrated already in distribution" in finding.reason
+    assert finding.details[0]["hardmax"] == "out"
     assert finding.details[0]["target"] == "the first token"
 
 
@@ -128,7 +236,21 @@ def test_heads_that_nobody_reads_far_out_are_called_idle(measured):
     finding = measured(random_pre_norm(generator(0, "test/idle")), HARDMAX).judge(HARDMAX)
     assert finding.causal["heads idle far out"]
     assert "cause nothing there" in finding.reason
-    bare = measured(scalar_layer(generator(0, "test/read"), 4.0), HARDMAX).judge(HARDMAX)
+    bench = measured(scalar_layer(generator(0, "test/read"), 4.0), HARDMAX)
+    bare = bench.judge(HARDMAX)
     assert not bare.causal["heads idle far out"]
     assert bare.causal["effect"] < 0.02
     assert bare.causal["power: the same swap in distribution"] > 0.02
+
+    def changed_by(u, expected):
+        """The swap's effect is in u, far out and nearby; .02 u is the most."""
+        swap, own = bench.results["heads/far swap"], bench.results["scale/own"]
+        values = np.full_like(swap.values, 0.04**2)
+        results = {**bench.results, "heads/far swap": swap.copy(data=values)}
+        results["scale/own"] = own.copy(data=[0.0, u])
+        causal = judged_on(HARDMAX, results, bench.facts).causal
+        assert causal["effect"] == pytest.approx(0.04 / u)
+        assert causal["meets the criterion"] == expected
+
+    changed_by(2.1, True)
+    changed_by(1.9, False)

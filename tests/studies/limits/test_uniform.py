@@ -8,17 +8,19 @@ import pytest
 import torch
 from helpers import must_fail
 from measuring import judged_on
-from small_models import make, small_lab
+from small_models import TASK, make, small_lab
 
-from icl_interp.analyses import registry
+from icl_interp.analyses import registry, relevance
 from icl_interp.analyses.criterion import Estimate
+from icl_interp.analyses.lab import Lab
 from icl_interp.experiments.calibration import TASK as LONG
+from icl_interp.models.tokens import Interleaved
 from icl_interp.probes.attention import entropy_deficit, resampled_scores
 from icl_interp.probes.record import Activations
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import uniform as limits_uniform
-from icl_interp.studies.limits.claims.uniform import _uniform_share, _within
+from icl_interp.studies.limits.claims.uniform import BEYOND, _within
 from icl_interp.studies.limits.constructions.layers import scalar_layer
 from icl_interp.theory.limits import entropy_deficit_bound
 
@@ -45,14 +47,15 @@ def test_the_limit_of_the_deficit_is_what_resampling_tends_to():
     lab = small_lab()
     seen = Activations([f"blocks.{i}.attn.hook_attn_scores" for i in range(2)])
     lab.sweep(lab.inner, probes=[seen])
-    scores = torch.cat(list(seen.recorded.values()), 1).view(4, 3, 6, 2, 13)
+    scores = torch.cat(list(seen.recorded.values()), 1).view(8, 3, 6, 2, 13)
     pool = scores.permute(0, 2, 3, 1, 4)  # (function, head, query, context, key)
     result = limits_uniform.deficit(lab)
     limit = result.sel(n="limit").values
 
     def resampled(n):
         drawn, _ = resampled_scores(pool, lab.encoding.kinds(7), n, generator(lab.seed, "heads/resampled", n))
-        return entropy_deficit(drawn.softmax(-1)).mean(-1).T.numpy()
+        by_function = entropy_deficit(drawn.softmax(-1)).mean(-1)
+        return by_function.view(4, 2, 6).mean(1).T.numpy()  # the two functions of a pair, each with its own keys
 
     np.testing.assert_allclose(resampled(130), result.sel(n="10 x trained").values, rtol=1e-9, atol=1e-12)
     must_fail(np.testing.assert_allclose, resampled(131), result.sel(n="10 x trained").values, rtol=1e-9)
@@ -76,22 +79,22 @@ def test_deficits_of_heads_are_those_of_their_patterns():
         _, cache = lab.model.run_with_cache(lab.encoding.encode(replace(lab.prompts, xs=xs)))
         patterns.append(torch.cat([cache[f"blocks.{i}.attn.hook_pattern"][:, :, -1] for i in range(2)], 1))
     p = torch.stack(patterns)  # (query, batch, head, key)
-    expected = (math.log(13) + torch.xlogy(p, p).sum(-1)).mean(0).view(4, 3, 6).mean(1).T
+    expected = (math.log(13) + torch.xlogy(p, p).sum(-1)).mean(0).view(4, 6, 6).mean(1).T
     result = limits_uniform.deficit(lab)
     assert np.allclose(result.sel(n="trained").values, expected, rtol=0, atol=1e-12)
-    bound = entropy_deficit_bound(p.log().amax(-1) - p.log().amin(-1)).mean(0).view(4, 3, 6).mean(1).T
+    bound = entropy_deficit_bound(p.log().amax(-1) - p.log().amin(-1)).mean(0).view(4, 6, 6).mean(1).T
     assert (torch.from_numpy(result.sel(n="trained").values) <= bound).all()
     assert np.allclose(
-        result.sel(n="range").values, (p.log().amax(-1) - p.log().amin(-1)).mean(0).view(4, 3, 6).mean(1).T
+        result.sel(n="range").values, (p.log().amax(-1) - p.log().amin(-1)).mean(0).view(4, 6, 6).mean(1).T
     )
 
     # The curve's last direct point is the trained length, of two contexts a function.
     curve = limits_uniform.dispersion(lab)
     k = list(curve["n"].values).index(13.0)
-    few = (math.log(13) + torch.xlogy(p, p).sum(-1)).mean(0).view(4, 3, 6)[:, :2].mean((0, 1))
+    few = (math.log(13) + torch.xlogy(p, p).sum(-1)).mean(0).view(4, 6, 6)[:, :2].mean((0, 1))
     assert np.allclose(curve.sel(statistic="deficit").values[:, k], few, rtol=0, atol=1e-12)
     assert np.allclose(
-        curve.sel(statistic="max weight").values[:, k], p.amax(-1).mean(0).view(4, 3, 6)[:, :2].mean((0, 1))
+        curve.sel(statistic="max weight").values[:, k], p.amax(-1).mean(0).view(4, 6, 6)[:, :2].mean((0, 1))
     )
     assert list(curve["n"].values) == sorted(curve["n"].values)
     assert curve["n"].values[-1] == 40 * 13
@@ -102,7 +105,8 @@ def check_dispersion(curve, lab):
     direct = [n for n in curve["n"].values if n <= 13]
     assert len(direct) >= 4
     for n in direct:
-        short = lab.small_sample.first((int(n) + 1) // 2)
+        rows = [unit * 6 + context for unit in range(4) for context in (0, 1)]  # of the first function of each pair
+        short = lab.prompts[torch.tensor(rows)].first((int(n) + 1) // 2)
         patterns, outputs = [], []
         for x in lab.inner:
             xs = short.xs.clone()
@@ -135,12 +139,27 @@ def test_dispersion_at_direct_lengths_is_that_of_whole_prompts():
         must_fail(check_dispersion, curve.copy(data=np.roll(curve.values, 1, -1)), lab)
 
 
+def test_spread_given_the_function_needs_two_contexts_of_it():
+    """One context of each function of a pair: two functions differ, which is no spread within one."""
+    lab = Lab(make("pre"), TASK, Interleaved(), n_units=4, n_contexts=1)
+    assert np.isnan(limits_uniform.dispersion(lab).sel(statistic="variance from samples").values).all()
+    lab = Lab(make("pre"), TASK, Interleaved(), n_units=4, n_contexts=2)
+    shares = limits_uniform.dispersion(lab).sel(statistic="variance from samples").values[:, : -len(BEYOND)]
+    assert ((shares > 0) & (shares < 2)).all()
+
+
 # ---- the claim ------------------------------------------------------------------------------------------------------
 
 
+def made_up(*deficits):
+    """Heads whose deficit is one number at ten trained lengths and another in the limit, with a little spread."""
+    axes = {"n": ("10 x trained", "limit"), "head": tuple("abcdef"[: len(deficits)]), "unit": tuple(range(64))}
+    spread = 1 + 0.02 * np.random.default_rng(0).normal(size=64)
+    return make_array(np.array(deficits).T[:, :, None] * spread, axes)
+
+
 def check_share(share):
-    """Of six heads: uniform now, in the limit only, never."""
-    axes = {"n": ("10 x trained", "limit"), "head": tuple("abcdef"), "function": tuple(range(20))}
+    """Of six heads: uniform now, in the limit only, never; .105 is the most that is uniform."""
     for now, later, verdict in (
         (6, 0, "supported"),
         (0, 0, "contradicted"),
@@ -149,20 +168,28 @@ def check_share(share):
         (0, 6, "inconclusive"),
         (5, 1, "inconclusive"),
     ):
-        deficit = np.full((2, 6, 20), 0.3)
-        deficit[:, :now] = deficit[1, now : now + later] = 0.05
-        found = share("share", make_array(deficit, axes), list("abcdef"))
+        rows = [(0.095, 0.095)] * now + [(0.115, 0.095)] * later + [(0.115, 0.115)] * (6 - now - later)
+        found = share(made_up(*rows))
         assert (found.value, found.low, found.high) == pytest.approx((now / 6, now / 6, (now + later) / 6))
         assert registry.REGISTRY[UNIFORM].criterion.conditions[0].outcome(found) == verdict
 
 
-def test_heads_whose_deficit_still_falls_count_both_ways():
-    check_share(_uniform_share)
+def share_of(result):
+    return relevance.share_of_heads("share", lambda level: limits_uniform._standings(result, level))
 
-    def at_ten_only(name, result, counted):
-        return _uniform_share(name, result.copy(data=result.values[[0, 0]]), counted)
 
-    must_fail(check_share, at_ten_only)
+def test_heads_whose_deficit_still_falls_count_both_ways(monkeypatch):
+    check_share(share_of)
+    must_fail(check_share, lambda result: share_of(result.copy(data=result.values[[0, 0]])))
+    for wrong in (0.09, 0.12):
+        with monkeypatch.context() as patch:
+            patch.setattr(limits_uniform, "UNIFORM", wrong)
+            must_fail(check_share, share_of)
+
+
+def test_a_head_near_the_threshold_counts_both_ways():
+    found = share_of(made_up((0.1052, 0.1052), (0.05, 0.05)))
+    assert (found.value, found.low, found.high) == (0.5, 0.5, 1.0)
 
 
 def test_uniform_needs_long_prompts_and_heads_that_matter():
@@ -170,7 +197,7 @@ def test_uniform_needs_long_prompts_and_heads_that_matter():
     for length, n, failed in (
         (9, 3, "Prompts of 9 tokens are too short to tell."),
         (10, 1, None),
-        (39, 0, "No head matters for the in-distribution prediction."),
+        (39, 0, "No head is sure to matter for the in-distribution prediction."),
     ):
         numbers = {"trained length": length, "relevant heads": n, "share": 1.0}
         decision = criterion.decide({key: Estimate.exactly(key, value) for key, value in numbers.items()})

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from helpers import must_fail
@@ -23,6 +24,7 @@ from icl_interp.studies.linear_attention.measurements.algorithms import (
     descend,
     weights,
 )
+from icl_interp.testing.ignorant import blind
 
 LEARNED = float(-2 * WHERE.minimum / WHERE.label_moment)
 PLAIN = float(WHERE.slope.sum() / WHERE.curvature.diagonal().sum())
@@ -176,6 +178,28 @@ def test_a_model_that_is_like_none_is_called_so():
 # ---- order -----------------------------------------------------------------------------------------------------------
 
 
+def test_order_is_not_asked_of_a_model_that_reads_no_examples():
+    found = judge("order_free", blind(layer(BEST)))
+    assert found.verdict == "inconclusive"
+    assert "hardly reads its examples" in found.reason
+
+
+def test_other_examples_are_those_of_another_function():
+    """One step of gradient descent by hand, on the next function's examples and the own query."""
+    lab, _ = bench(layer(BEST), n_units=4)
+    result = lab.measure(lsa_algorithms.order).sel(over="contexts").values
+    made = setting.grouped_prompts(lab, N, 2, "order").prompts
+    xs, ys, queries = made.xs[:, :-1], made.ys[:, :-1], made.xs[:, -1]
+    said = lambda of: torch.einsum("bd,de,be->b", queries, BEST, (of(ys) * of(xs)).mean(1))  # noqa: E731
+
+    def check(shift):
+        change = (said(lambda v: v.roll(shift, 0)) - said(lambda v: v)).square() / 2
+        np.testing.assert_allclose(result, change.view(4, 2).mean(1), rtol=1e-9)
+
+    check(2)
+    must_fail(check, 1)
+
+
 def test_order():
     found = judge("order_free", layer(BEST))
     assert (found.verdict, value(found) < 1e-12) == ("supported", True)
@@ -189,7 +213,7 @@ def test_order_is_the_spread_that_it_is_called():
     """A model that answers with its first example's label: its spread over orders is that of labels within a prompt."""
     first = torch.zeros(N)
     first[0] = N
-    lab, _ = bench(by_place(first, 2), n_functions=64)
+    lab, _ = bench(by_place(first, 2), n_units=64)
     result = lab.measure(lsa_algorithms.order)
     made = setting.grouped_prompts(lab, N, 2, "order").prompts
     within = as_numbers(made.ys)[:, :-1].var(1, correction=0).view(64, 2).mean(1).numpy()

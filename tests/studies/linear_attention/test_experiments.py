@@ -10,7 +10,7 @@ from xarray import DataArray
 from icl_interp.errors import InputError
 from icl_interp.experiments import base, scales
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, DIFFERS, MISPRINT, OPEN
+from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, MISPRINT, OPEN
 from icl_interp.figures import reproductions
 from icl_interp.models.tokens import Interleaved
 from icl_interp.models.units import LinearSelfAttention
@@ -137,7 +137,7 @@ def at_n(ratio, low, high, kind="random", test="random, c = 1"):
 
 def test_covariance_says_whether_the_softmax_model_does_well_where_lsa_fails():
     for entry, word in (((0.2, 0.1, 0.3), AGREES), ((0.9, 0.8, 1.0), DIFFERS), ((0.5, 0.4, 0.6), OPEN)):
-        assert covariance.says({"at N": table_of_rows([at_n(*entry)])})[0].startswith(word)
+        assert covariance.states({"at N": table_of_rows([at_n(*entry)])})[0].word == word
 
 
 def test_covariance_and_length_measure_and_draw_what_is_there():
@@ -153,7 +153,7 @@ def test_covariance_and_length_measure_and_draw_what_is_there():
     spiked = length.run(here)
     assert len(length.compare(spiked)) == 2 * 6 * 4
     assert set(reproductions.draw("linear_attention.length_spike", spiked)) == {"positions", "tests"}
-    assert length.says(spiked)
+    assert length.states(spiked)
 
 
 # ---- convergence ----------------------------------------------------------------------------------------------------
@@ -191,12 +191,12 @@ def test_the_flow_converges_below_its_bound_and_says_so(monkeypatch):
     below()
     must_fail(below, 1e3)  # a rate a thousand times mu would be too fast
     assert np.isnan(flow.sel(start=3.0, line="bound").values).all()
-    starts = (AGREES, AGREES, "From 3 σ_max", AGREES, AGREES)
-    for line, start in zip(convergence.says(results), starts, strict=True):
-        assert line.startswith(start), line
+    starts = (HOLDS, HOLDS, "From 3 σ_max", HOLDS, AGREES)  # theorems, and what sampling makes of them
+    for statement, start in zip(convergence.states(results), starts, strict=True):
+        assert statement.sentence.startswith(start), statement
     assert reproductions.draw("linear_attention.convergence", results)["convergence"].data
     worse = dict(results["rates"], **{"distance to W*": [1.0] * 3})
-    assert convergence.says({**results, "rates": make_table(worse)})[0].startswith(DIFFERS)
+    assert convergence.states({**results, "rates": make_table(worse)})[0].word == FAILS
 
 
 # ---- risk -----------------------------------------------------------------------------------------------------------
@@ -212,10 +212,28 @@ def test_risk_follows_the_formula_with_its_one_over_m(monkeypatch):
 
     check("z, exact")
     must_fail(check, "z, slides")
-    first, second = risk.says(results)
-    assert first.startswith(AGREES)
-    assert second.startswith(MISPRINT)
+    assert [statement.word for statement in risk.states(results)] == [HOLDS, MISPRINT]
     assert reproductions.draw("linear_attention.risk_formula", results)["risk"].data
+
+
+def test_a_trained_layer_is_compared_with_the_theorems_risk():
+    """What it has learned decides, by its exact risk; that its own formula holds for it is algebra."""
+
+    def rows(factor):
+        common = {"noise": 0.0, "M": 10, "error": 0.5, "se": 0.01, "slides": 5.0}
+        exact = ((risk.UNIT, 0.5), (risk.TRAINED, 0.5 * factor))
+        found = [{"layer": layer, **common, "error": value, "exact": value} for layer, value in exact]
+        return {"measured": risk._table(found, "")}
+
+    def check(factor, word):
+        *_, last = risk.states(rows(factor))
+        assert last.word == word
+        assert [s.word for s in risk.states(rows(factor))[:4]] == [HOLDS, MISPRINT] * 2
+
+    check(1.02, AGREES)
+    check(1.5, DIFFERS)
+    check(0.5, DIFFERS)
+    must_fail(check, 1.5, AGREES)
 
 
 # ---- the trap -------------------------------------------------------------------------------------------------------
@@ -258,10 +276,11 @@ def test_the_rank_one_point_is_a_minimum_for_short_prompts_and_a_saddle_for_long
 def test_trap_says_how_often():
     ends = make_array([[[0.5, 0.5, 0.0], [0.75, 0.25, 0.0]]], {"N": (4,), "spread": (1.0, 0.1), "end": trap.ENDS})
     trained = {"model": trap.TRAPPED, "N": 4, "to the minimum": 0.85, "to rank one": 0.01}
-    said = trap.says({"ends": ends, "trained": table_of_rows([trained])})
+    said = [s.sentence for s in trap.states({"ends": ends, "trained": table_of_rows([trained])})]
     assert "25 to 50 % at N = 4" in said[0]
     assert "ends at the rank-one point" in said[-1]
     trained |= {"to rank one": 0.8, "to the minimum": 0.01}
-    other = trap.says({"ends": ends, "trained": table_of_rows([trained])})
-    assert "ends at the global minimum" in other[-1]
+    *_, other = trap.states({"ends": ends, "trained": table_of_rows([trained])})
+    assert "ends at the global minimum" in other.sentence
+    assert other.word == ""  # the source says nothing about these starts
     assert reproductions.draw("linear_attention.trap", {"ends": ends})["trap"].data

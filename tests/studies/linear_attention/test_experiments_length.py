@@ -7,7 +7,7 @@ from helpers import must_fail
 from lsa_experiments import bench, tiny
 
 from icl_interp.errors import InputError
-from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
+from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
 from icl_interp.results import table_of_rows
 from icl_interp.studies.linear_attention.experiments import length, models
 
@@ -64,7 +64,7 @@ def test_training_positions_alone_lowers_the_error_beyond_and_changes_nothing_be
     must_fail(check, intact)
 
 
-def spikes(ratios):
+def spikes(ratios, at_n=0.05):
     """{(model, positions, test): (ratio, low, high)} as the table of spikes."""
     entries = [
         {
@@ -76,7 +76,7 @@ def spikes(ratios):
             "low": low,
             "high": high,
             "mean beyond": r,
-            "error at N": 1.0,
+            "error at N": at_n,
         }
         for (m, p, t), (r, low, high) in ratios.items()
     ]
@@ -86,10 +86,10 @@ def spikes(ratios):
 def test_spikes_say_whether_positions_are_the_cause():
     high, flat, mid = (3.0, 2.5, 3.5), (0.8, 0.7, 0.9), (1.9, 1.8, 2.0)
 
-    def check(ratios, *starts):
-        said = length.says(spikes(ratios))
-        for line, start in zip(said, starts, strict=True):
-            assert line.startswith(start), line
+    def check(ratios, *starts, at_n=0.05):
+        said = length.states(spikes(ratios, at_n))
+        for statement, start in zip(said, starts, strict=True):
+            assert statement.sentence.startswith(start), statement
 
     own = {(length.FIXED, how, "fixed"): high for how in length.EDITS}
     shifts = {
@@ -99,9 +99,14 @@ def test_spikes_say_whether_positions_are_the_cause():
     stays = own | shifts
     replaced = {(length.FIXED, how, "fixed"): flat for how in ("mean trained", "last trained", "used again")}
     without = {(length.WITHOUT, "trained without", "fixed"): flat}
-    sham = "With other random vectors"
-    check(own | shifts | replaced | without, AGREES, AGREES, AGREES, AGREES, sham, AGREES, AGREES, AGREES)
-    check(stays | without, AGREES, OPEN, OPEN, OPEN, sham, AGREES, AGREES, AGREES)
-    must_fail(check, stays | without, AGREES, AGREES, AGREES, AGREES, sham, AGREES, AGREES, AGREES)
+    sham, beyond = "With other random vectors", "Beyond N the model without positions"
+    check(own | shifts | replaced | without, AGREES, AGREES, AGREES, AGREES, sham, AGREES, AGREES, beyond)
+    check(stays | without, AGREES, OPEN, OPEN, OPEN, sham, AGREES, AGREES, beyond)
+    must_fail(check, stays | without, AGREES, AGREES, AGREES, AGREES, sham, AGREES, AGREES, beyond)
     no_spike = {(length.FIXED, how, "fixed"): flat for how in length.EDITS}
-    check(no_spike | {(length.WITHOUT, "trained without", "fixed"): high}, DIFFERS, DIFFERS, DIFFERS)
+    check(no_spike | {(length.WITHOUT, "trained without", "fixed"): high}, DIFFERS, DIFFERS, beyond)
+    # Predicting 0 has no spike either: a model that has not learned says nothing by having none.
+    check(no_spike | without, DIFFERS, LEFT_OUT, beyond, at_n=1.0)
+    must_fail(check, no_spike | without, DIFFERS, AGREES, beyond, at_n=1.0)
+    even = {(length.FIXED, length.AS_THEY_ARE, f"random, c = {c}"): (3.0, 2.9, 3.1) for c in (1, 9)}
+    check(no_spike | even, DIFFERS, OPEN)  # no region ends where there is no difference

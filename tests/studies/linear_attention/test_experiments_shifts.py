@@ -6,7 +6,7 @@ import torch
 from helpers import must_fail
 from lsa_experiments import FIXED, bench, tiny
 
-from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN
+from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
 from icl_interp.figures import reproductions
 from icl_interp.provenance import generator
 from icl_interp.results import table_of_rows
@@ -42,7 +42,7 @@ def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
     assert tuple(found.indexes["N"]) == (7,)
     assert len(shifts.compare(results)) == len(shifts.shifts(2, 7))
     assert reproductions.draw("linear_attention.shifts", results)["shifts"].data
-    assert len(shifts.says(results)) == len(shifts.shifts(2, 7)) - 1
+    assert len(shifts.states(results)) == len(shifts.shifts(2, 7)) - 1
     intact = results["at N"].to_dict("records")[0][shifts.MODEL]
     for row in results["at N"].to_dict("records"):
         gap = row["softmax - least squares"]
@@ -73,8 +73,10 @@ def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
     must_fail(noise_left, 3)  # as if the query's own noise were scored too
 
 
-def test_shifts_say_whether_the_model_stays_close():
-    def row_for(shift, gap, low, high):
+def test_shifts_say_whether_the_model_stays_close_in_units_of_its_own_error():
+    """0.01 over E[y^2] without a shift: 0.02 above least squares is close, 0.3 far, and what lies between is open."""
+
+    def row_for(shift, gap, low, high, own=0.01):
         return {
             "N": 7,
             "shift": shift,
@@ -84,18 +86,41 @@ def test_shifts_say_whether_the_model_stays_close():
             "softmax - least squares": gap,
             "low": low,
             "high": high,
-            "softmax / unshifted": 2.0,
+            "softmax / unshifted": gap / own,
         }
 
-    close, far, open_ = (0.01, 0.0, 0.02), (0.4, 0.3, 0.5), (0.05, 0.04, 0.06)
+    def check(shift, gap, word, own=0.01):
+        rows = [row_for(shifts.IN_DISTRIBUTION, own, own, own, own), row_for(shift, *gap, own)]
+        (said,) = shifts.states({"at N": table_of_rows(rows)})
+        assert said.word == word
+        assert "d = 4 at scale small, 20 in the source" in said.text
+
+    close, far, open_ = (0.02, 0.015, 0.025), (0.3, 0.2, 0.4), (0.05, 0.04, 0.06)
     for shift, gap, word in (
         (shifts.NOISY, close, AGREES),
         (shifts.NOISY, far, DIFFERS),
         (shifts.ORTHANT, open_, OPEN),
         (shifts.SKEWED, far, AGREES),
         (shifts.SKEWED, close, DIFFERS),
-        (shifts.LARGER, far, f"{shifts.LARGER}: far"),
+        (shifts.LARGER, far, ""),
     ):
-        said = shifts.says({"at N": table_of_rows([row_for(shifts.IN_DISTRIBUTION, *close), row_for(shift, *gap)])})
-        assert len(said) == 1
-        assert said[0].startswith(word), said
+        check(shift, gap, word)
+        must_fail(check, shift, gap, OPEN if word != OPEN else AGREES)
+    check(shifts.NOISY, (0.03, 0.03, 0.03), DIFFERS, own=0.002)  # little of E[y^2], much more than without the shift
+    zero = (1.0, 1.0, 1.0)  # predicting 0 has the same error under every shift, so it seems to stay close
+    check(shifts.ORTHANT, zero, LEFT_OUT, own=1.0)
+    must_fail(check, shifts.ORTHANT, zero, AGREES, own=1.0)
+
+
+def test_the_interval_in_units_of_the_own_error_allows_for_both():
+    here = bench(softmax_fixed_14=tiny())
+    results = shifts.run(here)
+    row = next(row for row in results["at N"].to_dict("records") if row["shift"] == shifts.ORTHANT)
+    found, alone = shifts._excess(row, results["errors"]), shifts._excess(row, None)
+
+    def check(wide, narrow):
+        assert wide.low < narrow.low < wide.value < narrow.high < wide.high
+
+    check(found, alone)
+    must_fail(check, alone, found)
+    assert found.value == pytest.approx(row["softmax - least squares"] * row["softmax / unshifted"] / row["softmax"])

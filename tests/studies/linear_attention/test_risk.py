@@ -26,7 +26,7 @@ NOISY = replace(TASK, noise_std=0.5)
 
 @pytest.mark.parametrize("task", [replace(TASK, covariance=((2.0, 0.7), (0.7, 1.0)), noise_std=0.3), RANDOM])
 def test_groups_have_the_moments_that_they_are_said_to_have(task):
-    lab, _ = bench(layer(BEST), task, n_functions=4)
+    lab, _ = bench(layer(BEST), task, n_units=4)
     n_contexts = 4000
     made = setting.grouped_prompts(lab, 5, n_contexts, "test")
     xs = made.prompts.xs.view(4, -1, 2)
@@ -57,7 +57,7 @@ def test_room_is_what_was_trained_where_there_are_positions():
 @pytest.fixture(scope="module")
 def measured():
     """Risk of the layer at the optimum, with noise."""
-    lab, _ = bench(layer(theory.landscape(TASK.covariance_matrix, N, 0.25).product), NOISY, n_functions=64)
+    lab, _ = bench(layer(theory.landscape(TASK.covariance_matrix, N, 0.25).product), NOISY, n_units=64)
     return lab.measure(lsa_shifts.risk)
 
 
@@ -116,7 +116,7 @@ def test_judging_made_up_risks(ratio, expected):
 def test_the_error_with_random_covariances_is_told_against_the_limit(monkeypatch):
     monkeypatch.setattr(lsa_shifts, "N_CONTEXTS", 32)
     best = theory.random_landscape(RANDOM.spectrum_moments(), N)
-    finding = judge("random_covariance", layer(best.product), RANDOM, n_functions=64)
+    finding = judge("random_covariance", layer(best.product), RANDOM, n_units=64)
     assert "0.333 <x_q, w>" in finding.reason
     assert finding.details[-1]["error / zero predictor's"] > 0.2
 
@@ -125,7 +125,7 @@ def test_the_error_with_random_covariances_is_told_against_the_limit(monkeypatch
 
 
 def check_scales_with_the_query(model):
-    finding = judge("query_shift", model, n_functions=64)
+    finding = judge("query_shift", model, n_units=64)
     share = {row["arm"]: row["error / mean square of the label"] for row in finding.details}
     assert share[lsa_shifts.FARTHER] == pytest.approx(share[lsa_shifts.INSIDE], rel=1e-5)
 
@@ -137,7 +137,7 @@ def test_what_is_linear_in_the_query_errs_by_the_same_share_farther_out():
 
 def check_isotropic(query_covariance):
     """The isotropic arm against `product_risk` with the query's own second moment."""
-    lab, _ = bench(layer(BEST), n_functions=64)
+    lab, _ = bench(layer(BEST), n_units=64)
     result = lab.measure(lsa_shifts.query_shift)
     weights = setting.grouped_prompts(lab, N, lsa_shifts.N_SHIFTED, "shift").weights
     exact = np.array(
@@ -153,7 +153,7 @@ def test_errors_at_shifted_queries_are_the_exact_ones():
 
 
 def test_covariates_scaled_by_c_come_back_squared():
-    finding = judge("covariate_shift", layer(BEST), n_functions=64, learned=LEARNED)
+    finding = judge("covariate_shift", layer(BEST), n_units=64, learned=LEARNED)
     assert (finding.verdict, value(finding)) == ("supported", pytest.approx(2, abs=1e-4))
     assert finding.twin is not None
     assert finding.twin.value < 1.8  # fresh weights read the query past attention, which is linear in it
@@ -162,7 +162,7 @@ def test_covariates_scaled_by_c_come_back_squared():
 
 
 def test_slopes_are_the_exact_ones():
-    lab, _ = bench(layer(BEST), n_functions=64)
+    lab, _ = bench(layer(BEST), n_units=64)
     result = lab.measure(lsa_shifts.covariate_shift)
     for c in result.indexes["c"]:
         crossed, size = (result.sel(c=c, moment=name).values for name in ("prediction x truth", "truth^2"))

@@ -313,7 +313,7 @@ def test_every_claim_is_free_on_polynomials():
 
 
 def test_learning_is_measured_by_the_best_that_a_layer_can_do():
-    _, known = bench(layer(BEST), n_functions=64)
+    _, known = bench(layer(BEST), n_units=64)
     best = setting.best_r2(known)
     assert best == pytest.approx(float(1 - theory.risk(LAMBDA, N, N, torch.eye(2)) / sum(VARIANCES)))
     assert best < 0.9  # so the common gate would never open

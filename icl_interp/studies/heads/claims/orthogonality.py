@@ -1,162 +1,154 @@
-"""The claim that heads are orthogonal."""
+"""The claim that heads are orthogonal: what heads of a layer write does not point the same way over functions."""
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.analyses import relevance
+from icl_interp.analyses import relevance, scale
 from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
-from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Results, measurement
-from icl_interp.probes.heads import ALL, HeadOrthogonality
+from icl_interp.analyses.lab import Lab, is_large
+from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes.base import Hook, Positions, Probe
+from icl_interp.probes.heads import ROUNDING, frobenius_cosines
+from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
-from icl_interp.results import make_array
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import Result, make_array
 
-N_ROTATIONS = 2000
 MAPS = ("OV", "QK", "outputs")
+SHOWN = (*MAPS, "chance")
+CENTRED = ("LN", "LNPre")  # norms that remove the mean over the stream
+MARGIN = 1.25  # factor by which an overlap must lie beyond chance
+TAIL = 0.025  # of overlaps by chance, on each side
+N_BY_CHANCE = 2**20  # overlaps drawn by chance, over all pairs; at most 20,000 means
 MOST_PAIRS = 32  # of heads that are ablated together: each takes a run of the model, and what is shown is a median
 
 
-@measurement("heads/overlap")
+def directions(cfg: HookedTransformerConfig) -> int:
+    """Dimensions that the heads of a layer can write to together, in which chance turns them.
+
+    It is a number of the heads, not of the stream: a model of twice the width that computes the same keeps it.
+    """
+    return min(cfg.n_heads * cfg.head_width, cfg.d_model)
+
+
+def written(model: HookedTransformer, layer: int) -> Float[Tensor, "head d_head d_model"]:
+    """What heads write, as far as anything reads it: behind a LayerNorm the mean over the stream is removed."""
+    write = model.blocks[layer].attn.W_O.detach().double()
+    return write - write.mean(-1, keepdim=True) if model.cfg.normalization_type in CENTRED else write
+
+
+def read_in(model: HookedTransformer, layer: int, name: str) -> Float[Tensor, "head d_model d_head"]:
+    """W_Q, W_K or W_V with the gain of the norm before it folded in, centred where that norm centres its input.
+
+    Raw behind norms that come after their layer: their gains act on the stream itself.
+    """
+    weights = getattr(model.blocks[layer].attn, name).detach().double()
+    cfg = model.cfg
+    if cfg.norm_position == "post" or cfg.normalization_type is None:
+        return weights
+    gain = getattr(model.blocks[layer].ln1, "w", None)
+    folded = weights if gain is None else gain.detach().double()[:, None] * weights
+    return folded - folded.mean(-2, keepdim=True) if cfg.normalization_type in CENTRED else folded
+
+
+class _Mixtures(Probe):
+    """Every head's mixtures of values, `(batch, token, head, d_head)`, by layer."""
+
+    name: ClassVar[str] = "head_mixtures"
+
+    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+        self._parts: list[list[Tensor]] = [[] for _ in range(model.cfg.n_layers)]
+        return [(f"blocks.{i}.attn.hook_z", partial(self._read, i)) for i in range(model.cfg.n_layers)]
+
+    def _read(self, layer: int, z: Float[Tensor, "batch token head d_head"], hook: object) -> None:
+        self._parts[layer].append(z.detach().double().cpu())
+
+    def results(self) -> dict[str, Result]:
+        return {}
+
+    def of(self, layer: int) -> Float[Tensor, "batch token head d_head"]:
+        """Those of a layer, less their mean over prompts at each position; what is read once is not kept."""
+        z = torch.cat(self._parts[layer])
+        self._parts[layer].clear()
+        mean = z.mean(0)
+        centred = z - mean
+        # The spread of a head that writes a constant is rounding, and has no direction.
+        varies = centred.square().sum((0, 1, 3)) > ROUNDING**2 * len(z) * mean.square().sum((0, 2))
+        return centred * varies[:, None]
+
+
+def pairs_of(cfg: HookedTransformerConfig) -> list[tuple[int, int, int]]:
+    """(layer, head, other) for every two heads of a layer."""
+    return [(i, a, b) for i in range(cfg.n_layers) for a in range(cfg.n_heads) for b in range(a + 1, cfg.n_heads)]
+
+
+def _names(pairs: Iterable[tuple[int, int, int]]) -> tuple[str, ...]:
+    return tuple(f"{i}.{a} ~ {i}.{b}" for i, a, b in pairs)
+
+
+@measurement("heads/overlap", version=2)
 def overlap(lab: Lab) -> DataArray:
-    """Frobenius overlap |<A, B>| / (|A| |B|) of every two heads of a layer, and where it lies among random rotations.
+    """Overlap |<A, B>| / (|A| |B|) of every two heads of a layer, and what the claim needs to compare them.
 
-    Maps: OV (W_V W_O), QK (W_Q W_K^T), and the heads' centred outputs in distribution. A rotation (Haar, left and
-    right) keeps each head's spectrum and forgets its directions; position is the share of rotations with a smaller mean
-    overlap over all pairs.
+    Values: OV (W_V W_O) and QK (W_Q W_K^T), with norm gains folded in; outputs: what heads write in distribution, over
+    all tokens, centred at each position over prompts (what a head writes whatever the function does not count) and over
+    the stream where a LayerNorm reads it; chance: the root mean square overlap of these outputs where a head's
+    directions are turned at random (Haar) in the D dimensions that the heads of a layer can write to together. With M =
+    A^T B that is |M| / (|A| |B| sqrt(D)), because E tr(M Q)^2 = |M|^2 / D for Haar Q; it would be 1 / D for maps, which
+    are turned on both sides. Then <A, B> of the outputs for each unit; a head beside itself is its mean square.
+
+    NaN for heads that write a constant.
     """
-    cfg = lab.model.cfg
-    pairs = [(i, a, b) for i in range(cfg.n_layers) for a in range(cfg.n_heads) for b in range(a + 1, cfg.n_heads)]
-    left, right = _haar_blocks(N_ROTATIONS, cfg.d_model, min(cfg.head_width, cfg.d_model), lab.seed)
-    probe = HeadOrthogonality(angles=False)
-    lab.read(lab.few, [probe])
-    cosines, maps = _cosines(probe), _maps(lab, probe)
-    values = np.zeros((len(MAPS), len(pairs)))
-    null = np.zeros((len(MAPS), N_ROTATIONS))
-    draw = generator(lab.seed, "heads/pairing")
-    for m, name in enumerate(MAPS):
-        heads = [(maps[name][layer][a], maps[name][layer][b]) for layer, a, b in pairs]
-        null[m] = null_of_means(heads, left, right, draw).numpy()
-        # A head without any map has no cosine with another; it does not overlap with it.
-        values[m] = [
-            abs(cosines[name][layer, a, b]) if one.size * other.size else 0.0
-            for (layer, a, b), (one, other) in zip(pairs, heads, strict=True)
-        ]
-    mean = values.mean(1, keepdims=True)
-    position = np.where(np.isnan(mean[:, 0]), np.nan, (null < mean).mean(1))
-    rows = np.concatenate([values, mean, np.median(null, 1)[:, None], position[:, None]], 1)
-    names = tuple(f"{i}.{a} ~ {i}.{b}" for i, a, b in pairs)
-    return make_array(rows, {"map": MAPS, "pair": (*names, "mean", "null median", "position")})
+    cfg, probe = lab.model.cfg, _Mixtures()
+    prompts = lab.head_sample if is_large(lab.model) else lab.few
+    lab.read(prompts, [probe])
+    layers = [_in_layer(lab, i, probe.of(i), prompts) for i in range(cfg.n_layers)]
+    pairs = [*pairs_of(cfg), *((i, h, h) for i, h in lab.heads)]
+    values = np.stack([layers[i][:, a, b] for i, a, b in pairs])
+    axes = {"pair": _names(pairs), "value": (*SHOWN, *(f"unit {i}" for i in range(lab.units_in(prompts))))}
+    return make_array(values, axes, note=f"chance turns directions in {directions(cfg)} dimensions")
 
 
-class _Thin:
-    """A = first @ second of low rank, with its left singular vectors and singular values; never formed as a whole.
-
-    The rows of `paired` maps are samples, which two heads share.
-    """
-
-    def __init__(self, first: torch.Tensor, second: torch.Tensor, paired: bool = False) -> None:
-        self.first, self.second, self.paired = first, second, paired
-        if not (first.isfinite().all() and second.isfinite().all()):  # LAPACK would raise an error
-            rank = min(*first.shape, *second.shape)
-            self.sizes, self.left = first.new_full((rank,), torch.nan), first.new_full((len(first), rank), torch.nan)
-            return
-        q, r = torch.linalg.qr(first)
-        u, self.sizes, _ = torch.linalg.svd(r @ torch.linalg.qr(second.T).R.T)
-        self.left = q @ u
-
-    @property
-    def size(self) -> float:
-        """Frobenius norm."""
-        return float(self.sizes.norm())
+def _in_layer(lab: Lab, layer: int, z: Float[Tensor, "batch token head d_head"], prompts: Prompts) -> np.ndarray:
+    """(value, head, other): the rows of `overlap` for the heads of a layer."""
+    model, write = lab.model, written(lab.model, layer).cpu()
+    query, key, value = (read_in(model, layer, name).cpu() for name in ("W_Q", "W_K", "W_V"))
+    flat = z.flatten(2).flatten(0, 1)
+    covariance = (flat.T @ flat / len(flat)).view(*z.shape[2:], *z.shape[2:])
+    grams = torch.einsum("hed,gfd->hegf", write, write)
+    own = torch.stack([grams[h, :, h] for h in range(len(write))])  # W_h W_h^T
+    # A^T B = W_h^T C W_g, C the covariance of two heads' mixtures. Its squared size: tr(C^T W_h W_h^T C W_g W_g^T).
+    squares = torch.einsum("hegf,hek,hkgl,glf->hg", covariance, own, covariance, own).clamp(min=0)
+    said = torch.einsum("bthe,hed->bthd", z, write)
+    by_unit = torch.from_numpy(lab.by_unit((said @ said.transpose(2, 3)).mean(1), prompts))
+    inner = by_unit.mean(0)
+    size = inner.diagonal().clamp(min=0).sqrt()
+    rows = [frobenius_cosines(value, write), frobenius_cosines(query, key.transpose(1, 2))]
+    rows += [part / size[:, None] / size for part in (inner, (squares / directions(model.cfg)).sqrt())]
+    return np.concatenate([torch.stack(rows).abs().numpy(), by_unit.numpy()])
 
 
-def _cosines(probe: HeadOrthogonality) -> dict[str, np.ndarray]:
-    """The probe's cosines (layer, head, other) by map."""
-    found = probe.results()
-    names = {"OV": found["ov_cosine"], "QK": found["qk_cosine"], "outputs": found["output_cosine"].sel(position=ALL)}
-    return {name: np.asarray(array.values) for name, array in names.items()}
-
-
-def _maps(lab: Lab, probe: HeadOrthogonality) -> dict[str, list[list[_Thin]]]:
-    """Each head's maps in factored form, never as d_model x d_model matrices."""
-    out: dict[str, list[list[_Thin]]] = {name: [] for name in MAPS}
-    for block, covariances in zip(lab.model.blocks, probe.covariances(), strict=True):
-        attn, heads = block.attn, range(lab.model.cfg.n_heads)
-        samples = _root(covariances[ALL])
-        out["OV"].append([_Thin(attn.W_V[h], attn.W_O[h]) for h in heads])
-        out["QK"].append([_Thin(attn.W_Q[h], attn.W_K[h].T) for h in heads])
-        out["outputs"].append([_Thin(samples[:, h], attn.W_O[h], paired=True) for h in heads])
-    return out
-
-
-def _root(covariance: torch.Tensor) -> torch.Tensor:
-    """Samples (sample, head, d_head) with this covariance: as good as all the prompts it was measured on."""
-    n_heads, width = covariance.shape[:2]
-    matrix = covariance.reshape(n_heads * width, -1)
-    if not matrix.isfinite().all():  # LAPACK would raise an error
-        return matrix.view(-1, n_heads, width)
-    values, vectors = torch.linalg.eigh(matrix)
-    return (values.clamp(min=0).sqrt()[:, None] * vectors.T).view(-1, n_heads, width)
-
-
-def null_of_means(
-    pairs: Sequence[tuple[_Thin, _Thin]],
-    left: Float[torch.Tensor, "rotation rank rank"],
-    right: Float[torch.Tensor, "rotation rank rank"],
-    draw: torch.Generator,
-) -> Float[torch.Tensor, " rotation"]:
-    """Draws of the mean overlap over pairs where every pair is rotated on its own: a mean varies less than one pair."""
-    overlaps = rotated_overlaps(pairs, left, right)
-    return torch.stack([row[torch.randperm(len(row), generator=draw)] for row in overlaps]).mean(0)
-
-
-def rotated_overlaps(
-    pairs: Sequence[tuple[_Thin, _Thin]],
-    left: Float[torch.Tensor, "rotation rank rank"],
-    right: Float[torch.Tensor, "rotation rank rank"],
-) -> Float[torch.Tensor, "pair rotation"]:
-    """Overlap of A and P B Q for Haar P and Q, given blocks of these in the maps' singular bases; for pairs (A, B)."""
-    if pairs[0][0].paired:
-        # Outputs: rows are samples, which must stay paired; only the directions in the stream are rotated.
-        weights = [(a.left * a.sizes).T @ (b.left * b.sizes) for a, b in pairs]
-        rotations = right
-    else:
-        # tr(A^T P B Q) needs P between the left singular vectors and Q between the right ones only.
-        weights = [a.sizes[:, None] * b.sizes for a, b in pairs]
-        rotations = left * right
-    sizes = torch.tensor([a.size * b.size for a, b in pairs], dtype=right.dtype)
-    overlaps = (torch.stack(weights).flatten(1) @ rotations.flatten(1).T).abs() / sizes[:, None]
-    return torch.where(sizes[:, None] == 0, 0.0, overlaps)
-
-
-@functools.lru_cache(maxsize=2)  # a model and its untrained twin need the same
-def _haar_blocks(n: int, d: int, rank: int, seed: int) -> list[torch.Tensor]:
-    """Upper left rank x rank blocks of n Haar orthogonal d x d matrices: all that maps of that rank need."""
-    blocks = []
-    for side in ("left", "right"):
-        noise = torch.randn(n, d, rank, generator=generator(seed, f"haar/{side}"), dtype=torch.float64)
-        # The Q of noise = Q R, with R's diagonal positive, is Haar. R is the Cholesky factor of noise^T noise.
-        root = torch.linalg.cholesky(noise.transpose(1, 2) @ noise, upper=True)
-        blocks.append(torch.linalg.solve_triangular(root, noise[:, :rank], upper=True, left=False))
-    return blocks
-
-
-@measurement("heads/pair ablation")
-def pair_ablation(lab: Lab) -> DataArray:
+@measurement("heads/pair ablation", version=2)
+def pair_ablation(lab: Lab) -> Planned[DataArray]:
     """Rise of the in-distribution error when one head, or two of a layer, are made their mean.
 
     Of a model with many pairs, `MOST_PAIRS` drawn at random.
     """
+    effects = yield from lab.need(relevance.relevance)
+    alone = effects.sel(intervention="mean ablation", statistic="rise").values.mean(-1)
     base, truth = lab.predictions()
-    alone = lab.measure(relevance.relevance).sel(intervention="mean ablation", statistic="rise").values.mean(-1)
     single = dict(zip(lab.heads, alone.tolist(), strict=True))
     pairs = [((i, a), (i, b)) for i, a in lab.heads for b in range(a + 1, lab.model.cfg.n_heads)]
     if len(pairs) > MOST_PAIRS:
@@ -171,45 +163,146 @@ def pair_ablation(lab: Lab) -> DataArray:
     return make_array(values, {"pair": names, "ablated": ("both", "first", "second")})
 
 
+class Comparison(NamedTuple):
+    """The mean overlap of some pairs of heads beside what chance gives them.
+
+    Attributes:
+        mean: overlap, with its interval over units.
+        chance: mean overlaps of the same pairs, each turned at random.
+        n_pairs: of heads that write anything.
+    """
+
+    mean: Interval
+    chance: Float[np.ndarray, " draw"]
+    n_pairs: int
+
+    def position(self, overlap: float) -> float:
+        """The share of draws by chance that lie below."""
+        return float((self.chance < overlap).mean())
+
+    @property
+    def positions(self) -> tuple[float, float, float]:
+        """Of the overlap, of its interval's low end divided by the margin, and of its high end times the margin."""
+        mean = self.mean
+        return self.position(mean.value), self.position(mean.low / MARGIN), self.position(mean.high * MARGIN)
+
+
+def compared(overlaps: DataArray, n_directions: int, pairs: Sequence[str]) -> Comparison | None:
+    """Compare these pairs, those of heads that write a constant left out; None where no pair is left."""
+    rows = {name: row for name, row in zip(overlaps.indexes["pair"], overlaps.values, strict=True)}
+    kept = [pair for pair in pairs if np.isfinite(rows[pair][len(MAPS)])]
+    if not kept:
+        return None
+    ends = [pair.split(" ~ ") for pair in kept]
+    alone = [[f"{end[i]} ~ {end[i]}" for end in ends] for i in (0, 1)]
+    inner, first, second = (
+        np.stack([rows[n][len(SHOWN) :] for n in names]) for names in (kept, *alone)
+    )  # (pair, unit)
+    chance = np.array([rows[pair][len(MAPS)] for pair in kept])
+    # Each unit's influence on the mean overlap (infinitesimal jackknife): one number a unit, however many the pairs.
+    means = [part.mean(1, keepdims=True) for part in (inner, first, second)]
+    cosine = means[0] / np.sqrt(means[1] * means[2])
+    influence = np.sign(cosine) * inner / np.sqrt(means[1] * means[2])
+    influence -= np.abs(cosine) * (first / means[1] + second / means[2] - 2) / 2
+    mean = bootstrap(lambda m: m, influence.mean(0))
+    return Comparison(mean, by_chance(chance, n_directions), len(kept))
+
+
+def mean_of(values: Float[np.ndarray, " pair"]) -> float:
+    """The mean over pairs of heads that write anything, NaN where none do."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else float("nan")
+
+
+def pairs_in(overlaps: DataArray) -> list[str]:
+    """The names of pairs of two heads."""
+    return [name for name in overlaps.indexes["pair"] if len(set(name.split(" ~ "))) == 2]
+
+
+def by_chance(sizes: Float[np.ndarray, " pair"], n_directions: int) -> Float[np.ndarray, " draw"]:
+    """Mean overlaps of pairs that are each turned at random, given their root mean squares.
+
+    One entry of a Haar rotation in D dimensions has the square of a Beta(1/2, (D - 1)/2); so has the overlap of two
+    heads that write a direction each, in its units, and of others nearly.
+    """
+    n_draws = max(2000, min(20_000, N_BY_CHANCE // len(sizes)))
+    if n_directions < 2:
+        return np.full(n_draws, sizes.mean())
+    rng, found = np.random.default_rng(0), np.zeros(n_draws)
+    for size in np.sort(sizes):  # the order of heads must not matter
+        found += size * np.sqrt(n_directions * rng.beta(0.5, (n_directions - 1) / 2, n_draws))
+    return found / len(sizes)
+
+
 def orthogonality(results: Results, facts: Facts) -> Evidence:
-    """Do heads of a layer overlap less than chance, in what they read, write and say?"""
-    result, counted = results[overlap], set(relevance.relevant(results, facts))
-    means, chance = result.sel(pair="mean").values, result.sel(pair="null median").values
-    parts = [f"{m} {v:.3f} (chance {c:.3f})" for m, v, c in zip(MAPS, means, chance, strict=True)]
-    says = f"mean overlap of heads within a layer: {', '.join(parts)}"
-    ablation = results[pair_ablation]
+    """Do heads of a layer that matter write in directions that overlap less than chance?"""
+    overlaps, roles = results[overlap], relevance.roles(results, facts)
+    names, n = pairs_in(overlaps), directions(facts.config)
+
+    def both(pair: str, *allowed: str) -> bool:
+        return all(roles[head] in allowed for head in pair.split(" ~ "))
+
+    # Pairs of heads that are sure to matter; and those with heads that may.
+    chosen = [[pair for pair in names if both(pair, *of)] for of in (("yes",), ("yes", "unclear"))]
+    sure, most = found = [compared(overlaps, n, pairs) for pairs in chosen]
+    low, high = (one.n_pairs if one else 0 for one in found)
+    quantities = {"pairs": Estimate("pairs of heads that matter", float(low), float(low), float(high), "pairs")}
+    scope = "these weights, heads that matter within a layer, in distribution"
+    causal, details = _causal(results[pair_ablation], roles), _details(overlaps, n)
+    if sure is None or most is None:
+        return Evidence(quantities, "", scope=scope, causal=causal, details=details)
+    quantities["position"] = _position([sure, most])
+    estimate = Estimate.spanning("mean overlap of two heads' outputs", [sure.mean, most.mean])
+    middle, ends = np.median(sure.chance), np.quantile(sure.chance, [TAIL, 1 - TAIL])
+    maps = [f"{row['map']} {row['overlap']:.2g}" for row in details[:2]]
+    says = (
+        f"What two heads of a layer write overlaps by {estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}], "
+        f"the mean of {low} pairs that matter; by chance it would be {middle:.3f} (95 % of random directions: "
+        f"{ends[0]:.3f} to {ends[1]:.3f}). Beside it, overlaps of weights, which do not decide: {', '.join(maps)}."
+    )
+    if high > low:
+        says += f" Interval and position span up to {high} pairs, with heads that may matter."
+    fresh = compared(results.twin[overlap], n, pairs_in(results.twin[overlap]))
+    twin = {"position": _position([fresh])} if fresh else {}
+    return Evidence(quantities, says, estimate, scope, causal, twin, details)
+
+
+def _position(found: Sequence[Comparison]) -> Estimate:
+    """Where overlaps lie among those by chance, the ends of their intervals moved outwards by the margin."""
+    each = [one.positions for one in found]
+    low, high = min(p[1] for p in each), max(p[2] for p in each)
+    return Estimate("position among random directions", each[0][0], low, high, "quantile")
+
+
+def _causal(ablation: DataArray, roles: dict[str, relevance.Role]) -> dict[str, object]:
     interactions = {}
     for name in ablation.indexes["pair"]:
         both, first, second = ablation.sel(pair=name).values
-        if set(name.split(" ~ ")) <= counted and first + second > 0:
+        if all(roles[head] == "yes" for head in name.split(" ~ ")) and first + second > 0:
             interactions[name] = float((both - first - second) / (first + second))
-    causal = {
+    sizes = np.abs(list(interactions.values()))
+    return {
         "intervention": "mean-ablate two relevant heads of a layer, alone and together",
-        "effect": float(np.median(np.abs(list(interactions.values())))) if interactions else float("nan"),
-        "share of pairs with interaction <= 10 %": float(np.mean([abs(v) <= 0.1 for v in interactions.values()]))
-        if interactions
-        else float("nan"),
+        "effect": float(np.median(sizes)) if interactions else float("nan"),
+        "share of pairs with interaction <= 10 %": float((sizes <= 0.1).mean()) if interactions else float("nan"),
         "interaction": interactions,
     }
-    details = tuple(
-        {"map": m, "overlap": float(v), "chance": float(c), "position among rotations": float(q)}
-        for m, v, c, q in zip(MAPS, means, chance, result.sel(pair="position").values, strict=True)
-    )
-    return Evidence(
-        {"position": _position(result)},
-        says + ".",
-        scope="these weights, heads within a layer, in distribution",
-        causal=causal,
-        twin={"position": _position(results.twin[overlap])},
-        details=details,
-    )
 
 
-def _position(result: DataArray) -> Estimate:
-    """Where the least orthogonal of the three maps lies among rotations; the interval is their Monte Carlo error."""
-    p = float(result.sel(pair="position").values.max())
-    error = 1.96 * np.sqrt(max(p * (1 - p), 1 / N_ROTATIONS) / N_ROTATIONS)
-    return Estimate("position among random rotations", p, max(p - error, 0.0), min(p + error, 1.0), "quantile")
+def _details(overlaps: DataArray, n_directions: int) -> tuple[dict[str, object], ...]:
+    """Mean overlaps over all pairs of heads of a layer, relevant or not; those of weights are shown only."""
+    each = overlaps.sel(pair=pairs_in(overlaps)).values[:, : len(SHOWN)]
+    mean = {name: mean_of(column) for name, column in zip(SHOWN, each.T, strict=True)}
+    chance = {"outputs": mean["chance"]}
+    return tuple(
+        {
+            "map": m,
+            "overlap": mean[m],
+            "chance, root mean square": chance.get(m, 1 / n_directions),
+            "decides": m == "outputs",
+        }
+        for m in MAPS
+    )
 
 
 def _one_head(facts: Facts) -> str | None:
@@ -230,19 +323,21 @@ ORTHOGONALITY_CLAIM = Claim(
         "after Proposition 3)",
         "The paper shows it for one layer of linear attention that is trained on autoregressive "
         "sequences; the formula of its measure is missing from our copy. We ask it of any attention: what"
-        " two heads of a layer read, write and say must overlap less than after random rotations.",
+        " two heads of a layer write, over functions, must overlap less than random directions would.",
     ),
     kind="learning",
-    statement="The heads of a layer are orthogonal: they read, write and say different things",
+    statement="The heads of a layer are orthogonal: what they write points in different directions",
     source="Sander et al. (2024), sections 5.1 and 6, there for linear attention; here for any attention",
     criterion=Criterion(
-        "overlap of OV maps, QK maps and centred outputs among 2,000 random rotations that keep each head's "
-        "spectrum, the least orthogonal of the three: below the 2.5 % / above the 99.2 % quantile (97.5 %, "
-        "corrected for three maps)",
-        (Condition("position", (-INF, 0.025), (1 - 0.025 / len(MAPS), INF)),),
+        f"mean overlap of the centred outputs of two heads of a layer that matter, and {MARGIN} times the end of its "
+        "interval beyond it, among overlaps of random directions in the dimensions that the heads can write to: below "
+        "the 2.5 % / above the 97.5 % quantile",
+        (Condition("position", (-INF, TAIL), (1 - TAIL, INF)),),
+        (Precondition("pairs", (1.0, INF), "No layer has two heads that are sure to matter."),),
     ),
-    measurements=(relevance.relevance, overlap, pair_ablation),
+    measurements=(scale.own, relevance.relevance, overlap, pair_ablation),
     twin=(overlap,),
+    aspects=("overlap of heads", "shares of heads"),
     evidence=orthogonality,
     excluded=_one_head,
     figures=("heads",),

@@ -62,16 +62,16 @@ def unknown_degree(lab: Lab) -> DataArray:
         BAYES: classical(task)[BAYES],
     }
     degrees = [d for d in sorted(set(task.degrees)) if 0 < d < task.n_points - 1]
-    values = np.empty((len(algorithms), len(degrees), lab.n_functions))
+    values = np.empty((len(algorithms), len(degrees), lab.n_units))
     for column, degree in enumerate(degrees):
         prompts = classes.polynomials(lab, degree)
         for row, algorithm in enumerate(algorithms.values()):
             square = squared_errors(algorithm, prompts)
-            values[row, column] = per_function(square[:, degree + 1 :], lab.n_functions)
+            values[row, column] = per_function(square[:, degree + 1 :], lab.n_units)
     axes = {
         "predictor": tuple(algorithms),
         "class": tuple(f"degree {d}" for d in degrees),
-        "function": tuple(range(lab.n_functions)),
+        "unit": tuple(range(lab.n_units)),
     }
     return make_array(values, axes, note="points from the class's own n + 2nd on; float64")
 
@@ -179,18 +179,18 @@ def distance(lab: Lab) -> DataArray:
     model meets one context of each function.
     """
     task, n_contexts = polynomial_task(lab), 1 if is_large(lab.model) else N_CONTEXTS
-    answered = answers(task, lab.seed, lab.n_functions, n_contexts)
+    answered = answers(task, lab.seed, lab.n_units, n_contexts)
     twin = lab.companions.get(Role(SEED))
     others = [SIZE, ERROR, SELF, *([SEED] if twin else []), *answered[ARMS[0]]]
-    values = np.empty((len(ARMS), len(others), lab.n_functions))
-    for row, (arm, prompts) in enumerate(arms(task, lab.seed, lab.n_functions, n_contexts).items()):
+    values = np.empty((len(ARMS), len(others), lab.n_units))
+    for row, (arm, prompts) in enumerate(arms(task, lab.seed, lab.n_units, n_contexts).items()):
         mine, truth = at_query(lab, prompts), as_numbers(prompts.ys)[:, -1]
         predictions = {ERROR: truth, SELF: at_query(lab, reshuffled(prompts, lab.seed)), **answered[arm]}
         predictions |= {SEED: at_query(twin, prompts)} if twin else {}
         for column, name in enumerate(others):
             square = truth.square() if name == SIZE else (mine - predictions[name]).square()
-            values[row, column] = square.view(lab.n_functions, -1).mean(-1).numpy()
-    axes = {"arm": ARMS, "to": tuple(others), "function": tuple(range(lab.n_functions))}
+            values[row, column] = square.view(lab.n_units, -1).mean(-1).numpy()
+    axes = {"arm": ARMS, "to": tuple(others), "unit": tuple(range(lab.n_units))}
     return make_array(
         values,
         axes,
@@ -300,6 +300,7 @@ BETTER_THAN_UNKNOWN_DEGREE_CLAIM = Claim(
     ),
     measurements=(classes.errors, unknown_degree),
     twin=(classes.errors,),
+    aspects=("kind of task",),
     evidence=better_than_unknown_degree,
     excluded=_knows_the_degree,
     figures=("classes",),
@@ -328,6 +329,7 @@ NO_CLASSICAL_ALGORITHM_CLAIM = Claim(
     ),
     measurements=(distance,),
     twin=(distance,),
+    aspects=("kind of task",),
     evidence=no_classical_algorithm,
     excluded=needs_polynomials,
     figures=("classes",),

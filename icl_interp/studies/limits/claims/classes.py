@@ -41,6 +41,18 @@ def _one_class(facts: Facts) -> str | None:
     return f"the model was trained on {which}, and no companion trained on another degree is at hand (pass companions=)"
 
 
+def _of_one_degree(facts: Facts) -> str | None:
+    """The paper speaks of models that were trained on several degrees and asked about those between."""
+    reason = needs_polynomials(facts)
+    if reason:
+        return reason
+    trained = _trained(facts)
+    if len(trained) > 1:
+        return None
+    which = f"degree {trained[0]} only" if trained else "constants only"
+    return f"the model was trained on {which}; the paper speaks of models trained on several degrees"
+
+
 # ---- arithmetic of error rates ---------------------------------------------------------------------------------------
 
 Cell = tuple[str, int]  # a predictor and the degree it is measured on
@@ -197,13 +209,10 @@ def unseen_classes(results: Results, facts: Facts) -> Evidence:
     """Is the model as good on degrees that it was not trained on as models are that were?"""
     result = results[errors]
     trained, measured = _trained(facts), result.indexes["class"]
-    quantities = {"trained": Estimate.exactly("largest degree trained on", max(trained, default=0))}
-    if not trained:
-        return Evidence(quantities, "")
     inside = [d for d in range(1, trained[-1]) if d not in trained and f"degree {d}" in measured]
     outside = [d for d in [trained[-1] + 1] if f"degree {d}" in measured]
     unseen = inside or outside
-    quantities["unseen"] = Estimate.exactly("unseen degrees that can be scored", len(unseen))
+    quantities = {"unseen": Estimate.exactly("unseen degrees that can be scored", len(unseen))}
     if not unseen:
         return Evidence(quantities, "")
     references = [_reference(facts, result, d) for d in unseen]
@@ -284,6 +293,7 @@ DEGREES_ALIKE_CLAIM = Claim(
     ),
     measurements=(errors,),
     twin=(errors,),
+    aspects=("kind of task",),
     evidence=degrees_alike,
     excluded=_one_class,
     figures=("classes",),
@@ -308,14 +318,12 @@ UNSEEN_CLASSES_CLAIM = Claim(
         "that of a companion trained on it, else over its own on the nearest trained ones; the largest: a factor "
         f"<= {ALIKE:g}, and no rate above {LOW} / a factor > {ALIKE:g}",
         (Condition("ratio", (-INF, math.log10(ALIKE)), (math.log10(ALIKE), INF)), HIGHEST),
-        (
-            Precondition("trained", (1, INF), "The model was trained on constants only."),
-            Precondition("unseen", (1, INF), "Prompts are too short to score a degree that was not trained on."),
-        ),
+        (Precondition("unseen", (1, INF), "Prompts are too short to score a degree that was not trained on."),),
     ),
     measurements=(errors,),
     twin=(errors,),
+    aspects=("kind of task",),
     evidence=unseen_classes,
-    excluded=needs_polynomials,
+    excluded=_of_one_degree,
     figures=("classes",),
 )

@@ -45,19 +45,19 @@ def continuous(lab: Lab) -> DataArray:
     The function is the same in every prompt, so units are groups of contexts. Beside the model stands least squares
     with polynomials of the largest degree it was trained on.
     """
-    task, n_contexts = polynomial_task(lab), max(1, lab.n_contexts // 8)
+    task, n_contexts = polynomial_task(lab), max(1, lab.unit_size // 8)
     names = within(task.inputs.interval)
     predictors: dict[str, Predictor] = {"model": lab, "least squares": LeastSquares(task)}
-    values = np.empty((len(predictors), len(names), lab.n_functions))
+    values = np.empty((len(predictors), len(names), lab.n_units))
     for column, name in enumerate(names):
         law = Continuous(function=name, inputs=Uniform(*DOMAINS[name]), n_points=task.n_points)
         prompts = law.sample(
-            lab.n_functions, generator(lab.seed, f"classes/{name}"), n_contexts=n_contexts, dtype=torch.float64
+            lab.n_units, generator(lab.seed, f"classes/{name}"), n_contexts=n_contexts, dtype=torch.float64
         )
         for row, predictor in enumerate(predictors.values()):
             square = squared_errors(predictor, prompts)[:, min(task.n_determining, task.n_points - 1) :]
-            values[row, column] = per_function(square, lab.n_functions)
-    axes = {"predictor": tuple(predictors), "function": names, "group": tuple(range(lab.n_functions))}
+            values[row, column] = per_function(square, lab.n_units)
+    axes = {"predictor": tuple(predictors), "function": names, "group": tuple(range(lab.n_units))}
     return make_array(values, axes, note=f"{n_contexts} contexts a group; the same function in every prompt; float32")
 
 
@@ -183,6 +183,7 @@ CONTINUOUS_FUNCTIONS_CLAIM = Claim(
     ),
     measurements=(continuous,),
     twin=(continuous,),
+    aspects=("kind of task",),
     evidence=continuous_functions,
     excluded=_out_of_reach,
     figures=("classes",),

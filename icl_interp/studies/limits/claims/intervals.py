@@ -1,23 +1,25 @@
 """The claims of `limits` about the interval that a model was trained on: what it covers, how far out, at what price.
 
-Each compares the model with companions trained on other U(-a, a); where none is at hand it cannot be asked.
+They are about kinds of training, so each compares arms of several seeds (`claims.kinds`), one for each U(-a, a).
 """
 
+from collections.abc import Sequence
 from itertools import permutations
 
 import numpy as np
-from xarray import DataArray
 
 from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
-from icl_interp.resampling import Interval, bootstrap, slope
+from icl_interp.studies.limits.claims import kinds
+from icl_interp.studies.limits.claims.kinds import LARGER, SCOPE, SMALLER, TIMES, Arm
 from icl_interp.studies.limits.claims.layernorm import needs_growth
-from icl_interp.studies.limits.claims.shift import SCOPE
-from icl_interp.studies.limits.measurements import boundary, shift
-from icl_interp.studies.limits.measurements.shift import own_interval
+from icl_interp.studies.limits.measurements import seeds
+from icl_interp.studies.limits.measurements.shift import SIDES, own_interval
+
+GROWN, SHRUNK = 1 / SMALLER, 1 / LARGER  # times: what is a fifth less or more the other way round
 
 
 def _needs_an_interval(facts: Facts) -> str | None:
@@ -28,140 +30,160 @@ def _needs_an_interval(facts: Facts) -> str | None:
     return None
 
 
+def by_interval(results: Results) -> tuple[list[Arm], str]:
+    """Arms that have seeds enough, by their interval, ascending; and which others were left out, in a sentence.
+
+    All of them, the model's own first, where that or all others have too few: then there is nothing to say about it.
+    """
+    table = results[seeds.intervals]
+    arms = [Arm.of(table, name) for name in dict.fromkeys(row["arm"] for row in kinds.rows_of(table))]
+    enough = [arm for arm in arms if len(arm) >= seeds.LEAST]
+    out = [_left_out(arm) for arm in arms if arm not in enough]
+    said = f"; left out: {'; '.join(out)}" if out else ""
+    asked = len(enough) > 1 and any(arm.name == seeds.OWN for arm in enough)
+    return (sorted(enough, key=lambda arm: arm.a) if asked else arms), said
+
+
+def _left_out(arm: Arm) -> str:
+    name = "the model's own kind" if arm.name == seeds.OWN else arm.name.replace("interval ", "a = ")
+    return ", ".join(filter(None, (f"{name}, {len(arm)} of {seeds.LEAST} seeds", ", ".join(arm.out))))
+
+
 def overlap(a: float, sigma: float) -> float:
     """The share of U(-a, a) and U(-sigma, sigma) that they have in common: one less their total variation."""
     return min(a, sigma) / max(a, sigma)
 
 
-def cells(sizes: list[float]) -> list[tuple[int, int, int]]:
-    """(model that saw more of the test interval, model that saw less, test interval), by place."""
+def cells(sizes: Sequence[float], tested: Sequence[float]) -> list[tuple[int, int, float]]:
+    """(arm that saw more of the test interval, arm that saw less, test interval), arms by place."""
     return [
-        (i, j, k)
-        for k, sigma in enumerate(sizes)
+        (i, j, sigma)
+        for sigma in tested
         for i, j in permutations(range(len(sizes)), 2)
         if overlap(sizes[i], sigma) > overlap(sizes[j], sigma) * (1 + 1e-9)
     ]
 
 
-def ordered(result: DataArray, arm: str) -> Interval:
-    """Share of cells in which the model that saw more of the test interval makes the smaller error."""
-    sizes = list(result.indexes["sigma"])
-    errors = np.moveaxis(result.sel(arm=arm).values[: len(sizes)], -1, 0)
+def _tested(arms: Sequence[Arm]) -> list[float]:
+    """The test intervals that are those of the arms, as far as runs were tested there."""
+    return [arm.a for arm in arms if all(other.has(f"both {arm.a:g}") for other in arms)]
 
-    def share(m: np.ndarray) -> np.ndarray:
-        return np.mean([m[:, i, k] < m[:, j, k] for i, j, k in cells(sizes)], axis=0)
 
-    return bootstrap(share, errors)
+def ordered(arms: Sequence[Arm], prefix: str, fresh: bool = False) -> tuple[Estimate, list[str]]:
+    """Share of comparisons in which the arm that saw more of the test interval makes the smaller errors.
+
+    Its ends count as many of them as are clear: low those in which errors are at most `SMALLER` times the other arm's,
+    high all but those in which they are at least `LARGER` times. Beside it, what each comparison says.
+    """
+    sizes, found = [arm.a for arm in arms], []
+    for i, j, sigma in cells(sizes, _tested(arms)):
+        column = f"{prefix} {sigma:g}"
+        if arms[0].has(column):
+            found.append(((sizes[i], sizes[j], sigma), kinds.times(arms[i], arms[j], column, fresh)))
+    n = len(found)
+    smaller = sum(one.value < 1 for _, one in found) / n
+    clear = sum(one.high <= SMALLER for _, one in found) / n
+    reversed_ = sum(one.low >= LARGER for _, one in found) / n
+    said = [f"{i:g} over {j:g} on {s:g}: {kinds.in_brackets(one)}" for (i, j, s), one in found]
+    return Estimate("comparisons in the claimed order", smaller, clear, 1 - reversed_, "share"), said
 
 
 DENSITY = Criterion(
-    "share of pairs of models and test intervals U(-sigma, sigma) in which the one whose training interval overlaps "
-    "more with the test's has the smaller error: all / at most half",
+    "share of comparisons (two training intervals, one test interval U(-sigma, sigma)) in which the runs whose "
+    "training interval overlaps more with the test's have the smaller errors; clear are those in which errors are at "
+    f"most {SMALLER} or at least {LARGER} times the other runs', unclear ones count both ways: all / at most half",
     (Condition("share", (1.0, INF), (-INF, 0.5)),),
+    kinds.PRECONDITIONS,
 )
 
 
 def density(results: Results, facts: Facts) -> Evidence:
-    """Is a model the better on an interval the more of it was in its training distribution?"""
-    result = results[shift.intervals]
-    sizes = list(result.indexes["sigma"])
-    found, in_functions, twin = (ordered(result, arm) for arm in ("both", "functions", "untrained"))
-    mean, zero = result.sel(arm="both").values.mean(-1), result.sel(arm="both", predictor="zero").values.mean(-1)
-    first, last = sizes[0], sizes[-1]
+    """Are runs the better on an interval the more of it was in their training distribution?"""
+    arms, out = by_interval(results)
+    quantities = kinds.prepared(arms)
+    if not kinds.can_decide(arms):
+        return Evidence(quantities, _too_few(arms, out), scope=SCOPE)
+    found, said = ordered(arms, "both")
+    alone, _ = ordered(arms, "alone") if len(arms) > 1 else (found, [])
     says = (
-        f"models trained on U(-a, a), a = {', '.join(f'{a:g}' for a in sizes)}: in {found.value:.0%} of "
-        f"{len(cells(sizes))} comparisons the one that saw more of the test interval is better (with functions alone "
-        f"scaled, as in Table 3, {in_functions.value:.0%}). From a = {first:g} to {last:g} the error on "
-        f"U(-{first:g}, {first:g}) goes from {mean[0, 0]:.2g} to {mean[-2, 0]:.2g}, and on U(-{last:g}, {last:g}) from "
-        f"{mean[0, -1]:.2g} to {mean[-2, -1]:.2g}"
+        f"runs trained on U(-a, a), a = {_listed(arms)}, {kinds.counted(arms)}: in {found.value:.0%} of {len(said)} "
+        f"comparisons those that saw more of the test interval are better, clearly in {found.low:.0%} (errors, as "
+        f"factors: {'; '.join(said)}). With functions alone scaled, as in Table 3, in {alone.value:.0%}{out}"
     )
-    details = tuple(
-        {
-            "trained on": a,
-            "tested on": sigma,
-            "overlap": overlap(a, sigma),
-            "error": float(mean[i, k]),
-            "error / zero": float(mean[i, k] / zero[k]),
-            "functions alone scaled": float(result.sel(arm="functions").values.mean(-1)[i, k]),
-        }
-        for i, a in enumerate(sizes)
-        for k, sigma in enumerate(sizes)
-    )
-    name = "comparisons in the claimed order"
+    columns = [f"{prefix} {sigma:g}" for prefix in ("both", "alone") for sigma in _tested(arms)]
     return Evidence(
-        {"share": Estimate.of(name, found, "share")},
+        quantities | {"share": found},
         says + ".",
         scope=f"{SCOPE}inputs and functions from U(-sigma, sigma)",
-        twin={"share": Estimate.of(name, twin, "share")},
-        details=details,
+        twin={"share": ordered(arms, "both", fresh=True)[0]},
+        details=kinds.details(arms, [f"a = {arm.a:g}" for arm in arms], columns),
     )
 
 
-def places(curve: DataArray) -> list[np.ndarray]:
-    """What onsets are read from: for each interval and direction the gaps, (function, x)."""
-    out = []
-    for a in curve.indexes["interval"]:
-        gap = curve.sel(interval=a).values
-        out += [gap[:, boundary.direction(curve, sign)[1]] for sign in boundary.SIGNS.values()]
-    return out
+def _listed(arms: Sequence[Arm]) -> str:
+    return ", ".join(f"{arm.a:g}" for arm in arms)
 
 
-def exponents(curve: DataArray, errors: DataArray, arm: str = "both") -> tuple[Interval, Interval, Interval]:
-    """Powers of a: of the onset (mean of both directions), of the error on the smallest interval; the smaller one."""
-    sizes = np.log(np.array(curve.indexes["interval"]))
-    xs = boundary.direction(curve, 1)[0]
-    cost = np.moveaxis(errors.sel(arm=arm, sigma=errors.indexes["sigma"][0]).values[: len(sizes)], -1, 0)
-
-    def onset(*m: np.ndarray) -> np.ndarray:
-        where = [np.log(boundary.settles(xs, np.sqrt(gap), boundary.LEVEL)) for gap in m[1:]]
-        each = [(where[i] + where[i + 1]) / 2 for i in range(0, len(where), 2)]
-        return slope(sizes, np.stack(each, -1))
-
-    def price(*m: np.ndarray) -> np.ndarray:
-        return slope(sizes, np.log(np.maximum(m[0], np.finfo(float).tiny)))
-
-    def smaller(*m: np.ndarray) -> np.ndarray:
-        return np.minimum(onset(*m), price(*m))
-
-    arrays = [cost, *places(curve)]
-    return bootstrap(onset, *arrays), bootstrap(price, *arrays), bootstrap(smaller, *arrays)
+def _too_few(arms: Sequence[Arm], out: str) -> str:
+    what = f"the model's own training interval and another one need {seeds.LEAST} seeds{out}; nothing was compared"
+    return f"{what}. {kinds.how_to_train([arm for arm in arms if len(arm) < seeds.LEAST])}."
 
 
-LARGER = Criterion(
-    "powers of a with which the plateau's onset and the error on the smallest interval grow over models trained on "
-    "U(-a, a), the smaller of the two: > 0.1 / < 0",
-    (Condition("power", (0.1, INF), (-INF, 0.0)),),
+# ---- larger intervals -----------------------------------------------------------------------------------------------
+
+LARGER_INTERVALS = Criterion(
+    "from the smallest to the largest training interval at hand: the |x| from which the output is level, and the error "
+    f"on the smallest interval, both at least {GROWN:g} times / one of them at most {SHRUNK:.2f} times",
+    (Condition("onset", (GROWN, INF), (0.0, SHRUNK), "log"), Condition("cost", (GROWN, INF), (0.0, SHRUNK), "log")),
+    (
+        *kinds.PRECONDITIONS,
+        Precondition(
+            "no plateau",
+            (0, 0),
+            "But {value:.0f} of these runs are not level by 1e5 times their inputs' range.",
+            optional=True,
+        ),
+    ),
 )
+
+
+def onset(arm: Arm, fresh: bool = False) -> np.ndarray:
+    """|x| from which the output of each run is level: the geometric mean of both directions."""
+    return np.exp(np.mean([np.log(arm.numbers(side, fresh)) for side in SIDES], axis=0))
 
 
 def larger(results: Results, facts: Facts) -> Evidence:
     """Do larger training intervals move the plateau's onset outwards, and is accuracy the price?"""
-    curve, errors = results[shift.onsets], results[shift.intervals]
-    onset, cost, both = exponents(curve, errors)
-    _, _, twin = exponents(results[shift.onsets_untrained], errors, "untrained")
-    xs, gaps = boundary.direction(curve, 1)[0], places(curve)
-    found = [boundary.settles(xs, np.sqrt(gap.mean(0)), boundary.LEVEL) for gap in gaps]
-    onsets = [float(np.sqrt(found[i] * found[i + 1])) for i in range(0, len(found), 2)]
-    sizes = list(curve.indexes["interval"])
-    price = errors.sel(arm="both", sigma=sizes[0]).values.mean(-1)
-    first = sizes[0]
+    arms, out = by_interval(results)
+    quantities = kinds.prepared(arms)
+    if not kinds.can_decide(arms):
+        return Evidence(quantities, _too_few(arms, out), scope=SCOPE)
+    first, last = arms[0], arms[-1]
+    onsets, column = [onset(arm) for arm in arms], f"both {first.a:g}"
+    never = sum(int(np.isnan(found).sum()) for found in onsets)
+    quantities["no plateau"] = Estimate.exactly("runs without a plateau", never)
+    if never:
+        return Evidence(quantities, f"a = {_listed(arms)}{out}.", scope=SCOPE)
+    grown, cost = kinds.ratio(onsets[-1], onsets[0]), kinds.times(last, first, column)
+    means = [float(np.exp(np.log(found).mean())) for found in onsets]
     says = (
-        f"from a = {first:g} to {sizes[-1]:g} the onset of the plateau goes from |x| = {onsets[0]:.3g} to "
-        f"{onsets[-1]:.3g} (a^{onset.value:.2f}; in units of a from {onsets[0] / first:.3g} to "
-        f"{onsets[-1] / sizes[-1]:.3g}) and the error on U(-{first:g}, {first:g}) from {price[0]:.2g} to "
-        f"{price[len(sizes) - 1]:.2g} (a^{cost.value:.2f})"
+        f"from a = {first.a:g} to {last.a:g} the |x| from which the output is level goes from {means[0]:.3g} to "
+        f"{means[-1]:.3g}, {kinds.in_brackets(grown)} times (in units of a from {means[0] / first.a:.3g} to "
+        f"{means[-1] / last.a:.3g}), and the error on U(-{first.a:g}, {first.a:g}) from "
+        f"{first.geometric(column):.2g} to {last.geometric(column):.2g}, {kinds.in_brackets(cost)} times; "
+        f"{kinds.counted(arms)}{out}"
     )
-    details = tuple(
-        {"trained on": a, "onset": o, "onset / a": o / a, "error on the smallest interval": float(e)}
-        for a, o, e in zip(sizes, onsets, price[: len(sizes)], strict=True)
-    )
-    name = "power of a, onset and error, the smaller"
+    names = "onset of the plateau, largest / smallest interval", "error on the smallest interval, largest / smallest"
+    fresh = [onset(arm, fresh=True) for arm in (last, first)]
+    twin = {"cost": Estimate.of(names[1], kinds.times(last, first, column, fresh=True), TIMES)}
+    if np.isfinite(fresh).all():
+        twin["onset"] = Estimate.of(names[0], kinds.ratio(fresh[0], fresh[1]), TIMES)
     return Evidence(
-        {"power": Estimate.of(name, both)},
+        quantities | {"onset": Estimate.of(names[0], grown, TIMES), "cost": Estimate.of(names[1], cost, TIMES)},
         says + ".",
         scope=f"{SCOPE}query arm for onsets",
-        twin={"power": Estimate.of(name, twin)},
-        details=details,
+        twin=twin,
+        details=kinds.details(arms, [f"a = {arm.a:g}" for arm in arms], [*SIDES, column]),
     )
 
 
@@ -178,13 +200,15 @@ TRAINING_DENSITY_CLAIM = Claim(
         "the training distribution.",
         "Naim & Asher (2025), appendix E, Observation 3 (i), with Table 3 (appendix C)",
         "Table 3 changes the functions alone and keeps inputs inside [-1, 1]. We change both, and take as"
-        " the proportion how much the interval of training and the interval of the test overlap.",
+        " the proportion how much the interval of training and the interval of the test overlap. Each kind has several "
+        "seeds.",
     ),
     kind="learning",
     statement="Models are better on intervals that hold more of their training distribution",
     source="Naim & Asher (2025), Observation 3 and Table 3",
     criterion=DENSITY,
-    measurements=(shift.intervals,),
+    measurements=(seeds.intervals,),
+    aspects=("kind of task",),
     evidence=density,
     of_numbers=True,
     excluded=_needs_an_interval,
@@ -201,13 +225,15 @@ LARGER_INTERVALS_CLAIM = Claim(
         "performance deteriorates sharply across all testing scenarios we considered.",
         "Naim & Asher (2025), section 5, with Table 3 (appendix C; also appendix E, Observation 3 (ii))",
         "The paper's Table 3 gives errors only. We compare models trained on U(-a, a) for several a and "
-        "measure both how far out the output levels off and the error on the smallest interval.",
+        "measure, over several seeds, how far out the output levels off and the error on the smallest interval. "
+        "Ours on U(-100, 100) has not learned its task and is left out.",
     ),
     kind="learning",
     statement="Training on larger intervals moves the boundary values outwards, at a cost in accuracy",
     source="Naim & Asher (2025), section 5, Table 3 and Observation 3 (ii)",
-    criterion=LARGER,
-    measurements=(shift.intervals, shift.onsets, shift.onsets_untrained),
+    criterion=LARGER_INTERVALS,
+    measurements=(seeds.intervals,),
+    aspects=("kind of task",),
     evidence=larger,
     of_numbers=True,
     excluded=_needs_an_onset,

@@ -25,7 +25,6 @@ from icl_interp.analyses.measurement import Planned, Results, measurement
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import LogitLens, depths, normed
 from icl_interp.prompts import as_numbers
-from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.measurements.ablation import ALL, NOTHING, QUERY, ablated, without_attention
@@ -76,8 +75,8 @@ def lens(lab: Lab) -> DataArray:
     Squared difference from the final prediction (residual), beside that from its mean (total). Fresh prompts, each of
     a function of its own; groups of them are what intervals resample.
     """
-    n = lab.n_functions * lab.n_contexts
-    prompts = lab.task.sample(n, generator(lab.seed, "layers/prompts"), dtype=torch.float64)
+    n, per = lab.n_units * lab.unit_size, lab.unit_size
+    prompts = lab.units("layers/prompts", n_units=n // 2)  # several units of one context each make a group
     model, names = lab.single, depths(lab.single)
     read_out, seen = LogitLens(per_prompt=True), Activations(names)
     out = as_numbers(lab.last_predictions(prompts, [read_out, seen]))
@@ -85,17 +84,15 @@ def lens(lab: Lab) -> DataArray:
     with torch.no_grad():
         streams = [normed(model, seen.recorded[name].to(model.unembed.W_U))[:, 0].double().cpu() for name in names]
     final = out.double()
-    group = torch.arange(n) // lab.n_contexts
+    group = torch.arange(n) // per
     affine = torch.stack([cross_validated(x, final, group % N_FOLDS) for x in streams])
     total = (final - final.mean()).square()
-    values = [
-        [[lab.by_function((row - final).square()), lab.by_function(total)] for row in rows] for rows in (logit, affine)
-    ]
+    values = [[[lab.by_unit((row - final).square()), lab.by_unit(total)] for row in rows] for rows in (logit, affine)]
     axes = {
         "lens": LENSES,
         "depth": tuple(range(len(names))),
         "statistic": ("residual", "total"),
-        "group": tuple(range(lab.n_functions)),
+        "group": tuple(range(lab.n_units)),
     }
     return make_array(values, axes, note=f"{n} functions, one context each; affine: {N_FOLDS}-fold cross-validation")
 
@@ -108,7 +105,7 @@ def curves(lab: Lab) -> Planned[DataArray]:
     """
     low, high = lab.task.inputs.interval
     xs = np.linspace(low, high, N_QUERIES)
-    rows = torch.arange(min(N_SHOWN, lab.n_functions)) * lab.n_contexts
+    rows = torch.arange(min(N_SHOWN, lab.n_units)) * lab.unit_size
     prompts = lab.prompts[rows]
     read_out = LogitLens(per_prompt=True)
     yield from lab.ask(xs, probes=[read_out], prompts=prompts)
@@ -228,6 +225,7 @@ LAST_LAYER_CLAIM = Claim(
     ),
     measurements=(lens, curves, without_attention, ablated),
     twin=(lens,),
+    aspects=("affine lens", "depth"),
     evidence=last_layer,
     of_numbers=True,
     excluded=_one_layer,

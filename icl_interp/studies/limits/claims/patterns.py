@@ -146,14 +146,14 @@ def _draws(
     lab: Lab, patterns: Float[Tensor, "batch degree head key"], pairs: list[tuple[int, int]], just_mean: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distance of mean patterns, and between prompts of the two degrees: each (draw, pair), the first not resampled."""
-    per = len(patterns) // lab.n_functions
-    shifts = range(1, min(N_SHIFTS, lab.n_functions - 1) + 1)
+    per = len(patterns) // lab.n_units
+    shifts = range(1, min(N_SHIFTS, lab.n_units - 1) + 1)
     within = torch.stack([variation(patterns, patterns.roll(per * s, 0)) for s in shifts]).mean(0)
-    weights = np.full((1, lab.n_functions), 1 / lab.n_functions)
+    weights = np.full((1, lab.n_units), 1 / lab.n_units)
     if not just_mean:
-        weights = np.concatenate([weights, draw_weights(lab.n_functions)])
-    profiles = np.tensordot(weights, lab.by_function(patterns), axes=1)  # (draw, degree, head, key)
-    one = weights @ lab.by_function(within)
+        weights = np.concatenate([weights, draw_weights(lab.n_units)])
+    profiles = np.tensordot(weights, lab.by_unit(patterns), axes=1)  # (draw, degree, head, key)
+    one = weights @ lab.by_unit(within)
     between = [0.5 * np.abs(profiles[:, a] - profiles[:, b]).sum(-1).mean(-1) for a, b in pairs]
     return np.stack(between, 1), np.stack([(one[:, a] + one[:, b]) / 2 for a, b in pairs], 1)
 
@@ -180,9 +180,9 @@ def swapped(lab: Lab) -> DataArray:
     """
     levels = degrees(lab)[:: len(degrees(lab)) - 1]
     sources = ("own", *(f"degree {d}" for d in levels), "uniform", "zero")
-    values = np.empty((len(levels), len(sources), lab.n_functions))
+    values = np.empty((len(levels), len(sources), lab.n_units))
     targets, givers = ([some(lab, draw(lab, d), 1) for d in levels] for draw in (polynomials, others))
-    for start in range(0, lab.n_functions, CHUNK):
+    for start in range(0, lab.n_units, CHUNK):
         part = slice(start, start + CHUNK)
         kept = [PutPatterns.measure(lab.single, lab.tokens(prompts[part]).float()) for prompts in givers]
         for t, prompts in enumerate(targets):
@@ -190,11 +190,7 @@ def swapped(lab: Lab) -> DataArray:
             for s, edit in enumerate(edits):
                 values[t, s, part] = (_query(lab, prompts[part], *edit) - prompts.ys[part, -1]).square().mean(-1)
             values[t, -1, part] = prompts.ys[part, -1].square().mean(-1)
-    axes = {
-        "target": tuple(f"degree {d}" for d in levels),
-        "source": sources,
-        "function": tuple(range(lab.n_functions)),
-    }
+    axes = {"target": tuple(f"degree {d}" for d in levels), "source": sources, "unit": tuple(range(lab.n_units))}
     return make_array(values, axes, note="one context of each function, the same inputs for every degree; float32")
 
 
@@ -318,6 +314,7 @@ PATTERNS_ALIKE_CLAIM = Claim(
     ),
     measurements=(distances, swapped),
     twin=(distances,),
+    aspects=("depth", "kind of task"),
     evidence=patterns_alike,
     excluded=_one_degree,
     figures=("layers",),

@@ -1,47 +1,92 @@
 """The claim of `limits` that softmax acts as a hardmax far out; what it shares with the claim on uniform averages."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float
 from xarray import DataArray
 
-from icl_interp.analyses import relevance
+from icl_interp.analyses import relevance, scale
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.analyses.relevance import OUT, Outcome, Standing
 from icl_interp.interventions.attention import SwapPattern, Temperature
-from icl_interp.probes.attention import TARGETS, AttentionEntropy, AttentionTargets
+from icl_interp.probes.attention import TARGETS, TIE, AttentionEntropy, AttentionTargets
+from icl_interp.probes.record import Activations
 from icl_interp.probes.sweep import together
-from icl_interp.resampling import Interval, bootstrap
+from icl_interp.resampling import bootstrap
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.layernorm import SCOPE
 from icl_interp.studies.limits.measurements import far
 from icl_interp.studies.limits.measurements.far import power
 
 CONCENTRATED = 0.05  # delta up to which a pattern counts as its hardmax (total variation distance)
+TURNED, NOT_TURNED = 0.95, 0.8  # shares of contexts far out, from which and up to which
+NEARBY = 0.5  # share of contexts in distribution from which a head is concentrated before anything goes far
+SAME = 0.02  # change of f far out, in u, up to which patterns and their hardmax do the same
 FAR_CONDITIONS = (-1e5, -1e4, 1e4, 1e5)  # queries, in units of `Lab.x_unit`
+LATER = ("later, x < 0", "later, x > 0")
+GROWS = 10**0.2  # factor on the increment of a score gap, from one decade to the next, above which it still grows
+ROUNDING = 1e-9  # increments of score gaps that are none
 
 
-@measurement("heads/concentration")
+@measurement("heads/concentration", version=2)
 def concentration(lab: Lab) -> Planned[DataArray]:
-    """Share of contexts in which a head's pattern at the last query is concentrated, in distribution and far out."""
+    """Share of each unit's contexts in which a head's pattern at the last query is concentrated.
+
+    Conditions: in distribution; each far query; and "later" for each sign: the context is concentrated at 1e5, or the
+    gap between its largest score and the next one still grows there. The pattern then turns into a hardmax at some
+    larger |x|: where the gap reaches log 19 (n - 1), with n keys, delta is at most 0.05. "prompts" holds the number of
+    prompts in a unit.
+    """
     queries = [lab.x_unit * x for x in FAR_CONDITIONS]
     near, out = AttentionEntropy(per_prompt=True), AttentionEntropy(per_prompt=True)
-    yield from together(lab.ask(probes=[near]), lab.ask(queries, probes=[out]))
+    scores = Activations([f"blocks.{i}.attn.hook_attn_scores" for i in range(lab.model.cfg.n_layers)])
+    before = [lab.x_unit * x for x in (-1e3, 1e3)]
+    yield from together(
+        lab.ask(probes=[near]), lab.ask(queries, probes=[out]), lab.ask([*before, *queries], probes=[scores])
+    )
     # (layer, head, condition, prompt)
     deltas = np.concatenate([probe.results()["delta"].values for probe in (near, out)], 2)
-    shares = lab.by_function(torch.from_numpy(deltas <= CONCENTRATED).double().movedim(-1, 0))
+    grows = np.stack([_grows(score_gap(recorded)) for recorded in scores.recorded.values()])
+    now = deltas <= CONCENTRATED
+    hits = np.concatenate([now, now[:, :, [1, 4]] | grows], 2)
+    shares = lab.by_unit(torch.from_numpy(hits).double().movedim(-1, 0))
+    values = np.moveaxis(shares, 0, -1).reshape(len(lab.heads), -1, lab.n_units)
     axes = {
         "head": relevance.labels(lab),
-        "condition": ("in distribution", *queries),
-        "function": tuple(range(lab.n_functions)),
+        "condition": ("in distribution", *queries, *LATER, "prompts"),
+        "unit": tuple(range(lab.n_units)),
     }
-    values = np.moveaxis(shares, 0, -1).reshape([len(coordinates) for coordinates in axes.values()])
+    values = np.concatenate([values, np.full_like(values[:, :1], lab.unit_size)], 1)
     return make_array(values, axes, note=f"delta <= {CONCENTRATED}")
+
+
+def score_gap(scores: Float[torch.Tensor, "*batch key"]) -> Float[torch.Tensor, "*batch"]:
+    """How far the largest score lies above the largest one that does not tie with it; 0 where all tie.
+
+    >>> score_gap(torch.tensor([[3.0, 1.0, 3.0], [2.0, 2.0, 2.0]]))
+    tensor([2., 0.])
+    """
+    top = scores.amax(-1, keepdim=True)
+    below = scores.masked_fill(scores >= top - TIE, -torch.inf).amax(-1)
+    return torch.where(below.isinf(), 0.0, top[..., 0] - below)
+
+
+def _grows(gaps: Float[torch.Tensor, "batch head query"]) -> Bool[np.ndarray, "head sign batch"]:
+    """Whether score gaps at 1e3, 1e4 and 1e5, both signs (-1e3, 1e3, -1e5, -1e4, 1e4, 1e5), grow without an end.
+
+    A gap that nears a limit has increments that shrink from one decade to the next.
+    """
+    decades = gaps[..., [[0, 3, 2], [1, 4, 5]]].diff(dim=-1)  # (batch, head, sign, decade)
+    earlier, last = decades.unbind(-1)
+    return ((last > ROUNDING) & (last >= GROWS * earlier.abs())).permute(1, 2, 0).numpy()
 
 
 @measurement("heads/delta")
@@ -62,80 +107,116 @@ def far_swap(lab: Lab) -> Planned[DataArray]:
     xs = [*lab.inner, -1e4 * lab.x_unit, 1e4 * lab.x_unit]
     arms = {"one-hot": SwapPattern("hardmax"), "uniform": SwapPattern("uniform"), "flattened": Temperature(1e6)}
     f, *swapped = yield from together(lab.ask(xs), *(lab.ask(xs, query=[edit]) for edit in arms.values()))
-    values = [lab.by_function(part.square().mean(-1)) for part in (f, *(other - f for other in swapped))]
-    axes = {"arm": ("intact", *arms), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
+    values = [lab.by_unit(part.square().mean(-1)) for part in (f, *(other - f for other in swapped))]
+    axes = {"arm": ("intact", *arms), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
     return make_curve(values, axes, note="swapped at the query only; the context is read as it is")
 
 
-def _statuses(shares: np.ndarray) -> np.ndarray:
-    """Whether each head turns into a hardmax: concentrated far out in all conditions, and not before.
+def _standings(result: DataArray, level: float) -> dict[str, Standing]:
+    """How each head counts: whether it turns into a hardmax, or is concentrated already in distribution ("out")."""
+    shares = np.moveaxis(result.values[:, :-1], -1, 0)  # (unit, head, condition)
+    # Whether a head is concentrated nearby; whether it has turned, where the least share decides; and for two signs
+    # whether it has not.
+    n_decisions = 4 * shares.shape[1]
+    low, high = relevance.proportions(shares, int(result.values[0, -1, 0]), level, n_decisions)
+    rows = zip(result.indexes["head"], shares.mean(0), low, high, strict=True)
+    return {name: _standing(*row) for name, *row in rows}
 
-    Args:
-        shares: of concentrated contexts, `(draw, head, condition)`, in distribution first.
-    """
-    return (shares[..., 1:] >= 0.95).all(-1) & (shares[..., 0] < 0.5)
 
-
-def _share(result: DataArray, counted: list[str]) -> Interval:
-    rows = [result.indexes["head"].get_loc(name) for name in counted]
-    per_function = np.moveaxis(result.values[rows], -1, 0)
-    return bootstrap(lambda shares: _statuses(shares).mean(-1), per_function)
+def _standing(share: np.ndarray, low: np.ndarray, high: np.ndarray) -> Standing:
+    """The standing of one head, from its shares in distribution, at four far queries, and later for both signs."""
+    turned = low[1:5].min() >= TURNED
+    not_turned = high[5:].min() <= NOT_TURNED
+    ways: set[Outcome] = {"yes"} if turned else {"no"} if not_turned else {"yes", "no"}
+    possible: frozenset[Outcome] = frozenset(ways)
+    if high[0] >= NEARBY:
+        possible = OUT if low[0] >= NEARBY else possible | OUT
+    by_value: Outcome = "out" if share[0] >= NEARBY else "yes" if share[1:5].min() >= TURNED else "no"
+    return Standing(by_value, possible)
 
 
 def softmax_hardmax(results: Results, facts: Facts) -> Evidence:
     """Do the heads that matter put all their weight on one token when the query is far?"""
-    result, counted = results[concentration], relevance.relevant(results, facts)
-    near, out = (facts.x_unit * x for x in FAR_CONDITIONS[2:])
-    scope = f"{SCOPE}|x| = {power(near)} and {power(out)}, heads that matter in distribution"
-    quantities = {"relevant heads": Estimate.exactly("relevant heads", len(counted))}
-    if not counted:
-        return Evidence(quantities, "", scope=scope)
-    share = _share(result, counted)
-    quantities["share"] = Estimate.of("relevant heads that turn into a hardmax", share, "share")
-    details = tuple(_head_row(name, result, results[delta], name in counted) for name in result.indexes["head"])
-    already = sum(row["in distribution"] >= 0.5 for row in details if row["relevant"])
-    n = len(counted)
-    says = f"{round(share.value * n)} of {n} relevant heads turn into a hardmax far out"
-    says += f"; {already} are concentrated already in distribution" if already else ""
-    changes = _far_changes(results[far_swap])
-    idle = changes["uniform"] <= 0.02
-    if idle:
-        says += "; far out no head is read at all (uniform patterns change f as little), so they cause nothing there"
-    causal = {
-        "intervention": "swap every head's pattern at the query for one-hot at its arg max",
-        "effect": changes["one-hot"],
-        "criterion": "changes far f by at most 2 %",
-        "power: the same swap in distribution": changes["one-hot in distribution"],
-        "uniform instead": changes["uniform"],
-        "flattened by a temperature of 1e6": changes["flattened"],
-        "heads idle far out": bool(idle),
-    }
+    result, mattering = results[concentration], relevance.Mattering.of(results, facts)
+
+    def counting(level: float) -> dict[str, Standing]:
+        return mattering.among(level, _standings(result, level))
+
+    near, out = (power(facts.x_unit * x) for x in FAR_CONDITIONS[2:])
+    scope = f"{SCOPE}|x| = {near} and {out}, heads that matter in distribution"
+    heads, roles = counting(relevance.USUAL), mattering.roles
+    left = relevance.counted("heads that matter and are not concentrated in distribution", heads)
+    quantities = {"relevant heads": mattering.counted, "heads left": left}
+    details = tuple(
+        _head_row(name, result, results[delta], roles[name], heads[name]) for name in result.indexes["head"]
+    )
+    already = sum(roles[row["head"]] == "yes" and row["in distribution"] >= NEARBY for row in details)
     fresh = results.twin[concentration]
-    twin = Estimate.of("heads that turn into a hardmax", _share(fresh, list(fresh.indexes["head"])), "share")
-    return Evidence(quantities, says + ".", None, scope, causal, {"share": twin}, details)
+    twin = relevance.share_of_heads("heads that turn into a hardmax", lambda level: _standings(fresh, level))
+    share = relevance.share_of_heads("heads that matter and turn into a hardmax", counting)
+    says = _says(share, heads, already, (near, out))
+    causal = _causal(results[far_swap], scale.u(results))
+    if says and causal["heads idle far out"]:
+        says += " Far out no head is read: uniform patterns change f by no more, so these heads cause nothing there."
+    return Evidence({**quantities, "share": share}, says, None, scope, causal, {"share": twin}, details)
 
 
-def _far_changes(swap: DataArray) -> dict[str, float]:
-    """Root mean square change of f for each swap, relative to f far out or near: a plateau alone can be close to 0."""
+def _says(share: Estimate, heads: Mapping[str, Standing], already: int, far_at: tuple[str, str]) -> str:
+    ways = [head.possible for head in heads.values()]
+    n = sum(head.value != "out" for head in heads.values())
+    n_yes = sum(head.value == "yes" for head in heads.values())
+    if not n:
+        return ""
+    text = (
+        f"{n_yes} of {n} heads that matter put at least {1 - CONCENTRATED:.0%} of their weight on one token at |x| = "
+        f"{far_at[0]} and {far_at[1]}, in at least {TURNED:.0%} of contexts"
+    )
+    open_ways = sum({"yes", "no"} <= way for way in ways)
+    unsure = sum("out" in way and len(way) > 1 for way in ways)
+    near = f"{already} more are on one token in distribution already, which distance did not do: they do not count"
+    notes = [near] if already else []
+    notes += [f"{open_ways} may turn later or are unclear and count both ways"] if open_ways else []
+    notes += [f"{unsure} may not matter, or not be counted"] if unsure else []
+    if open_ways or unsure:
+        notes += [f"the share lies between {share.low:.2g} and {share.high:.2g}"]
+    return "; ".join([text, *notes]) + "."
+
+
+def _causal(swap: DataArray, u: float) -> dict[str, Any]:
+    """Root mean square change of f by each swap, in u: a plateau itself can be close to 0."""
     is_far = np.arange(len(swap["x"].values)) >= len(swap["x"].values) - 2  # behind the queries in distribution
-    size = swap.sel(arm="intact").values.mean(0)
-    out = {}
+    found = {}
     for arm in ("one-hot", "uniform", "flattened"):
-        change = swap.sel(arm=arm).values.mean(0)
-        out[arm] = float(np.sqrt(change[is_far].mean() / max(size[is_far].mean(), size[~is_far].mean())))
-        out[f"{arm} in distribution"] = float(np.sqrt(change[~is_far].mean() / size[~is_far].mean()))
-    return out
+        change = swap.sel(arm=arm).values
+        for place, keep in (("far out", is_far), ("in distribution", ~is_far)):
+            squares = change[:, keep].mean(1) / max(u, 1e-300) ** 2
+            found[arm, place] = bootstrap(lambda mean: np.sqrt(np.maximum(mean, 1e-30)), squares, positive=True)
+    effect, uniform = found["one-hot", "far out"], found["uniform", "far out"]
+    return {
+        "intervention": "swap every head's pattern at the query for one-hot at its arg max",
+        "effect": effect.value,
+        "low": effect.low,
+        "high": effect.high,
+        "unit": "u",
+        "criterion": f"changes far f by at most {SAME} u",
+        "meets the criterion": bool(effect.high <= SAME),
+        "power: the same swap in distribution": found["one-hot", "in distribution"].value,
+        "uniform instead": uniform.value,
+        "flattened by a temperature of 1e6": found["flattened", "far out"].value,
+        "heads idle far out": bool(uniform.value <= SAME),
+    }
 
 
-def _head_row(name: str, result: DataArray, curve: DataArray, counted: bool) -> dict[str, Any]:
-    shares = result.sel(head=name).values.mean(-1)
+def _head_row(name: str, result: DataArray, curve: DataArray, role: str, standing: Standing) -> dict[str, Any]:
+    shares = result.sel(head=name).values[:-1].mean(-1)
     targets = {t: curve.sel(statistic=t, head=name).values[[0, -1]].mean() for t in TARGETS}
     return {
         "head": name,
-        "relevant": counted,
+        "relevant": role,
         "in distribution": float(shares[0]),
-        "far": float(shares[1:].min()),
-        "hardmax": bool(_statuses(shares[None])[0]),
+        "far": float(shares[1:5].min()),
+        "later": float(shares[5:].min()),
+        "hardmax": " or ".join(sorted(standing.possible)),
         "target": max(targets, key=targets.__getitem__),
     }
 
@@ -150,7 +231,10 @@ def needs_softmax(facts: Facts) -> str | None:
     return None
 
 
-RELEVANT = Precondition("relevant heads", (1.0, INF), "No head matters for the in-distribution prediction.")
+RELEVANT = Precondition("relevant heads", (1.0, INF), "No head is sure to matter for the in-distribution prediction.")
+LEFT = Precondition(
+    "heads left", (1.0, INF), "No head is left: those that matter are concentrated already in distribution."
+)
 
 SOFTMAX_HARDMAX_CLAIM = Claim(
     id="limits.softmax_hardmax",
@@ -162,19 +246,22 @@ SOFTMAX_HARDMAX_CLAIM = Claim(
         "Naim & Asher (2025), section 6, after Proposition 4 (also appendix G.2 and Table 4)",
         "The paper shows softmax of five given numbers (Table 4). We look at the trained heads that "
         "matter for the prediction, with the query at 1e4 and 1e5 units, and count those that concentrate"
-        " there but not near the data.",
+        " there. Heads that are concentrated near the data already are left out: distance did not do that.",
     ),
     kind="architecture",
     statement="Far from the data softmax attention acts as a hardmax: all weight on one token",
     source="Naim & Asher (2025), section 6 and appendix G.2 (Table 4)",
     criterion=Criterion(
-        "share of relevant heads with delta <= 0.05 in >= 95 % of contexts at 1e4 and 1e5, both signs, and in "
-        "< 50 % in distribution: >= 0.9 / <= 0.5",
+        "share of the heads that matter with delta <= 0.05 in >= 95 % of contexts at 1e4 and 1e5, both signs: "
+        ">= 0.9 / <= 0.5. A head matters where its ablation multiplies the error by >= 2 (<= 1.25: not). It has not "
+        "turned where, for some sign, in <= 80 % of contexts delta <= 0.05 or the score gap still grows at 1e5. Heads "
+        "in between count both ways; heads with delta <= 0.05 in >= 50 % of contexts in distribution do not count",
         (Condition("share", (0.9, INF), (-INF, 0.5)),),
-        (RELEVANT,),
+        (RELEVANT, LEFT),
     ),
-    measurements=(relevance.relevance, concentration, delta, far_swap),
+    measurements=(scale.own, relevance.relevance, concentration, delta, far_swap),
     twin=(concentration,),
+    aspects=("shares of heads",),
     evidence=softmax_hardmax,
     excluded=needs_softmax,
     figures=("heads",),

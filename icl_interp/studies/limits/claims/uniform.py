@@ -1,32 +1,35 @@
 """The claim of `limits` that attention averages uniformly over many tokens."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from xarray import DataArray
 
-from icl_interp.analyses import relevance
+from icl_interp.analyses import relevance, scale
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.analyses.relevance import Outcome, Standing
 from icl_interp.probes.attention import AttentionEntropy, entropy_deficit, resampled_scores
 from icl_interp.probes.record import Activations
 from icl_interp.probes.sweep import together
 from icl_interp.provenance import generator
-from icl_interp.resampling import bootstrap
+from icl_interp.resampling import simultaneous
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.softmax import RELEVANT, needs_softmax
 
 UNIFORM = 0.105  # entropy deficit up to which a pattern counts as uniform (N_eff / n >= 0.9)
 SHORTEST = 10.0  # tokens of a prompt from which an average over many of them can be spoken of
 BEYOND = (2, 5, 10, 40)  # resampled lengths, in trained lengths
+FEW_UNITS = 32  # for the curve of means over many keys, which take memory
 
 
-@measurement("heads/dispersion")
+@measurement("heads/dispersion", version=2)
 def dispersion(lab: Lab) -> Planned[DataArray]:
     """Entropy deficit log n - H and more, of every head at an in-distribution query, as the prompt grows.
 
@@ -34,14 +37,15 @@ def dispersion(lab: Lab) -> Planned[DataArray]:
     trained positions (exact in layer 0, where a key's score depends on its own token only; a counterfactual deeper).
 
     Statistics: deficit; max weight; deficit within x tokens and within y tokens; and the share of the head output's
-    variance that is due to the samples, not the function (direct lengths only).
+    variance that is due to the samples, not the function (direct lengths only). The last one compares two contexts of
+    one function, the first of each pair; it is NaN where the sample has one context of each function.
     """
     n_points = sorted({int(k) for k in np.geomspace(min(3, lab.task.n_points), lab.task.n_points, 7).round()})
     lengths = [lab.encoding.n_tokens(k) for k in n_points]
     direct, seen = [_Direct(lab, k) for k in n_points], _scores(lab)
     yield from together(*(d.asked for d in direct), lab.ask(lab.inner, probes=[seen]))
     columns = [d.values(lab) for d in direct]
-    columns += [_resampled(lab, seen, factor * lengths[-1]).mean(-1) for factor in BEYOND]
+    columns += [_resampled(lab, seen, factor * lengths[-1], FEW_UNITS).mean(-1) for factor in BEYOND]
     lengths += [factor * lengths[-1] for factor in BEYOND]
     axes = {
         "statistic": ("deficit", "max weight", "deficit in x", "deficit in y", "variance from samples"),
@@ -52,13 +56,13 @@ def dispersion(lab: Lab) -> Planned[DataArray]:
     return make_curve(np.stack(columns, -1), axes, note=note)
 
 
-@measurement("heads/deficit")
+@measurement("heads/deficit", version=2)
 def deficit(lab: Lab) -> Planned[DataArray]:
-    """Entropy deficit of every head and function: at the trained length, at ten of them, and in the limit.
+    """Entropy deficit of every head, a mean over each unit: at the trained length, at ten of them, and in the limit.
 
-    Resampled from all keys that prompts of the function show to the same query. The limit is exact for that law: with n
-    keys drawn from a pool of N, log n - H tends to sum_i p_i log(p_i N), p the softmax over the pool. range is that of
-    the scores: the deficit is at most min(range, range^2 / 8).
+    Resampled from all keys that prompts of one function show to the same query; the functions of a pair are not mixed.
+    The limit is exact for that law: with n keys drawn from a pool of N, log n - H tends to sum_i p_i log(p_i N), p the
+    softmax over the pool. range is that of the scores: the deficit is at most min(range, range^2 / 8).
     """
     seen = _scores(lab)
     yield from lab.ask(lab.inner, probes=[seen])
@@ -68,12 +72,13 @@ def deficit(lab: Lab) -> Planned[DataArray]:
         now = entropy_deficit(pool.softmax(-1)).mean((2, 3))
         limit = entropy_deficit(pool[..., :-1].flatten(-2).softmax(-1)).mean(-1)
         layers.append(torch.stack([now, limit, (pool.amax(-1) - pool.amin(-1)).mean((2, 3))]))
-    now, limit, extent = torch.cat(layers, -1).transpose(1, 2).numpy()
-    rows = [now, _resampled(lab, seen, 10 * trained)[0], limit, extent]
+    parts = [*torch.cat(layers, -1).numpy(), _resampled(lab, seen, 10 * trained)[0].T]  # each (function, head)
+    now, limit, extent, later = (part.reshape(lab.n_units, -1, part.shape[-1]).mean(1).T for part in parts)
+    rows = [now, later, limit, extent]
     axes = {
         "n": ("trained", "10 x trained", "limit", "range"),
         "head": relevance.labels(lab),
-        "function": tuple(range(lab.n_functions)),
+        "unit": tuple(range(lab.n_units)),
     }
     return make_array(rows, axes)
 
@@ -87,7 +92,10 @@ class _Direct:
         self.patterns = [AttentionEntropy(keys=keys) for keys in among]
         self.outputs = Activations([f"blocks.{i}.attn.hook_z" for i in range(lab.model.cfg.n_layers)])
         probes = [*(p for p in self.patterns if p.keys != []), self.outputs]
-        self.asked = lab.ask(lab.inner, prompts=lab.small_sample, n_points=n_points, probes=probes)
+        # Two contexts of one function in each unit, so that what is due to the samples can be told.
+        shown = lab.prompts[(torch.arange(lab.n_units)[:, None] * lab.unit_size + torch.arange(2)).flatten()]
+        self.one_function = bool((shown.function[::2] == shown.function[1::2]).all())
+        self.asked = lab.ask(lab.inner, prompts=shown, n_points=n_points, probes=probes)
 
     def values(self, lab: Lab) -> np.ndarray:
         """(statistic, head), once the sweep has run."""
@@ -101,10 +109,10 @@ class _Direct:
         rows = [mean(whole, "deficit"), mean(whole, "max_weight"), *(mean(part, "deficit") for part in parts)]
         shares = []
         for z in self.outputs.recorded.values():
-            z = z.transpose(1, 2).unflatten(0, (lab.n_functions, -1))  # (function, context, head, query, d_head)
+            z = z.transpose(1, 2).unflatten(0, (-1, 2))  # (function, context, head, query, d_head)
             within = z.var(1, unbiased=True).mean((0, 2, 3))
             total = z.flatten(0, 1).var(0).mean((1, 2))
-            shares.append(within / total.clamp(min=1e-300))
+            shares.append(within / total.clamp(min=1e-300) if self.one_function else torch.full_like(total, torch.nan))
         return np.stack([*rows, torch.cat(shares).numpy()])
 
 
@@ -115,15 +123,19 @@ def _scores(lab: Lab) -> Activations:
 
 def by_context(lab: Lab, scores: torch.Tensor) -> torch.Tensor:
     """Scores (batch, head, query, key) as (function, head, query, context, key)."""
-    return scores.unflatten(0, (lab.n_functions, -1)).permute(0, 2, 3, 1, 4)
+    return scores.unflatten(0, (len(lab.prompts.function.unique()), -1)).permute(0, 2, 3, 1, 4)
 
 
-def _resampled(lab: Lab, seen: Activations, n: int) -> np.ndarray:
-    """(statistic, head, function) for n keys: the query's own, the rest drawn from trained ones of the function."""
-    layers = []
+def _resampled(lab: Lab, seen: Activations, n: int, n_units: int | None = None) -> np.ndarray:
+    """(statistic, head, function) for n keys: the query's own, the rest drawn from trained ones of the function.
+
+    Of the first units only, where their number is given.
+    """
+    per_unit = len(lab.prompts.function.unique()) // lab.n_units
+    layers, most = [], None if n_units is None else n_units * per_unit
     for scores in seen.recorded.values():  # layer by layer, with the same draws: many keys take memory
         draw = generator(lab.seed, "heads/resampled", n)
-        more, kinds = resampled_scores(by_context(lab, scores), lab.encoding.kinds(lab.task.n_points), n, draw)
+        more, kinds = resampled_scores(by_context(lab, scores)[:most], lab.encoding.kinds(lab.task.n_points), n, draw)
         pattern = more.softmax(-1)
         within = [_within(pattern, np.array(kinds) == kind) for kind in ("x", "y")]
         blank = torch.full(pattern.shape[:-1], torch.nan, dtype=pattern.dtype)
@@ -141,49 +153,74 @@ def _within(pattern: torch.Tensor, keep: np.ndarray) -> torch.Tensor:
 
 def softmax_uniform(results: Results, facts: Facts) -> Evidence:
     """Do the heads that matter average uniformly when there are many tokens?"""
-    curve, result, counted = results[dispersion], results[deficit], relevance.relevant(results, facts)
+    curve, result, mattering = results[dispersion], results[deficit], relevance.Mattering.of(results, facts)
     scope = "these weights, this task, in-distribution queries, up to 10 trained lengths (resampled scores)"
     trained = curve["n"].values[-len(BEYOND) - 1]
-    quantities = {"relevant heads": Estimate.exactly("relevant heads", len(counted))}
-    quantities["trained length"] = Estimate.exactly("trained length", trained, "tokens")
-    if trained < SHORTEST or not counted:
+    quantities = {
+        "relevant heads": mattering.counted,
+        "trained length": Estimate.exactly("trained length", trained, "tokens"),
+    }
+    if trained < SHORTEST:
         return Evidence(quantities, "", scope=scope)
-    share = _uniform_share("relevant heads that are uniform", result, counted)
+
+    def counting(level: float) -> dict[str, Standing]:
+        return mattering.among(level, _standings(result, level))
+
+    share = relevance.share_of_heads("heads that matter and are uniform", counting)
+    heads = counting(relevance.USUAL)
     swaps = results[relevance.relevance].sel(intervention="uniform", statistic="rise").values.mean(-1)
-    details = _dispersion_rows(curve, result, counted, swaps / max(facts.error, 1e-300))
-    mine = [row for row in details if row["relevant"]]
-    falling = sum(row["at 10 trained lengths"] > UNIFORM >= row["limit"] for row in mine)
-    heaviest = max(row["max weight at 40 trained lengths"] for row in mine)
-    n = len(counted)
-    says = (
-        f"{round(share.value * n)} of {n} relevant heads are uniform (deficit <= {UNIFORM}) at ten trained lengths, "
-        f"and {sum(row['limit'] <= UNIFORM for row in mine)} in the limit; dispersion is another matter: at forty "
-        f"trained lengths no single key keeps more than {heaviest:.2g}"
-    )
-    says += f"; the deficit of {falling} is still falling below the threshold" if falling else ""
+    details = _dispersion_rows(curve, result, mattering.roles, swaps / max(facts.error, 1e-300))
+    mine = [row for row in details if heads[row["head"]].value != "out"]
+    says = _says(share, heads, mine)
     rises = [row["uniform swap, relative rise of error"] for row in mine]
     causal = {
         "intervention": "make one head's pattern uniform",
         "criterion": "in-distribution error rises by at most 10 %",
-        "effect": float(np.median(rises)),
+        "effect": float(np.median(rises)) if rises else float("nan"),
         "relevant heads that can be made uniform": sum(r <= 0.1 for r in rises),
-        "relevant heads": n,
+        "relevant heads": len(mine),
     }
     fresh = results.twin[deficit]
-    twin = {"share": _uniform_share("heads that are uniform", fresh, list(fresh.indexes["head"]))}
-    return Evidence(quantities | {"share": share}, says + ".", None, scope, causal, twin, details)
+    twin = relevance.share_of_heads("heads that are uniform", lambda level: _standings(fresh, level))
+    return Evidence({**quantities, "share": share}, says, None, scope, causal, {"share": twin}, details)
 
 
-def _uniform_share(name: str, result: DataArray, counted: list[str]) -> Estimate:
-    """Share of heads uniform at ten trained lengths; its interval reaches up to that of heads uniform then or later."""
-    rows = [result.indexes["head"].get_loc(head) for head in counted]
-    at, limit = (result.sel(n=n).values[rows].T for n in ("10 x trained", "limit"))
-    later = bootstrap(lambda d, end: ((d <= UNIFORM) | (end <= UNIFORM)).mean(-1), at, limit)
-    return Estimate.spanning(name, [bootstrap(lambda d: (d <= UNIFORM).mean(-1), at), later], "share")
+def _says(share: Estimate, heads: Mapping[str, Standing], mine: Sequence[Mapping[str, Any]]) -> str:
+    if not mine:
+        return ""
+    n_yes = sum(head.value == "yes" for head in heads.values())
+    falling = sum(row["at 10 trained lengths"] > UNIFORM >= row["limit"] for row in mine)
+    parts = [
+        f"{n_yes} of {len(mine)} heads that matter are uniform at ten trained lengths (log n - H at most {UNIFORM}), "
+        f"and {sum(row['limit'] <= UNIFORM for row in mine)} in the limit of many tokens"
+    ]
+    parts += [f"the deficit of {falling} is still falling below the threshold"] if falling else []
+    if any(len(head.possible) > 1 for head in heads.values()):
+        parts += [f"unclear heads count both ways, so the share lies between {share.low:.2g} and {share.high:.2g}"]
+    text = "; ".join(parts) + "."
+    within = {kind: sum(row[f"within {kind}"] <= UNIFORM for row in mine) for kind in ("x", "y")}
+    heaviest = max(row["max weight at 40 trained lengths"] for row in mine)
+    return (
+        f"{text} Among x tokens alone {within['x']} are uniform, among y tokens alone {within['y']}. Dispersion is "
+        f"another matter: at forty trained lengths no single key keeps more than {heaviest:.2g} of the weight."
+    )
+
+
+def _standings(result: DataArray, level: float) -> dict[str, Standing]:
+    """How each head counts: uniform at ten trained lengths or not; both ways if it is in the limit only, or unclear."""
+    at, limit = (result.sel(n=n).values.T for n in ("10 x trained", "limit"))  # (unit, head)
+    _, low, high = simultaneous(lambda now, end: np.concatenate([now, end], -1), at, limit, level=level)
+    n = at.shape[1]
+    found = {}
+    for i, name in enumerate(result.indexes["head"]):
+        uniform, never = high[i] <= UNIFORM, min(low[i], low[n + i]) > UNIFORM
+        possible: set[Outcome] = {"yes"} if uniform else {"no"} if never else {"yes", "no"}
+        found[name] = Standing("yes" if at[:, i].mean() <= UNIFORM else "no", frozenset(possible))
+    return found
 
 
 def _dispersion_rows(
-    curve: DataArray, result: DataArray, counted: list[str], rises: np.ndarray
+    curve: DataArray, result: DataArray, roles: Mapping[str, str], rises: np.ndarray
 ) -> tuple[dict[str, Any], ...]:
     rows = []
     for i, name in enumerate(curve.indexes["head"]):
@@ -192,7 +229,7 @@ def _dispersion_rows(
         rows.append(
             {
                 "head": name,
-                "relevant": name in counted,
+                "relevant": roles[name],
                 "at the trained length": float(at[0]),
                 "at 10 trained lengths": float(at[1]),
                 "limit": float(at[2]),
@@ -226,13 +263,15 @@ SOFTMAX_UNIFORM_CLAIM = Claim(
     statement="Over many tokens softmax attention acts as a uniform average",
     source="Naim & Asher (2025), section 6 and appendix G.2",
     criterion=Criterion(
-        f"share of relevant heads with log n - H <= {UNIFORM} (N_eff / n >= 0.9) at ten trained lengths: "
-        ">= 0.9 / <= 0.5 together with those that are uniform in the limit only",
+        f"share of the heads that matter with log n - H <= {UNIFORM} (N_eff / n >= 0.9) at ten trained lengths: "
+        ">= 0.9 / <= 0.5. A head matters where its ablation multiplies the error by >= 2 (<= 1.25: not). Heads in "
+        "between, and those that are uniform in the limit only, count both ways",
         (Condition("share", (0.9, INF), (-INF, 0.5)),),
         (LONG, RELEVANT),
     ),
-    measurements=(relevance.relevance, dispersion, deficit),
+    measurements=(scale.own, relevance.relevance, dispersion, deficit),
     twin=(deficit,),
+    aspects=("shares of heads",),
     evidence=softmax_uniform,
     excluded=needs_softmax,
     figures=("dispersion",),

@@ -1,6 +1,12 @@
 """Models of known truth for the claims of `limits`; exceptions say what `check_study` does not find, and why."""
 
-from icl_interp.studies.limits.constructions import functions, layers, mechanisms, neighbours
+from icl_interp.studies.limits.constructions import functions, layers, learned, mechanisms, neighbours
 
-CONSTRUCTIONS = (*layers.CONSTRUCTIONS, *mechanisms.CONSTRUCTIONS, *functions.CONSTRUCTIONS, *neighbours.CONSTRUCTIONS)
-EXCEPTIONS = {**mechanisms.EXCEPTIONS, **functions.EXCEPTIONS, **neighbours.EXCEPTIONS}
+CONSTRUCTIONS = (
+    *layers.CONSTRUCTIONS,
+    *mechanisms.CONSTRUCTIONS,
+    *functions.CONSTRUCTIONS,
+    *neighbours.CONSTRUCTIONS,
+    *learned.CONSTRUCTIONS,
+)
+EXCEPTIONS = {**mechanisms.EXCEPTIONS, **functions.EXCEPTIONS, **neighbours.EXCEPTIONS, **learned.EXCEPTIONS}

@@ -16,18 +16,18 @@ from pandas import DataFrame
 from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.analyses.criterion import INF, Condition
+from icl_interp.analyses.criterion import Precondition
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, MISPRINT, OPEN, decided
+from icl_interp.experiments.statements import Statement, at_most, note, statement, within
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.layers import Norm
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import Result, make_curve, table_of_rows
-from icl_interp.studies.limits.experiments.tables import PAPER
+from icl_interp.studies.limits.experiments.printed import PAPER
 from icl_interp.studies.limits.measurements import scalar_layer
 from icl_interp.theory import limits as theory
 
@@ -39,8 +39,10 @@ AT = 1000.0  # |x| at which single heads are shown
 BOUNDARY_AT = 1e6  # |x| at which a boundary value is read
 ONE_LAYER = "one layer of it on {n_functions} contexts of {n_points} points"
 CLOSE = 0.01  # |measured - formula|, in units of the tokens, up to which a formula gives the limit
-GIVES = errors.at_most("distance from the formula", CLOSE)
-REACHED = Condition("distance from the exact limit", (-INF, CLOSE), None)
+REACHED = Precondition("distance from the exact limit", (0.0, CLOSE), "But the exact limit is not reached yet.")
+AS_PRINTED = at_most("distance from the printed limit", CLOSE, None, REACHED)
+POWER = at_most("|exponent of the variance - 1|", CLOSE)
+BOUNDARY = within("distance from the exact boundary value", CLOSE)
 
 
 # ---- the layer -----------------------------------------------------------------------------------------------------
@@ -245,48 +247,55 @@ def compare(results: Results) -> DataFrame | None:
     return errors.as_table(rows, f"{PAPER}, appendix G.1; heads: m_h(x), in units of the tokens, after one context")
 
 
-def says(results: Results) -> tuple[str, ...]:
-    """Sum by sum: does what is printed give the limit? Then the variance, the boundary value, the layer as trained."""
+def states(results: Results) -> tuple[Statement, ...]:
+    """Sum by sum: does what is printed give the limit? Then the variance, the boundary value, the layer as trained.
+
+    All of it is algebra, checked on numbers: none of it is evidence about what training makes of a model.
+    """
     gaps = results.get("gaps")
     if not isinstance(gaps, DataArray):
-        return (f"The model {MODEL} is missing.",)
-    lines = [_says_sum(gaps, name) for name in gaps.indexes["sum"]]
+        return (note(f"The model {MODEL} is missing."),)
+    lines = [
+        note(
+            "This checks formulas of one attention layer: they hold for any weights or for none, so nothing here is "
+            "evidence about trained models."
+        ),
+        *(_states_sum(gaps, name) for name in gaps.indexes["sum"]),
+    ]
     exponents = [_exponent(row) for row in errors.rows_of(results, "sums", sum="exponent of Var")]
-    word = decided(GIVES, *(abs(e - 1) for e in exponents), otherwise=MISPRINT)
-    lines.append(
-        f"{word}the variance over the width grows as |x| to the power {_range(exponents)}; printed is c |x|, "
-        "power 1, by which LayerNorm's output would grow like the root of |x| and have no boundary value."
+    text = (
+        f"the variance over the width grows as |x| to the power {_range(exponents)}; printed is c |x|, power 1, by "
+        "which LayerNorm's output would grow like the root of |x| and have no boundary value."
     )
+    lines.append(statement(text, POWER, *(abs(e - 1) for e in exponents), kind="printed"))
     boundary = errors.rows_of(results, "boundary")
     held = max(abs(row["measured"] - row["exact limit"]) for row in boundary)
     apart = max(abs(row["exact limit"] - row["paper"]) for row in boundary)
-    word = decided(REACHED, held)
-    lines.append(
-        f"{word}with a LayerNorm behind the layer there is a boundary value in each direction "
+    text = (
+        f"with a LayerNorm behind the layer there is a boundary value in each direction "
         f"({', '.join(format(row['measured'], '.3g') for row in boundary)}; within {held:.1g} of the exact limit). "
         f"The sums as printed would put it {apart:.2g} away."
     )
+    lines.append(statement(text, BOUNDARY, held, kind="formula"))
     trained = errors.rows_of(results, "as trained")
-    lines.append(
+    text = (
         f"With the biases and positions that it was trained with, the layer's output is the closed form to "
         f"{max(row['attention'] / max(1.0, row['x']) for row in trained):.1g} of the query's size, and f is within "
         f"{trained[-1]['limit']:.1g} of its exact limit at |x| = {trained[-1]['x']:g}."
     )
-    return tuple(lines)
+    return (*lines, note(text))
 
 
-def _says_sum(gaps: DataArray, name: str) -> str:
+def _states_sum(gaps: DataArray, name: str) -> Statement:
     last = gaps.indexes["x"][-1]
     exact, paper = (float(gaps.sel(sum=name, formula=formula).values[-1]) for formula in FORMULAS)
     if np.isnan(exact):
-        return f"{OPEN}no head of this layer is in {name}."
-    # Where the exact limit is not reached yet, the distance from the printed one tells nothing.
-    word = OPEN if decided(REACHED, exact) == OPEN else decided(GIVES, paper, otherwise=MISPRINT)
-    what = {AGREES: "holds as printed", MISPRINT: "does not hold as printed", OPEN: "is not reached yet"}[word]
-    return (
-        f"{word}{name} {what}: at |x| = {last:g} heads read within {exact:.1g} of the exact limit and within "
-        f"{errors.plainly(paper)} of the paper's, in units of the tokens (the limit: within {CLOSE:g})."
+        return note(f"No head of this layer is in {name}.")
+    text = (
+        f"{name}: at |x| = {last:g} heads read within {exact:.1g} of the exact limit and within "
+        f"{errors.plainly(paper)} of the printed one, in units of the tokens."
     )
+    return statement(text, AS_PRINTED, paper, given={REACHED.quantity: exact}, kind="printed")
 
 
 def _exponent(row: Mapping[str, Any]) -> float:
@@ -301,11 +310,11 @@ def _range(values: Sequence[float]) -> str:
 
 APPENDIX_G_EXPERIMENT = Experiment(
     "limits.appendix_g",
-    "Appendix G.1 on a trained layer: three sums, the variance, and the boundary value",
+    "Appendix G.1, algebra checked on a layer: three sums, the variance, and the boundary value",
     f"{PAPER}, appendix G.1, proofs of Propositions 5 and 6",
     (Model(MODEL),),
     run,
-    says,
+    states,
     compare,
     sample=ONE_LAYER,
 )

@@ -8,33 +8,67 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp import evaluation
-from icl_interp.experiments import errors
+from icl_interp.analyses.claim import LEARNED_R2
+from icl_interp.analyses.criterion import Estimate, Precondition
+from icl_interp.experiments import errors, statements
 from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import SIGMAS, decided, none_of
+from icl_interp.experiments.errors import SIGMAS
 from icl_interp.experiments.scales import polynomials
+from icl_interp.experiments.statements import Statement, at_most, none_of, note, statement
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array
 from icl_interp.studies.limits.claims.classes import ALIKE
 from icl_interp.studies.limits.experiments import printed
+from icl_interp.studies.limits.experiments.runs import HIGHER, LOWER, times
 from icl_interp.studies.limits.experiments.tables import (
     BY_DEGREE,
+    LABELS,
     MIXED,
     MIXED_ATTENTION,
     PAPER,
     by_degree,
+    matrices,
     table2_models,
+    table2_rates,
 )
 from icl_interp.tasks.functions import Polynomial
 
 CURRICULUM = "degrees_123_curriculum"
 GAUSSIAN = {1: "affine_gaussian", 2: "degree_2_gaussian", 3: "degree_3_gaussian"}
 MAPPED = {"U(-1,1)": MIXED, "U(-5,5)": "degrees_135_u5"}
-COMPARABLE = errors.at_most("error / error", ALIKE)  # the factor of the claims `degrees_alike` and `unseen_classes`
-BETTER = errors.at_most("error / error", 1.0)
+# Predicting 0 is alike on all degrees, and as good as itself: what says something are models that do better.
+OWN_R2, RATE = "R2 of the model trained on the degree", "largest error rate"
+COMPARABLE = at_most(  # the factor of the claims `degrees_alike` and `unseen_classes`
+    "error / error",
+    ALIKE,
+    None,
+    Precondition(OWN_R2, (LEARNED_R2, 1.0), "But the model trained on it has R² {value:.2f} only: it has not learned."),
+)
+ALIKE_RATES = at_most(
+    "error rate / error rate",
+    ALIKE,
+    None,
+    Precondition(
+        RATE, (0.0, 0.5), "But the largest rate is {value:.2f}: where models come near predicting 0, all are alike."
+    ),
+)
+COMPARED = (1, 3, 10)  # sigmas at which degrees are compared
+BETTER = at_most("error / error", LOWER, HIGHER)
+RISES = none_of("models whose error rate falls somewhere")
 WIDE = "affine_wide"
 WIDER_HELPS = 1.25  # an error that width makes smaller by less than this counts as not improved
+WIDTH = none_of("sigmas at which width helps")
 MAP_CONTEXTS = 16  # prompts of each function in a cell of the map, which has a hundred cells
+# Observation 3 (ii): wider training reaches further ("better generalization ability") and costs accuracy.
+REACHES_FURTHER = statements.share(
+    "share of cells in which the wider training interval is better",
+    Precondition(
+        "least R2 in the training range",
+        (LEARNED_R2, 1.0),
+        "But in its own training range a model has R² {value:.2f} on this degree: it has not learned.",
+    ),
+)
 
 
 # ---- Figure 2: generalisation across degrees -----------------------------------------------------------------------
@@ -42,56 +76,62 @@ MAP_CONTEXTS = 16  # prompts of each function in a cell of the map, which has a 
 
 def run_figure2(bench: Bench) -> dict[str, Result]:
     """Table 2's models and the curriculum over degrees 1 to 3, on degrees 1 to 5."""
-    return by_degree(bench, {degree: (*table2_models(degree), CURRICULUM) for degree in range(1, 6)})
+    models = {degree: (*table2_models(degree), CURRICULUM) for degree in range(1, 6)}
+    return by_degree(bench, matrices(bench, models))
 
 
 def compare_rates(results: Results) -> DataFrame | None:
     """Error rates of the paper's Table 2, whose numbers its curves are: errors in units of the zero predictor's."""
     rows = []
     for degree in range(1, 6):
-        zero = printed.errors("limits.table2", degree=str(degree), model="zero")
-        for name, label in zip(table2_models(degree), (f"M{degree}", "M135", "M135AL"), strict=True):
-            paper = printed.errors("limits.table2", degree=str(degree), model=label)
-            rates = {sigma: value / zero[sigma] for sigma, value in paper.items()}
+        for name, rates in table2_rates(degree).items():
             ours = [
                 {**row, "error": row["error_rate"], "low": row["rate_low"], "high": row["rate_high"]}
                 for row in errors.rows_of(results, "errors", degree=degree, predictor=name)
             ]
-            rows += errors.side_by_side(rates, ours, degree=degree, model=label)
+            rows += errors.side_by_side(rates, ours, degree=degree, model=LABELS.get(name, f"M{degree}"))
     return errors.as_table(rows, f"{printed.SOURCES['limits.table2']}, divided by its zero predictor's; ours: r_eps")
 
 
-def says_figure2(results: Results) -> tuple[str, ...]:
+def states_figure2(results: Results) -> tuple[Statement, ...]:
     """Unseen degrees: gaps (1, 3, 5) against the curriculum (1, 2, 3) and against models of that very degree."""
     lines = []
     for degree in (2, 4):
         own = _ratio(results, degree, MIXED, BY_DEGREE[degree])
         if own:
-            value, low, high = own
-            word = decided(COMPARABLE, Interval(value, low, high))
-            lines.append(
-                f"{word}on unseen degree {degree} M135's error at sigma 1 is {value:.2g} [{low:.2g}, {high:.2g}] times "
-                f"that of the model trained on it (comparable: at most {ALIKE:g})."
+            text = (
+                f"on degree {degree}, which it never saw, M135's error at sigma 1 is {_times(own)} times that of the "
+                "model trained on it (one run of each)."
             )
+            (row,) = errors.rows_of(results, "errors", degree=degree, predictor=BY_DEGREE[degree], sigma=1)
+            lines.append(statement(text, COMPARABLE, own, given={OWN_R2: row["r2"]}))
     gaps = _ratio(results, 4, MIXED, CURRICULUM)
     if gaps:
-        value, low, high = gaps
-        word = decided(BETTER, Interval(value, low, high))
-        lines.append(
-            f"{word}on degree 4, unseen by both, training with gaps (1, 3, 5) has {value:.2g} [{low:.2g}, {high:.2g}] "
-            "times the error of the curriculum (1, 2, 3). Degree 4 lies inside the family of degree 5 and outside that "
-            "of degree 3: this is no evidence for gaps as such."
+        rows = {
+            name: errors.rows_of(results, "errors", degree=4, predictor=name, sigma=1) for name in (MIXED, CURRICULUM)
+        }
+        with_gaps, curriculum = ([row["error"] for row in found] for found in rows.values())
+        text = (
+            f"on degree 4, unseen by both, training with gaps (1, 3, 5) has {_times(gaps)} times the error of the "
+            "curriculum (1, 2, 3), by functions; which training is better is a question about runs, and there is one "
+            "of each. Degree 4 lies inside the family of degree 5 and outside that of degree 3: this is no evidence "
+            "for gaps as such."
         )
-    lines += errors.in_numbers(compare_rates(results))
-    return tuple(lines) or ("The models that would be compared are missing.",)
+        lines.append(statement(text, BETTER, times(with_gaps, curriculum)))
+    lines += map(note, errors.in_numbers(compare_rates(results)))
+    return tuple(lines) or (note("The models that would be compared are missing."),)
 
 
-def _ratio(results: Results, degree: int, a: str, b: str, sigma: float = 1) -> tuple[float, float, float] | None:
+def _times(ratio: Interval) -> str:
+    return f"{ratio.value:.2g} [{ratio.low:.2g}, {ratio.high:.2g}]"
+
+
+def _ratio(results: Results, degree: int, a: str, b: str, sigma: float = 1) -> Interval | None:
     """error a / error b with its interval, in whichever order the pair is stored."""
     for x, y, sign in ((a, b, 1), (b, a, -1)):
         for row in errors.rows_of(results, "ratios", degree=degree, a=x, b=y, sigma=sigma):
             low, high = sorted((sign * row["low"], sign * row["high"]))
-            return 10 ** (sign * row["log10 ratio"]), 10**low, 10**high
+            return Interval(10 ** (sign * row["log10 ratio"]), 10**low, 10**high)
     return None
 
 
@@ -137,33 +177,45 @@ def compare_figure5(results: Results) -> DataFrame | None:
     return errors.as_table(rows, "error rate, a model for each degree on its own degree")
 
 
-def says_rates(results: Results) -> tuple[str, ...]:
-    """Are degrees alike, and does the error rate rise with sigma?"""
+def states_rates(results: Results) -> tuple[Statement, ...]:
+    """Are degrees alike, and does the error rate rise with sigma? Models that have not learned are left out."""
     stored = [row for row in errors.rows_of(results, "errors") if row["predictor"] not in ("least squares", "zero")]
     if not stored:
-        return ("None of the models is at hand.",)
-    curves: dict[str, dict[float, float]] = {}
+        return (note("None of the models is at hand."),)
+    curves: dict[str, dict[float, Mapping[str, Any]]] = {}
     for row in stored:
-        curves.setdefault(row["predictor"], {})[row["sigma"]] = row["error_rate"]
+        curves.setdefault(row["predictor"], {})[row["sigma"]] = row
     first, last = SIGMAS[0], SIGMAS[-1]
-    lines = [f"Error rates at sigma {first}: " + ", ".join(f"{k} {v[first]:.2g}" for k, v in curves.items()) + "."]
-    if len(curves) > 1:
-        printed_too = not curves.keys() & set(GAUSSIAN.values())
-        for sigma in (first, last):
-            factor = _factor([row for row in stored if row["sigma"] == sigma])
-            lines.append(
-                f"{decided(COMPARABLE, factor)}at sigma {sigma} the error rates of the degrees differ by a factor of "
-                f'{factor.value:.2g} [{factor.low:.2g}, {factor.high:.2g}] ("roughly the same": at most {ALIKE:g}).'
+    each = ", ".join(f"{name} {curve[first]['error_rate']:.2g}" for name, curve in curves.items())
+    lines = [note(f"Error rates at sigma {first}: {each}.")]
+    # At sigma 1 every model is on the law that it was trained on.
+    learned = {name: curve for name, curve in curves.items() if curve[first]["r2"] > LEARNED_R2}
+    if len(learned) < len(curves):
+        left_out = ", ".join(f"{k} ({c[first]['r2']:.2f})" for k, c in curves.items() if k not in learned)
+        lines.append(note(f"Left out of what follows, as R² at sigma {first} is not above {LEARNED_R2:g}: {left_out}."))
+    if len(learned) > 1:
+        printed_too = not learned.keys() & set(GAUSSIAN.values())
+        for sigma in COMPARED:
+            here = [curve[sigma] for curve in learned.values()]
+            factor = _factor(here)
+            text = (
+                f"at sigma {sigma} the error rates of the degrees, one run of each, differ by a factor of "
+                f'{_times(factor)} ("roughly the same").'
                 + (" The paper prints two decimals, all 0.0 there." if sigma == first and printed_too else "")
             )
-    rising = [name for name, curve in curves.items() if all(np.diff([curve[s] for s in SIGMAS]) > 0)]
-    word = decided(none_of("models whose error rate falls somewhere"), len(curves) - len(rising))
-    lines.append(f"{word}the error rate rises with every step of sigma for {len(rising)} of {len(curves)} models.")
+            largest = max(row["error_rate"] for row in here)
+            lines.append(statement(text, ALIKE_RATES, factor, given={RATE: largest}))
+    if learned:
+        rises = [k for k, c in learned.items() if all(np.diff([c[s]["error_rate"] for s in SIGMAS]) > 0)]
+        text = f"the error rate rises with every step of sigma for {len(rises)} of {len(learned)} models."
+        lines.append(statement(text, RISES, len(learned) - len(rises)))
     lines += _width(results)
-    lines += errors.in_numbers(compare_rates(results))
-    worse = [name for name, curve in curves.items() if max(curve.values()) > 1]
+    lines += map(note, errors.in_numbers(compare_rates(results)))
+    worse = [name for name, curve in curves.items() if max(row["error_rate"] for row in curve.values()) > 1]
     if worse:
-        lines.append(f"Beyond the zero predictor (error rate above 1) somewhere up to sigma 10: {', '.join(worse)}.")
+        lines.append(
+            note(f"Beyond the zero predictor (error rate above 1) somewhere up to sigma {last}: {', '.join(worse)}.")
+        )
     return tuple(lines)
 
 
@@ -173,15 +225,15 @@ def _factor(rows: Sequence[Mapping[str, Any]]) -> Interval:
     return Interval(max(value) / min(value), max(1.0, max(low) / min(high)), max(high) / min(low))
 
 
-def _width(results: Results) -> list[str]:
+def _width(results: Results) -> list[Statement]:
     """Section 5, footnote 3: "increasing model size from 22.5M to 38M parameters did not significantly improve"."""
     rows = [row for row in errors.rows_of(results, "width") if row["sigma"] > 1]
     if not rows:
         return []
     better = [row["sigma"] for row in rows if row["high"] < -np.log10(WIDER_HELPS)]
-    word = decided(none_of("sigmas at which width helps"), len(better))
     where = f"at sigma {errors.sigmas_text(better)}" if better else "at no sigma from 2 to 10"
-    return [f"{word}twice the width makes the error smaller by more than {WIDER_HELPS - 1:.0%} {where}."]
+    text = f"twice the width makes the error smaller by more than {WIDER_HELPS - 1:.0%} {where} (one run of each)."
+    return [statement(text, WIDTH, len(better))]
 
 
 # ---- Figure 7: both sigmas -----------------------------------------------------------------------------------------
@@ -228,30 +280,51 @@ def compare_figure7(results: Results) -> DataFrame | None:
     return errors.as_table(rows, "mean squared error; the whole map is in results.json")
 
 
-def says_figure7(results: Results) -> tuple[str, ...]:
-    """Which of the two sigmas costs more, and where the wider training interval wins."""
+def states_figure7(results: Results) -> tuple[Statement, ...]:
+    """Which of the two sigmas costs more, and in how many cells the wider training interval wins."""
     maps = {interval: result for interval, result in results.items() if isinstance(result, DataArray)}
     lines = []
     for interval, result in maps.items():
         values = result.sel(statistic="error").values
         inputs, functions = np.log10(values[-1, 0] / values[0, 0]), np.log10(values[0, -1] / values[0, 0])
         best = [SIGMAS[i] for i in np.unravel_index(values.argmin(), values.shape)]
-        lines.append(
+        text = (
             f"Trained on {interval}: from sigma 1 to 10 the error changes by {inputs:+.1f} decades with the inputs and "
-            f"by {functions:+.1f} with the functions; least at inputs {best[0]}, "
-            f"functions {best[1]}."
+            f"by {functions:+.1f} with the functions; least at inputs {best[0]}, functions {best[1]}. On its own range "
+            f"R² is {own_r2(result, interval):.2f}."
         )
+        lines.append(note(text))
     if len(maps) == 2:
-        narrow, wide = (result.sel(statistic="error").values for result in maps.values())
-        share = float((wide < narrow).mean())
-        near = wide[0, 0] / narrow[0, 0]
-        far = wide[-1, -1] / narrow[-1, -1]
-        word = decided(BETTER, float(far), 1 / float(near))  # worse near, and better far out
-        lines.append(
-            f"{word}the wider training interval is less accurate at sigma 1 ({errors.plainly(near)} times the error) "
-            f"and better in {share:.0%} of the cells (Observation 3)."
-        )
-    return tuple(lines) or ("Neither model is at hand.",)
+        lines += _reaches(maps)
+    return tuple(lines) or (note("Neither model is at hand."),)
+
+
+def own_r2(map_: DataArray, interval: str) -> float:
+    """R2 on degree 3 where inputs and functions are drawn as in training on U(-a, a), from the error in that cell.
+
+    E f^2 = a^2 / 3 sum over i of a^(2 i) / (2 i + 1), for coefficients and inputs of U(-a, a).
+    """
+    a = int(interval.rpartition(",")[2].rstrip(")"))
+    size = a**2 / 3 * sum(a ** (2 * i) / (2 * i + 1) for i in range(4))
+    return 1 - float(map_.sel(statistic="error", inputs=a, functions=a).values) / size
+
+
+def _reaches(maps: Mapping[str, DataArray]) -> list[Statement]:
+    """The wider training interval against the narrower one, cell by cell; cells whose intervals overlap are unclear."""
+    narrow, wide = ({k: result.sel(statistic=k).values for k in ("error", "low", "high")} for result in maps.values())
+    better, worse = (int((a["high"] < b["low"]).sum()) for a, b in ((wide, narrow), (narrow, wide)))
+    total = narrow["error"].size
+    r2 = min(own_r2(result, interval) for interval, result in maps.items())
+    share, learned = (rule.quantity for rule in (REACHES_FURTHER.conditions[0], REACHES_FURTHER.preconditions[0]))
+    unclear = total - better - worse
+    evidence = {share: statements.share_of(share, better, unclear, total), learned: Estimate.exactly(learned, r2)}
+    near, far = (wide["error"][i, i] / narrow["error"][i, i] for i in (0, -1))
+    text = (
+        f"the wider training interval is better in {better} of {total} cells, worse in {worse} and in {unclear}, which "
+        f"count both ways, not clearly either; its error is {errors.plainly(near)} times as large at sigma 1 of both, "
+        f"and {errors.plainly(far)} times at sigma 10 (Observation 3; one run of each)."
+    )
+    return [Statement(text, REACHES_FURTHER, evidence)]
 
 
 FIGURE2_EXPERIMENT = Experiment(
@@ -260,7 +333,7 @@ FIGURE2_EXPERIMENT = Experiment(
     f"{PAPER}, section 4.3, Figure 2",
     tuple(Model(name) for name in (*(BY_DEGREE[d] for d in range(1, 6)), MIXED, MIXED_ATTENTION, CURRICULUM)),
     run_figure2,
-    says_figure2,
+    states_figure2,
     compare_rates,
 )
 FIGURE3_EXPERIMENT = Experiment(
@@ -269,7 +342,7 @@ FIGURE3_EXPERIMENT = Experiment(
     f"{PAPER}, section 5, Figure 3",
     (*(Model(name) for name in BY_DEGREE.values()), Model(WIDE, scales=("paper",))),
     run_figure3,
-    says_rates,
+    states_rates,
     compare_rates,
 )
 FIGURE5_EXPERIMENT = Experiment(
@@ -278,7 +351,7 @@ FIGURE5_EXPERIMENT = Experiment(
     f"{PAPER}, appendix B, Figure 5",
     tuple(Model(name) for name in GAUSSIAN.values()),
     run_figure5,
-    says_rates,
+    states_rates,
     compare_figure5,
 )
 FIGURE7_EXPERIMENT = Experiment(
@@ -287,7 +360,7 @@ FIGURE7_EXPERIMENT = Experiment(
     f"{PAPER}, appendix E, Figure 7",
     tuple(Model(name) for name in MAPPED.values()),
     run_figure7,
-    says_figure7,
+    states_figure7,
     compare_figure7,
     sample=f"{{n_functions}} functions x at most {MAP_CONTEXTS} contexts of {{n_points}} points",
 )

@@ -1,4 +1,4 @@
-"""Figures 1, 4, 6 and 8 of Naim & Asher (2025): single functions, and a query that moves."""
+"""Figures 1, 4, 6 and 8 of Naim & Asher (2025): single functions, and a query that moves; the last is in `lens`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,29 +7,32 @@ import numpy as np
 import torch
 from pandas import DataFrame
 from torch import Tensor
+from xarray import DataArray
 
-from icl_interp.analyses.criterion import INF, Condition
+from icl_interp.analyses.claim import LEARNED_R2
+from icl_interp.analyses.criterion import Estimate, Precondition
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.experiments import errors
+from icl_interp.errors import InputError
+from icl_interp.experiments import errors, statements
 from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import OPEN, decided
-from icl_interp.prompts import as_numbers
-from icl_interp.provenance import generator
+from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.resampling import bootstrap
 from icl_interp.results import Result, make_table
-from icl_interp.studies.limits.experiments import queries
-from icl_interp.studies.limits.experiments.tables import PAPER
+from icl_interp.studies.limits.experiments import lens, queries
+from icl_interp.studies.limits.experiments.printed import PAPER
+from icl_interp.studies.limits.experiments.runs import own_r2
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform
 from icl_interp.theory import limits as theory
 
 CUBIC = "degree_3"
 FOLLOWED, MISSED = 0.9, 0.5  # R2 from which a function counts as followed, and below which it does not
-FOLLOWS = Condition("R2", (FOLLOWED, INF), (-INF, MISSED))
+FOLLOWS = at_least("R2", FOLLOWED, MISSED)
 FAR = queries.far_grid()
 SINGLE = "each function with {n_functions} contexts of {n_points} points"
-LENS_CONTEXTS = 8  # contexts of each function for R2 of the lens
-LEVEL = 0.01  # change of f over the last decade, in units of the certificate's half-width, that counts as a plateau
+# Of |f(10 x) - f(x)|: below 0 the sum of increments is finite, so f has a limit; at 0 it grows like log x.
+EXPONENT, LEVELS, GROWS = "growth exponent of the increments", -0.5, 0.0
+TINY = 1e-9  # increments below this, over the size of f, count as this: rounding has no exponent
 
 
 # ---- Figures 1 and 6: continuous functions -------------------------------------------------------------------------
@@ -122,18 +125,17 @@ def _follow_table(function: str, found: Mapping[str, Tensor], truth: Tensor, not
     )
 
 
-def says_followed(results: Results) -> tuple[str, ...]:
+def states_followed(results: Results) -> tuple[Statement, ...]:
     """Is each function followed, and how far from the best that its contexts allow?"""
     lines = []
     for row in errors.rows_of(results, "errors", predictor=CUBIC):
-        word = decided(FOLLOWS, errors.interval_of(row, "r2", "r2 low", "r2 high"))
         (best,) = errors.rows_of(results, "errors", function=row["function"], predictor="least squares, degree 3")
-        lines.append(
-            f"{word}{row['function']} is followed with R² {row['r2']:.3f} [{row['r2 low']:.3f}, {row['r2 high']:.3f}] "
-            f"(followed: at least {FOLLOWED}), error {row['error']:.2g}; a cubic fitted to the same contexts has "
-            f"{best['error']:.2g}."
+        text = (
+            f"{row['function']} is followed with R² {row['r2']:.3f} [{row['r2 low']:.3f}, {row['r2 high']:.3f}], error "
+            f"{row['error']:.2g}; a cubic fitted to the same contexts has {best['error']:.2g}."
         )
-    return tuple(lines) or (f"The model {CUBIC} is missing.",)
+        lines.append(statement(text, FOLLOWS, errors.interval_of(row, "r2", "r2 low", "r2 high")))
+    return tuple(lines) or (note(f"The model {CUBIC} is missing."),)
 
 
 def compare_followed(results: Results) -> DataFrame | None:
@@ -165,7 +167,8 @@ def run_figure4(bench: Bench) -> dict[str, Result]:
         pairs = bench.scale.n_points - 1
         note = f"{model}; {bench.scale.n_contexts} contexts of {pairs} pairs, inputs {_law(law)}; query arm"
         results[name] = queries.summary(found, truth, FAR, note)
-        rows.append({"function": name, "model": model, **boundary(bench.models[model], found, truth)})
+        own = {"own r2": own_r2(bench, model)}
+        rows.append({"function": name, "model": model, **boundary(bench.models[model], found, truth), **own})
     columns = {key: [row[key] for row in rows] for key in rows[0]} if rows else {}
     return {"boundary": make_table(columns, note="query arm; far: |x| = 1e4"), **results} if rows else {}
 
@@ -229,20 +232,67 @@ def certificate(checkpoint: Checkpoint) -> tuple[float, float, float, float]:
     return float(c), float(r), float(above), float(below)
 
 
-def says_figure4(results: Results) -> tuple[str, ...]:
-    """Is there a boundary value, and do the weights alone predict it?"""
+IN_RANGE = Precondition(
+    "R2 in the training range",
+    (LEARNED_R2, 1.0),
+    "But in its training range it follows the function with R² {value:.2f} only, so its plateau says little.",
+)
+LEARNED = Precondition(
+    "R2 on the law trained on", (LEARNED_R2, 1.0), "But on the law that it was trained on the model has R² {value:.2f}."
+)
+PLATEAU = at_most(EXPONENT, LEVELS, GROWS, IN_RANGE, LEARNED)
+
+
+def states_figure4(results: Results) -> tuple[Statement, ...]:
+    """Is there a boundary value, of a model that follows the function at all, and do the weights alone predict it?"""
     lines = []
     for row in errors.rows_of(results, "boundary"):
-        change = row["change over the last decade"]
-        word = decided(PLATEAU, change)
-        zone = f"up to |x| = {row['zone']:.2g}" if row["zone"] else "not even near 0 (to a tenth)"
-        lines.append(
-            f"{word}for {row['function']} ({row['model']}) the prediction tends to {row['level -']:.3g} on the left "
+        curve, (_, f, law) = results[row["function"]], BOUNDARY[row["function"]]
+        assert isinstance(curve, DataArray)
+        found = statements.spanning(EXPONENT, *exponents(curve))
+        r2 = Estimate.exactly(IN_RANGE.quantity, in_range_r2(curve, f, law))
+        zone = f"up to |x| = {row['zone']:.2g}" if row["zone"] else "not even near 0"
+        text = (
+            f"for {row['function']} ({row['model']}, one run) the prediction tends to {row['level -']:.3g} on the left "
             f"and to {row['level +']:.3g} on the right, where the weights alone predict {row['plateau -']:.3g} and "
-            f"{row['plateau +']:.3g}. It follows the function {zone} and is level from {row['onset']:.3g} on (change "
-            f"over the last decade {change:.2g} of the half-width; a plateau: at most {LEVEL:g})."
+            f"{row['plateau +']:.3g}. Its change from 1e3 to 1e4 is 10 to the power {found.low:.2g} to "
+            f"{found.high:.2g} of that from 1e2 to 1e3. In the training range R² is {r2.value:.2f}; to a tenth it "
+            f"follows the function {zone}."
         )
-    return tuple(lines) or ("None of the models is at hand.",)
+        own = Estimate.exactly(LEARNED.quantity, row["own r2"])
+        lines.append(Statement(text, PLATEAU, {EXPONENT: found, IN_RANGE.quantity: r2, LEARNED.quantity: own}))
+    return tuple(lines) or (note("None of the models is at hand."),)
+
+
+def exponents(curve: DataArray) -> list[float]:
+    """log10 of |f(1e4) - f(1e3)| / |f(1e3) - f(1e2)|, of the mean over contexts, right and left.
+
+    Where f no longer changes at all, log10 of `TINY`.
+    """
+    xs, mean = curve["x"].values, curve.sel(statistic="mean").values
+    least, found = TINY * max(float(np.abs(mean).max()), TINY), []
+    for sign in (1, -1):
+        at = [mean[int(np.argmin(np.abs(xs - sign * 10.0**k)))] for k in (2, 3, 4)]
+        near, far = np.abs(np.diff(at))
+        found.append(float(np.log10(far / max(near, least) if far > least else TINY)))
+    return found
+
+
+def in_range_r2(curve: DataArray, f: Callable[[Tensor], Tensor], law: Distribution) -> float:
+    """1 - E(prediction - f(x))^2 / Var f(x) for x of this law: from mean and spread over contexts along x."""
+    quantile = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
+    match law:
+        case Uniform(low, high):
+            x = low + (high - low) * quantile
+        case Normal(std, mean):
+            x = mean + std * torch.special.ndtri(quantile)
+        case _:
+            raise InputError(f"R² in the training range is known for Uniform and Normal inputs, not for {_law(law)}")
+    from scipy.interpolate import PchipInterpolator  # only here: it loads slowly
+
+    mean, std, truth = (curve.sel(statistic=name).values for name in ("mean", "std", "truth"))
+    off, spread = (PchipInterpolator(curve["x"].values, values)(x.numpy()) for values in (mean - truth, std))
+    return 1 - float((off**2 + spread**2).mean()) / float(f(x).var(unbiased=False))
 
 
 def compare_figure4(results: Results) -> DataFrame | None:
@@ -267,96 +317,13 @@ def compare_figure4(results: Results) -> DataFrame | None:
     return errors.as_table(rows, "mean over contexts; left and right: at x = -1e4 and 1e4")
 
 
-# ---- Figure 8: predictions over layers -----------------------------------------------------------------------------
-
-
-LINE = ("f(x) = x", lambda x: x)
-PLATEAU = Condition("change over the last decade", (-INF, LEVEL), (0.05, INF))
-FORMED, UNFORMED = 0.9, 0.5  # R2 of the lens that counts as a formed prediction, and as none
-FORMED_LAST = Condition("R2 before the last block", (-INF, UNFORMED), (FORMED, INF))
-
-
-def run_figure8(bench: Bench) -> dict[str, Result]:
-    """The logit lens after each block: over x for one function, and its R2 over many."""
-    if not bench.has("affine"):
-        return {}
-    model, xs = bench.models["affine"], np.round(np.linspace(-1, 1, 41), 10)
-    one = queries.contexts(LINE[1], Uniform(-1, 1), bench.scale.n_points, bench.scale.n_contexts, bench.seed)
-    read = queries.lens(model, one, xs)
-    layers = ("read-in", *(f"block {i}" for i in range(len(read) - 1)))
-    note = f"{LINE[0]}; logit lens at the query; affine"
-    curve = queries.summary(read, LINE[1](torch.from_numpy(xs)), xs, note, layer=layers)
-    return {"lens": curve, "r2": _lens_r2(model, layers, bench)}
-
-
-def _lens_r2(model: Checkpoint, layers: tuple[str, ...], bench: Bench) -> DataFrame:
-    """R2 of the lens by layer, and what is left when its scale and shift are set right (squared correlation)."""
-    n_functions, n_contexts = bench.scale.n_functions, min(LENS_CONTEXTS, bench.scale.n_contexts)
-    prompts = model.task.sample(
-        n_functions, generator(bench.seed, "experiments/lens"), n_contexts=n_contexts, dtype=torch.float64
-    )
-    read, truth = queries.lens(model, prompts)[..., 0], as_numbers(prompts.ys)[:, -1]
-    columns: dict[str, list] = {"layer": list(layers), "r2": [], "low": [], "high": [], "correlation squared": []}
-    for values in read:
-        per_function = torch.stack(
-            [(values - truth).square(), truth, truth.square(), values, values * truth, values**2], -1
-        )
-        means = per_function.view(n_functions, n_contexts, -1).mean(1).numpy()
-        r2 = bootstrap(lambda m: 1 - m[:, 0] / (m[:, 2] - m[:, 1] ** 2), means)
-        m = means.mean(0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            square = (m[4] - m[1] * m[3]) ** 2 / ((m[2] - m[1] ** 2) * (m[5] - m[3] ** 2))
-        for key, value in (
-            ("r2", r2.value),
-            ("low", r2.low),
-            ("high", r2.high),
-            ("correlation squared", float(square)),
-        ):
-            columns[key].append(value)
-    note = f"logit lens at the query, {n_functions} functions x {n_contexts} contexts in distribution; 95 % bootstrap"
-    return make_table(columns, note=f"{note} over functions")
-
-
-def says_figure8(results: Results) -> tuple[str, ...]:
-    """Is the prediction there before the last block?"""
-    rows = errors.rows_of(results, "r2")
-    if not rows:
-        return ("The model affine is missing.",)
-    before, after = rows[-2], rows[-1]
-    if after["low"] < FORMED:
-        return (f"{OPEN}the model itself has R² {after['r2']:.3f} only: there is no prediction to locate.",)
-    word = decided(FORMED_LAST, errors.interval_of(before, "r2"))
-    return (
-        f"{word}the lens reads R² {before['r2']:.3f} [{before['low']:.3f}, {before['high']:.3f}] before the last block "
-        f"and {after['r2']:.3f} after it (formed in the last: below {UNFORMED} before it). There are {len(rows) - 1} "
-        "blocks here and 12 in the paper.",
-        f"With the scale and shift set right it is {before['correlation squared']:.3f} before the last block: the lens "
-        "reads one direction, so what stands in others before it is not seen here.",
-    )
-
-
-def compare_figure8(results: Results) -> DataFrame | None:
-    """R2 by layer; the paper's plots come without numbers."""
-    rows = [
-        {
-            "after": row["layer"],
-            "R2 of the lens": row["r2"],
-            "low": row["low"],
-            "high": row["high"],
-            "scale and shift set right": row["correlation squared"],
-        }
-        for row in errors.rows_of(results, "r2")
-    ]
-    return errors.as_table(rows, "over many functions in distribution; 95 % bootstrap over functions")
-
-
 FIGURE1_EXPERIMENT = Experiment(
     "limits.figure1",
     "Continuous functions: exp, sin and ln(1+x) by a model trained on polynomials of degree 3",
     f"{PAPER}, section 4.2, Figure 1",
     (Model(CUBIC),),
     run_figure1,
-    says_followed,
+    states_followed,
     compare_followed,
     sample=SINGLE,
 )
@@ -371,7 +338,7 @@ FIGURE4_EXPERIMENT = Experiment(
         Model("two_layers_attn_only", scales=("smoke", "small")),
     ),
     run_figure4,
-    says_figure4,
+    states_figure4,
     compare_figure4,
     sample="each function with {n_contexts} contexts of {n_points} points",
 )
@@ -381,7 +348,7 @@ FIGURE6_EXPERIMENT = Experiment(
     f"{PAPER}, appendix D, Figure 6",
     (Model(CUBIC),),
     run_figure6,
-    says_followed,
+    states_followed,
     compare_followed,
     sample=SINGLE,
 )
@@ -389,9 +356,9 @@ FIGURE8_EXPERIMENT = Experiment(
     "limits.figure8",
     "Predictions over layers, by the logit lens",
     f"{PAPER}, appendix F, Figure 8",
-    (Model("affine"),),
-    run_figure8,
-    says_figure8,
-    compare_figure8,
-    sample=f"{{n_functions}} functions x at most {LENS_CONTEXTS} contexts of {{n_points}} points",
+    (Model(lens.MODEL),),
+    lens.run,
+    lens.states,
+    lens.compare,
+    sample=f"{{n_functions}} functions x at most {lens.CONTEXTS} contexts of {{n_points}} points",
 )

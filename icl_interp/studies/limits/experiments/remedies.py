@@ -19,6 +19,7 @@ from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.scales import polynomials
+from icl_interp.experiments.statements import Statement, note
 from icl_interp.models import scores
 from icl_interp.probes.attention import resampled_scores
 from icl_interp.probes.record import Activations
@@ -96,11 +97,11 @@ def run(bench: Bench) -> dict[str, Result]:
     shifted = {arm: bench.errors(names, polynomials(bench.scale, 1), SHIFTS, arm) for arm in ("functions", "inputs")}
     parts, curves = {}, []
     for name in names:
-        kept = bench.keep("remedies: far and near", [name], lambda name=name: far(bench, name))
+        kept = bench.keep("remedies: far and near, units", [name], lambda name=name: far(bench, name))
         parts[name] = {row: kept.sel(ingredient=row).values for row in kept.indexes["ingredient"]}
         for arm, matrix in shifted.items():
             parts[name] |= {f"error, {arm} x {s:g}": matrix.sel(predictor=name, sigma=s).values for s in SHIFTS}
-        curve = bench.keep("remedies: dispersion", [name], lambda name=name: dispersion(bench, name))
+        curve = bench.keep("remedies: dispersion, units", [name], lambda name=name: dispersion(bench, name))
         assert isinstance(curve, DataArray)
         parts[name] |= _shares(curve)
         curves.append(curve.values.mean(-1))
@@ -120,7 +121,7 @@ def _quantities(parts: dict[str, dict[str, np.ndarray]]) -> DataFrame:
         for name, mine in parts.items():
             i = _values(quantity, mine)
             rows.append({"quantity": quantity.name, "model": name, "value": i.value, "low": i.low, "high": i.high})
-    return table_of_rows(rows, note="95 % cluster bootstrap over functions")
+    return table_of_rows(rows, note="95 % bootstrap over functions or pairs of them")
 
 
 def _changes(parts: dict[str, dict[str, np.ndarray]]) -> DataFrame:
@@ -135,7 +136,7 @@ def _changes(parts: dict[str, dict[str, np.ndarray]]) -> DataFrame:
             i = bootstrap(lambda *m, q=quantity, k=k: np.log10(q.of(*m[:k]) / q.of(*m[k:])), *both)
             row = {"quantity": quantity.name, "better": quantity.better, "model": name, "log10 ratio": i.value}
             rows.append({**row, "low": i.low, "high": i.high})
-    note = "log10 of the remedy's value / the baseline's; 95 % cluster bootstrap over functions, paired"
+    note = "log10 of the remedy's value / the baseline's; 95 % bootstrap over functions or pairs of them, paired"
     names = rows[0] if rows else ("quantity", "better", "model", "log10 ratio", "low", "high")
     return make_table({key: [row[key] for row in rows] for key in names}, note=note)
 
@@ -150,41 +151,41 @@ def _lab(bench: Bench, name: str) -> Lab:
         model.model,
         model.task,
         model.encoding,
-        n_functions=bench.scale.n_functions,
+        n_units=max(2, bench.scale.n_functions // 2),  # pairs of functions
         n_contexts=n_contexts,
         seed=bench.seed,
     )
 
 
 def far(bench: Bench, name: str) -> DataArray:
-    """Ingredients of the query arm, of each function: squared error and size of f and of the truth, both directions."""
+    """Ingredients of the query arm, of each unit: squared error and size of f and of the truth, both directions."""
     lab = _lab(bench, name)
     rows: dict[str, np.ndarray] = {}
     found = dict(zip((*FAR, *GROWTH), lab.run([lab.ask([-x, x]) for x in (*FAR, *GROWTH)]), strict=True))
     for x in FAR:
         f, truth = as_numbers(found[x]), as_numbers(lab.truth([-x, x]))
-        rows[f"error at {x:g}"] = lab.by_function((f - truth).square()).mean(-1)
-        rows[f"zero at {x:g}"] = lab.by_function(truth.square()).mean(-1)
+        rows[f"error at {x:g}"] = lab.by_unit((f - truth).square()).mean(-1)
+        rows[f"zero at {x:g}"] = lab.by_unit(truth.square()).mean(-1)
         rows[f"variance at {x:g}"] = _variance(lab, f)
     for x in GROWTH:
-        rows[f"square at {x:g}"] = lab.by_function(as_numbers(found[x]).square()).mean(-1)
+        rows[f"square at {x:g}"] = lab.by_unit(as_numbers(found[x]).square()).mean(-1)
     rows["variance near"] = _variance(lab, as_numbers(lab.sweep(lab.inner)))
-    axes = {"ingredient": tuple(rows), "function": tuple(range(lab.n_functions))}
+    axes = {"ingredient": tuple(rows), "unit": tuple(range(lab.n_units))}
     return make_array(
         np.stack(list(rows.values())), axes, note=f"query arm, {lab.n_contexts} contexts a function, float64"
     )
 
 
 def _variance(lab: Lab, f: Tensor) -> np.ndarray:
-    """Variance of f over the contexts of all functions, as each function's part: around the mean of all."""
-    return lab.by_function((f - f.mean(0)).square()).mean(-1)
+    """Variance of f over the contexts of all functions, as each unit's part: around the mean of all."""
+    return lab.by_unit((f - f.mean(0)).square()).mean(-1)
 
 
 STATISTICS = ("largest share", "effective share")
 
 
 def dispersion(bench: Bench, name: str) -> DataArray:
-    """How attention at an in-distribution query spreads as keys are added: mean over heads, for each function.
+    """How attention at an in-distribution query spreads as keys are added: mean over heads, for each unit.
 
     The largest share is max |w| / sum |w|; the effective share (sum |w|)^2 / (n sum w^2), which is 1 for a uniform
     pattern. Both are about any score function, whether its weights add up to 1 or not; a head that weighs every key 0
@@ -197,7 +198,7 @@ def dispersion(bench: Bench, name: str) -> DataArray:
     lengths = [lab.encoding.n_tokens(k) for k in points]
     seen = [Activations([f"blocks.{i}.attn.hook_attn_scores" for i in range(cfg.n_layers)]) for _ in points]
     shown = zip(points, seen, strict=True)
-    lab.run([lab.ask(lab.inner, prompts=lab.small_sample, n_points=k, probes=[probe]) for k, probe in shown])
+    lab.run([lab.ask(lab.inner, prompts=lab.few, n_points=k, probes=[probe]) for k, probe in shown])
     pools = [by_context(lab, torch.cat(list(probe.recorded.values()), 1)) for probe in seen]
     values = [_spread(scores.apply(cfg.score_fn, pool, cfg.score_norm)) for pool in pools]
     for factor in BEYOND:
@@ -205,8 +206,9 @@ def dispersion(bench: Bench, name: str) -> DataArray:
         more, _ = resampled_scores(pools[-1], kinds, n, generator(lab.seed, "remedies/resampled", n))
         values.append(_spread(scores.apply(cfg.score_fn, more[..., None, :], cfg.score_norm)))
         lengths.append(factor * trained)
-    axes = {"statistic": STATISTICS, "n": tuple(lengths), "function": tuple(range(lab.n_functions))}
-    stacked = torch.stack([v.nanmean((-3, -2, -1)) for v in values], 1).numpy()
+    axes = {"statistic": STATISTICS, "n": tuple(lengths), "unit": tuple(range(lab.n_units))}
+    by_function = torch.stack([v.nanmean((-3, -2, -1)) for v in values], 1)  # those of a unit lie together
+    stacked = by_function.unflatten(-1, (lab.n_units, -1)).mean(-1).numpy()
     return make_curve(
         stacked, axes, note=f"direct up to n = {trained} tokens, resampled scores beyond; mean over heads"
     )
@@ -248,11 +250,11 @@ def compare(results: Results) -> DataFrame | None:
     return errors.as_table(kept, note)
 
 
-def says(results: Results) -> tuple[str, ...]:
-    """Each remedy in a sentence: where it helps, what it costs, by the whole interval and a factor of 1.1."""
+def states(results: Results) -> tuple[Statement, ...]:
+    """Each remedy in a note: where it helps, what it costs, by the whole interval and a factor of 1.1."""
     rows = errors.rows_of(results, "changes")
     if not rows:
-        return ("The baseline or all remedies are missing, so nothing is compared.",)
+        return (note("The baseline or all remedies are missing, so nothing is compared."),)
     lines, free = [], []
     for name in dict.fromkeys(row["model"] for row in rows):
         helps, costs = [], []
@@ -275,7 +277,7 @@ def says(results: Results) -> tuple[str, ...]:
     lines.append(
         "One training seed of each kind: intervals are over functions only, so a factor near 1 may be the seed's doing."
     )
-    return tuple(lines)
+    return tuple(map(note, lines))
 
 
 def _sign(row: Mapping[str, Any]) -> int:
@@ -294,7 +296,7 @@ REMEDIES_EXPERIMENT = Experiment(
     f"beyond {PAPER}: its section 6 suggests constrained embeddings and other score functions",
     tuple(Model(name) for name in (BASELINE, *REMEDIES)),
     run,
-    says,
+    states,
     compare,
     sample="{n_functions} functions; shifts: {n_contexts} contexts of each, far and long: at most "
     f"{N_CONTEXTS_QUERY}",

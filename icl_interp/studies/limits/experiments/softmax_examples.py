@@ -7,13 +7,16 @@ from pandas import DataFrame
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import DIFFERS, decided, none_of
+from icl_interp.experiments.statements import Statement, at_least, none_of, statement
 from icl_interp.results import Result, table_of_rows
 from icl_interp.studies.limits.experiments import printed
 from icl_interp.studies.limits.experiments.tables import PAPER
 
 COLUMNS = ("a", "b", "c")
 DECIMALS = 6  # that the paper prints
+NUMBERS = none_of("numbers that are not the paper's")
+# The caption: with large values softmax performs like hardmax. Large values with the gaps of small ones test that.
+HARD = at_least("largest weight of the first vector moved to the size of the third", 0.95, 0.5)
 
 
 def vectors() -> dict[str, torch.Tensor]:
@@ -60,23 +63,30 @@ def compare(results: Results) -> DataFrame:
     return table_of_rows(rows, note=printed.SOURCES["limits.table4"])
 
 
-def says(results: Results) -> tuple[str, ...]:
-    """The numbers hold, the caption does not: it is the gaps that count."""
+def states(results: Results) -> tuple[Statement, ...]:
+    """Whether the numbers hold, which is arithmetic, and the caption: is it the size that counts, or the gaps?"""
     table = compare(results)
     same = sum(table["same to 6 decimals"])
-    word = decided(none_of("numbers that are not the paper's"), len(table) - same)
     weights = {
         name: np.array([row["softmax"] for row in errors.rows_of(results, "softmax", vector=name)])
         for name in vectors()
     }
     sharp, flat, moved = (weights[name].max() for name in ("c", "a", "a + 999"))
     shift = max(np.abs(weights["a + 999"] - weights["a"]).max(), np.abs(weights["b - 99"] - weights["b"]).max())
+    caption = (
+        f"the caption says that softmax performs like hardmax for large values. Moved to the size of the third vector "
+        f"(a + 999), the first has a largest weight of {moved:.3f}, {flat:.3f} before and {sharp:.3f} for the third; "
+        f"adding a number to all values changes no weight by more than {shift:.1g}. From the first vector to the third "
+        "the gaps grow a thousandfold too."
+    )
     return (
-        f"{word}{same} of {len(table)} numbers are the paper's to {DECIMALS} decimals.",
-        f"{DIFFERS}the caption says that softmax performs like hardmax for large values. Moved to the size of the "
-        f"third vector (a + 999), the first keeps its softmax (largest weight {moved:.3f}, as {flat:.3f} before; "
-        f"{sharp:.3f} for the third); adding a number to all values changes no weight by more than {shift:.1g}. "
-        "The gaps decide: they grow a thousandfold from the first vector to the third.",
+        statement(
+            f"{same} of {len(table)} numbers are the paper's to {DECIMALS} decimals.",
+            NUMBERS,
+            len(table) - same,
+            kind="formula",
+        ),
+        statement(caption, HARD, moved),
     )
 
 
@@ -86,7 +96,7 @@ TABLE4_EXPERIMENT = Experiment(
     f"{PAPER}, appendix G.2, Table 4",
     (),
     run,
-    says,
+    states,
     compare,
     sample="three vectors of five numbers, and the same moved; no model",
 )

@@ -1,47 +1,69 @@
 """Tables 1 to 3 of Naim & Asher (2025): squared error as the functions leave the training range."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from pandas import DataFrame
+from xarray import DataArray
 
-from icl_interp.experiments import errors
+from icl_interp.analyses import permutation
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.experiments import errors, statements
 from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN, SIGMAS, decided
+from icl_interp.experiments.errors import SIGMAS
 from icl_interp.experiments.scales import polynomials
-from icl_interp.resampling import Interval
+from icl_interp.experiments.statements import Statement, note, statement
 from icl_interp.results import Result
-from icl_interp.studies.limits.claims.classes import ALIKE
-from icl_interp.studies.limits.experiments import printed
+from icl_interp.studies.limits.experiments import printed, ranges
+from icl_interp.studies.limits.experiments.runs import (
+    COMPARABLE,
+    HIGHER,
+    LOWER,
+    comparable,
+    errors_by_sigma,
+    seeds,
+    times,
+)
 
-PAPER = "Naim & Asher (2025)"
-COMPARABLE = errors.at_most("error / error", ALIKE)  # the factor of the claim `unseen_classes`
+PAPER = printed.PAPER
 WITH, WITHOUT = "with LN", "without LN"
-SEEDS = {
-    WITH: (Model("affine"), Model("affine", 1, ("smoke", "small")), Model("affine", 2, ("small",))),
-    WITHOUT: (
-        Model("affine_no_ln"),
-        Model("affine_no_ln", 1, ("smoke", "small")),
-        Model("affine_no_ln", 2, ("small",)),
-    ),
-}
+SEEDS = {WITH: seeds("affine"), WITHOUT: seeds("affine_no_ln")}
 BY_DEGREE = {degree: "affine" if degree == 1 else f"degree_{degree}" for degree in range(1, 7)}  # the paper's M1 .. M6
 MIXED, MIXED_ATTENTION = "degrees_135", "degrees_135_attn_only"
-INTERVALS = {"U(-1,1)": "affine", "U(-5,5)": "affine_u5", "U(-10,10)": "affine_u10", "U(-100,100)": "affine_u100"}
+LABELS = {MIXED: "M135", MIXED_ATTENTION: "M135AL"}  # the paper's
+OVER_ALL = "mean over sigmas"
+BETTER = Criterion(
+    f"error without / with LayerNorm at most {LOWER:g} at every sigma agrees, at least {HIGHER:g} on average over "
+    "sigmas differs",
+    (
+        *(Condition(f"sigma {sigma}", (0, LOWER), None) for sigma in SIGMAS),
+        Condition(OVER_ALL, (0, LOWER), (HIGHER, INF)),
+    ),
+    COMPARABLE,
+)
+ORDER = statements.share("share of pairs in the paper's order")
+RANKS = statements.at_least("rank correlation of error rates at every sigma", 0.8, 0.5)
 
 
 # ---- Table 1: with and without LayerNorm ---------------------------------------------------------------------------
 
 
 def run_table1(bench: Bench) -> dict[str, Result]:
-    """Errors of every seed and their means over seeds, and the ratio without / with, seed by seed and pooled."""
-    seeds = {group: bench.among([model.name for model in models]) for group, models in SEEDS.items()}
-    each = bench.errors([name for names in seeds.values() for name in names], polynomials(bench.scale, 1), SIGMAS)
-    whole = errors.pooled(each, seeds)
-    results: dict[str, Result] = {"errors": errors.table(whole)}
-    if all(seeds.values()):
-        pairs = [(WITHOUT, WITH), *((b, a) for a in seeds[WITH] for b in seeds[WITHOUT])]
-        results["ratios"] = errors.ratios(whole, pairs)
-    return results
+    """Errors of every run, and their means over the runs of an arm."""
+    names = {arm: bench.among([model.name for model in models]) for arm, models in SEEDS.items()}
+    each = bench.errors([name for arm in names.values() for name in arm], polynomials(bench.scale, 1), SIGMAS)
+    return {"errors": errors.table(errors.pooled(each, names))}
+
+
+def ratios(results: Results) -> dict[str, Estimate]:
+    """Error without / with by sigma and over all: exact permutation intervals over runs; {} without both arms."""
+    without, with_norm = (errors_by_sigma(results, SEEDS[arm]) for arm in (WITHOUT, WITH))
+    if not without or not with_norm:
+        return {}
+    found = {f"sigma {s:g}": times(without[s], with_norm[s]) for s in without}
+    found[OVER_ALL] = times(*(np.exp(np.log(list(arm.values())).mean(0)).tolist() for arm in (without, with_norm)))
+    return {key: Estimate.of(key, interval) for key, interval in found.items()}
 
 
 def compare_table1(results: Results) -> DataFrame | None:
@@ -53,74 +75,62 @@ def compare_table1(results: Results) -> DataFrame | None:
     }
     for name, paper in published.items():
         rows += errors.side_by_side(paper, errors.rows_of(results, "errors", predictor=name), quantity=name)
-    for row in errors.rows_of(results, "ratios", a=WITHOUT, b=WITH):
-        paper = published[WITHOUT][row["sigma"]] / published[WITH][row["sigma"]]
-        value, low, high = (10 ** row[key] for key in ("log10 ratio", "low", "high"))
-        rows.append(
-            {
-                "quantity": "without / with",
-                "sigma": row["sigma"],
-                "paper": paper,
-                "ours": value,
-                "low": low,
-                "high": high,
-                "ours / paper": value / paper,
-            }
-        )
-    return errors.as_table(rows, f"{printed.SOURCES['limits.table1']}; ours: means over seeds")
+    found = {float(key.removeprefix("sigma ")): e for key, e in ratios(results).items() if key != OVER_ALL}
+    paper = {sigma: published[WITHOUT][sigma] / published[WITH][sigma] for sigma in found}
+    ours = [{"sigma": s, "error": e.value, "low": e.low, "high": e.high} for s, e in found.items()]
+    rows += errors.side_by_side(paper, ours, quantity="without / with")
+    note = "ours: means over runs, intervals over functions; without / with: geometric means, exact intervals over runs"
+    return errors.as_table(rows, f"{printed.SOURCES['limits.table1']}; {note}")
 
 
-def says_table1(results: Results) -> tuple[str, ...]:
-    """Where a model without a norm is better, and where it is not."""
-    ratios = errors.rows_of(results, "ratios", a=WITHOUT, b=WITH)
-    if not ratios:
-        return ("One of the two kinds of model is missing, so nothing is compared.",)
-    better = [row["sigma"] for row in ratios if row["high"] < 0]
-    worse = [row["sigma"] for row in ratios if row["low"] > 0]
-    undecided = [row["sigma"] for row in ratios if row["low"] <= 0 <= row["high"]]
-    lines = []
-    if better:
-        lines.append(f"{AGREES}without LayerNorm the error is lower at sigma {errors.sigmas_text(better)}.")
-    if worse:
-        lines.append(
-            f"{DIFFERS}without LayerNorm the error is higher at sigma {errors.sigmas_text(worse)}; the paper has it "
-            "lower at every sigma."
-        )
-    if undecided:
-        lines.append(f"{OPEN}at sigma {errors.sigmas_text(undecided)} the interval of the ratio holds 1.")
-    numbers = [errors.in_numbers(compare_table1(results), name, quantity=name) for name in (WITH, WITHOUT)]
-    return (*lines, *_seed_line(results), *(line for lines_of in numbers for line in lines_of))
-
-
-def _seed_line(results: Results) -> tuple[str, ...]:
-    """Intervals resample functions; how much another seed changes is seen from the pairs of single seeds."""
-    single = [row for row in errors.rows_of(results, "ratios") if row["a"] != WITHOUT]
-    if len({(row["a"], row["b"]) for row in single}) < 2:
-        return ("One seed of each kind: what another seed would change is not known.",)
-    first = [10 ** row["log10 ratio"] for row in single if row["sigma"] == SIGMAS[0]]
-    last = [10 ** row["log10 ratio"] for row in single if row["sigma"] == SIGMAS[-1]]
-    pairs = len(first)
-    return (
-        f"Intervals are over functions. Over {pairs} pairs of seeds the ratio without / with runs from "
-        f"{min(first):.2g} to {max(first):.2g} at sigma {SIGMAS[0]}, and from {min(last):.2g} to {max(last):.2g} at "
-        f"sigma {SIGMAS[-1]}: it is below 1 in {sum(r < 1 for r in first)} and in {sum(r < 1 for r in last)} of "
-        f"{pairs}.",
+def states_table1(results: Results) -> tuple[Statement, ...]:
+    """Is a kind of training without a norm better? Arms of runs decide, and functions do not."""
+    found = ratios(results)
+    if not found:
+        return (note("One of the two kinds of model is missing, so nothing is compared."),)
+    arms = {arm: errors_by_sigma(results, models) for arm, models in SEEDS.items()}
+    (zero,) = errors.rows_of(results, "errors", predictor="zero", sigma=SIGMAS[0])
+    rates = [[error / zero["error"] for error in arm[SIGMAS[0]]] for arm in arms.values()]
+    n = {arm: len(by_sigma[SIGMAS[0]]) for arm, by_sigma in arms.items()}
+    clear = [sigma for sigma in SIGMAS if found[f"sigma {sigma}"].high < 1]
+    first, last = (
+        _ratio_text(found[f"sigma {sigma}"], arms[WITHOUT][sigma], arms[WITH][sigma])
+        for sigma in (SIGMAS[0], SIGMAS[-1])
     )
+    lines = [
+        Statement(
+            f"without LayerNorm ({n[WITHOUT]} runs against {n[WITH]}) the error is {first} at sigma {SIGMAS[0]} and "
+            f"{last} at sigma {SIGMAS[-1]}. The interval lies below 1 at "
+            f"{f'sigma {errors.sigmas_text(clear)}' if clear else 'no sigma'}; the paper's ratio does at each.",
+            BETTER,
+            {**found, **comparable(rates)},
+        )
+    ]
+    whole = compare_table1(results)
+    return (*lines, *(note(line) for name in (WITH, WITHOUT) for line in errors.in_numbers(whole, name, quantity=name)))
+
+
+def _ratio_text(ratio: Estimate, without: Sequence[float], with_norm: Sequence[float]) -> str:
+    p = permutation.p_value(np.log(without), np.log(with_norm))
+    return f"×{ratio.value:.2g} [{ratio.low:.2g}, {ratio.high:.2g}] (exact p {p:.2g})"
 
 
 # ---- Table 2: by degree --------------------------------------------------------------------------------------------
 
 
-def by_degree(bench: Bench, models: dict[int, tuple[str, ...]]) -> dict[str, Result]:
-    """Errors of some models on each degree, and the ratio of every pair of models there."""
-    tables, ratios = [], []
-    for degree, names in models.items():
-        matrix = bench.errors(names, polynomials(bench.scale, degree), SIGMAS)
-        tables.append(errors.table(matrix, degree=degree))
-        pairs = errors.all_pairs(bench.among(names))
+def matrices(bench: Bench, models: Mapping[int, Sequence[str]]) -> dict[int, DataArray]:
+    """Errors of some models on polynomials of each degree."""
+    return {degree: bench.errors(names, polynomials(bench.scale, degree), SIGMAS) for degree, names in models.items()}
+
+
+def by_degree(bench: Bench, found: Mapping[int, DataArray]) -> dict[str, Result]:
+    """The errors as a table, and the ratio of every pair of models on a degree."""
+    ratios = []
+    for degree, matrix in found.items():
+        pairs = errors.all_pairs(bench.among([str(name) for name in matrix.indexes["predictor"]]))
         if pairs:
             ratios.append(errors.ratios(matrix, pairs, degree=degree))
-    results: dict[str, Result] = {"errors": errors.joined(tables)}
+    results: dict[str, Result] = {"errors": errors.joined(errors.table(m, degree=d) for d, m in found.items())}
     return results | ({"ratios": errors.joined(ratios)} if ratios else {})
 
 
@@ -129,9 +139,30 @@ def table2_models(degree: int) -> tuple[str, ...]:
     return BY_DEGREE[degree], MIXED, MIXED_ATTENTION
 
 
+def table2_rates(degree: int) -> dict[str, dict[float, float]]:
+    """The paper's error rates by model: its errors over those of its zero predictor."""
+    labels = {name: LABELS.get(name, f"M{degree}") for name in table2_models(degree)}
+    zero = printed.errors("limits.table2", degree=str(degree), model="zero")
+    paper = {name: printed.errors("limits.table2", degree=str(degree), model=label) for name, label in labels.items()}
+    return {name: {sigma: value / zero[sigma] for sigma, value in row.items()} for name, row in paper.items()}
+
+
 def run_table2(bench: Bench) -> dict[str, Result]:
     """Degrees 1 to 5."""
-    return by_degree(bench, {degree: table2_models(degree) for degree in range(1, 6)})
+    found = matrices(bench, {degree: table2_models(degree) for degree in range(1, 6)})
+    return by_degree(bench, found) | {"ranks": ranks(found)}
+
+
+def ranks(found: Mapping[int, DataArray]) -> DataFrame:
+    """Rank correlation of the error rates of all models on all degrees with the paper's, sigma by sigma."""
+    published, ours, zeros = {}, {}, {}
+    for degree, matrix in found.items():
+        at = {name: {s: matrix.sel(predictor=name, sigma=s).values for s in SIGMAS} for name in matrix.predictor.values}
+        for name, rates in table2_rates(degree).items():
+            if name in at:
+                cell = f"{name} on degree {degree}"
+                published[cell], ours[cell], zeros[cell] = rates, at[name], at["zero"]
+    return errors.rank_correlations(published, ours, zeros)
 
 
 def compare_table2(results: Results) -> DataFrame | None:
@@ -148,14 +179,11 @@ def compare_table2(results: Results) -> DataFrame | None:
     return errors.as_table(rows, f"{printed.SOURCES['limits.table2']}; {note} sigma^2 / 3 times sum of 1 / (2 i + 1)")
 
 
-def says_table2(results: Results) -> tuple[str, ...]:
-    """In which order the models stand, against the paper's order."""
+def states_table2(results: Results) -> tuple[Statement, ...]:
+    """In which order models stand on a degree, and whether all error rates of a sigma rank as the paper's do."""
     same, other, undecided = [], [], 0
     for degree in range(1, 6):
-        labels = dict(zip(table2_models(degree), (f"M{degree}", "M135", "M135AL"), strict=True))
-        paper = {
-            name: printed.errors("limits.table2", degree=str(degree), model=label) for name, label in labels.items()
-        }
+        paper = table2_rates(degree)
         for row in errors.rows_of(results, "ratios", degree=degree):
             a, b = paper[row["a"]][row["sigma"]], paper[row["b"]][row["sigma"]]
             if a == b:
@@ -166,17 +194,27 @@ def says_table2(results: Results) -> tuple[str, ...]:
                 (same if (row["log10 ratio"] < 0) == (a < b) else other).append((degree, row["sigma"]))
     total = len(same) + len(other) + undecided
     if not total:
-        return ("No two models of this table are at hand, so their order is not compared.",)
-    lines = []
-    if same:
-        agreed = f"{len(same)} of {total} pairs of models (by degree and sigma) stand in the paper's order"
-        lines.append(f"{AGREES}{agreed}.")
-    if other:
-        degrees = ", ".join(map(str, sorted({degree for degree, _ in other})))
-        lines.append(f"{DIFFERS}{len(other)} of {total} pairs stand in the opposite order (degrees {degrees}).")
-    if undecided:
-        lines.append(f"{OPEN}in {undecided} of {total} pairs the interval of the ratio holds 1.")
-    return (*lines, *_unseen(results), *_table2_numbers(results))
+        return (note("No two models of this table are at hand, so their order is not compared."),)
+    line = statement(
+        f"{len(same)} of {total} pairs of models (by degree and sigma) stand in the paper's order, {len(other)} in the "
+        f"opposite one, and in {undecided}, which count both ways, the interval of the ratio holds 1. Cells share "
+        "their models, one run of each kind: they are not that many independent comparisons.",
+        ORDER,
+        statements.share_of(ORDER.conditions[0].quantity, len(same), undecided, total),
+    )
+    return (line, *_states_ranks(results), *map(note, _table2_numbers(results)))
+
+
+def _states_ranks(results: Results) -> tuple[Statement, ...]:
+    rows = errors.rows_of(results, "ranks")
+    if not rows:
+        return ()
+    each = ", ".join(f"{row['rank correlation']:.2f} at {row['sigma']:g}" for row in rows)
+    text = (
+        f"error rates of {rows[0]['cells']} cells (model and degree) against the paper's, by sigma: rank correlation "
+        f"{each}. Predicting 0 everywhere has 0."
+    )
+    return (statement(text, RANKS, *(errors.interval_of(row, "rank correlation") for row in rows)),)
 
 
 def _table2_numbers(results: Results) -> tuple[str, ...]:
@@ -186,82 +224,13 @@ def _table2_numbers(results: Results) -> tuple[str, ...]:
     return errors.in_numbers(errors.as_table(rows, ""))
 
 
-def _unseen(results: Results) -> tuple[str, ...]:
-    """Section 4.3: on degrees 2 and 4, which M135 never saw, is it as good as a model of that degree?"""
-    lines = []
-    for degree in (2, 4):
-        for row in errors.rows_of(results, "ratios", degree=degree, a=BY_DEGREE[degree], b=MIXED, sigma=1):
-            value, low, high = (10 ** -row[key] for key in ("log10 ratio", "high", "low"))
-            word = decided(COMPARABLE, Interval(value, low, high))
-            lines.append(
-                f"{word}on degree {degree}, which it never saw, M135's error at sigma 1 is {value:.2g} [{low:.2g}, "
-                f"{high:.2g}] times that of the model trained on it (comparable: at most {ALIKE:g})."
-            )
-    return tuple(lines)
-
-
-# ---- Table 3: by training interval ---------------------------------------------------------------------------------
-
-
-def run_table3(bench: Bench) -> dict[str, Result]:
-    """Models trained on wider and wider intervals, all tested with inputs on U(-1, 1)."""
-    names = bench.among(list(INTERVALS.values()))
-    matrix = bench.errors(names, polynomials(bench.scale, 1), SIGMAS)
-    return {"errors": errors.table(matrix), "ratios": errors.ratios(matrix, errors.all_pairs(names))}
-
-
-def compare_table3(results: Results) -> DataFrame | None:
-    """The paper's four rows."""
-    rows = []
-    for interval, name in INTERVALS.items():
-        ours = errors.rows_of(results, "errors", predictor=name)
-        rows += errors.side_by_side(
-            printed.errors("limits.table3", trained_on=interval), ours, **{"trained on": interval}
-        )
-    return errors.as_table(rows, f"{printed.SOURCES['limits.table3']}; inputs on U(-1, 1) for all")
-
-
-def says_table3(results: Results) -> tuple[str, ...]:
-    """Which training interval is best at which sigma, and what the widest costs."""
-    here = {
-        interval: {row["sigma"]: row["error"] for row in errors.rows_of(results, "errors", predictor=name)}
-        for interval, name in INTERVALS.items()
-    }
-    here = {interval: values for interval, values in here.items() if values}
-    if len(here) < 2:
-        return ("Fewer than two of the four models are at hand, so nothing is compared.",)
-    paper = {interval: printed.errors("limits.table3", trained_on=interval) for interval in here}
-    lines, same, differ = [], [], []
-    for sigma in SIGMAS:
-        ours = sorted(here, key=lambda interval: here[interval][sigma])
-        theirs = sorted(here, key=lambda interval: paper[interval][sigma])
-        (same if ours == theirs else differ).append(sigma)
-    models = f"the {len(here)} models at hand"
-    if same:
-        lines.append(f"{AGREES}{models} stand in the paper's order at sigma {errors.sigmas_text(same)}.")
-    if differ:
-        lines.append(f"{DIFFERS}they stand in another order at sigma {errors.sigmas_text(differ)}.")
-    narrow, *_, wide = here
-    crossing = [sigma for sigma in SIGMAS if here[wide][sigma] < here[narrow][sigma]]
-    where = f"from sigma {min(crossing)} on" if crossing else "at no sigma up to 10"
-    lines.append(
-        f"Trained on {wide}, a model has {errors.plainly(here[wide][1] / here[narrow][1])} times the error of one "
-        f"trained on {narrow} at sigma 1, and is better {where}."
-    )
-    growth = {interval: np.log10(values[SIGMAS[-1]] / values[SIGMAS[0]]) for interval, values in here.items()}
-    lines.append(
-        "Decades that the error rises from sigma 1 to 10: " + ", ".join(f"{k} {v:.1f}" for k, v in growth.items()) + "."
-    )
-    return (*lines, *errors.in_numbers(compare_table3(results)))
-
-
 TABLE1_EXPERIMENT = Experiment(
     "limits.table1",
     "Squared error with and without LayerNorm, as functions leave the training range",
     f"{PAPER}, section 5, Table 1",
     tuple(model for models in SEEDS.values() for model in models),
     run_table1,
-    says_table1,
+    states_table1,
     compare_table1,
 )
 TABLE2_EXPERIMENT = Experiment(
@@ -270,15 +239,15 @@ TABLE2_EXPERIMENT = Experiment(
     f"{PAPER}, appendix C, Table 2",
     tuple(Model(name) for name in (*(BY_DEGREE[degree] for degree in range(1, 6)), MIXED, MIXED_ATTENTION)),
     run_table2,
-    says_table2,
+    states_table2,
     compare_table2,
 )
 TABLE3_EXPERIMENT = Experiment(
     "limits.table3",
     "Squared error by training interval: wider ones reach further and cost accuracy",
     f"{PAPER}, appendix C, Table 3",
-    tuple(Model(name) for name in INTERVALS.values()),
-    run_table3,
-    says_table3,
-    compare_table3,
+    tuple(model for models in ranges.RUNS.values() for model in models),
+    ranges.run,
+    ranges.states,
+    ranges.compare,
 )

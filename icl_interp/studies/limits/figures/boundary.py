@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 from xarray import DataArray
 
+from icl_interp.analyses import scale
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
@@ -52,7 +53,7 @@ def boundary(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
     sizes = np.unique(np.abs(curve["x"].values))
     ends = float(sizes[0]) / 1.2, float(sizes[-1]) * 1.2
     _f(figure, results, rows, known)
-    _gap(figure, curve, rows, known)
+    _gap(figure, curve, rows, scale.u(results) if scale.own in results else 0.0)
     _growth(figure, logs)
     figure.update_layout(
         xaxis=log_axis("|x| of the query", *ends, 8),
@@ -210,7 +211,7 @@ def _marks(figure: Figure, rows: Rows) -> None:
                 )
 
 
-def _gap(figure: Figure, curve: DataArray, rows: Rows, known: Mapping[str, float]) -> None:
+def _gap(figure: Figure, curve: DataArray, rows: Rows, u: float) -> None:
     """Root mean square distance of f from its own end, a guide that falls like 1/|x|, and what counts as level."""
     held = []
     for name, (label, colour, symbol, dash) in LOOKS.items():
@@ -245,9 +246,8 @@ def _gap(figure: Figure, curve: DataArray, rows: Rows, known: Mapping[str, float
                     line={"color": GREY, "width": 1.2, "dash": "dot"},
                 )
             )
-    r = known.get("r", np.nan)
-    if np.isfinite(r) and r > 0:
-        level = measured.LEVEL * r
+    if u > 0:
+        level = measured.LEVEL * u
         figure.add_shape(
             type="line",
             xref="x2 domain",
@@ -260,7 +260,7 @@ def _gap(figure: Figure, curve: DataArray, rows: Rows, known: Mapping[str, float
             line={"color": GREEN, "width": 1, "dash": "dash"},
         )
         figure.add_annotation(
-            text=f"level: {measured.LEVEL} r",
+            text=f"level: {measured.LEVEL} u",
             x=1,
             xref="x2 domain",
             xanchor="right",

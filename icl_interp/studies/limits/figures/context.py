@@ -24,8 +24,9 @@ from icl_interp.figures.style import (
     tick,
 )
 from icl_interp.figures.text import number, plain, tested_by
-from icl_interp.studies.limits.claims.context import ERASED_AT, ROUNDING, information, r_squared, spread
+from icl_interp.studies.limits.claims.context import r_squared, spread
 from icl_interp.studies.limits.measurements import far
+from icl_interp.studies.limits.measurements.context import ERASED_AT, ROUNDING, information
 
 
 def context(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:

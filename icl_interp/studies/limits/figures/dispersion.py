@@ -111,7 +111,7 @@ def _curves(
             if not chosen:
                 continue
             colour = _shade(i, len(layers)) if keep else PALE
-            label = f"layer {layer}" if keep else "not shown to matter"
+            label = f"layer {layer}" if keep else "not sure to matter"
             first = axis == "" and (keep or label not in {t.name for t in traces_of(figure)})
             for dash, part in (("solid", slice(0, trained)), ("dash", slice(max(trained - 1, 0), None))):
                 y = joined(values[chosen, part])

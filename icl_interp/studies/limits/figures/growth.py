@@ -1,11 +1,13 @@
-"""How f grows far out, intact and with norms frozen: plateau or line; and what that does to the error."""
+"""How f grows far out, intact and with norms frozen: plateau or line; and how much of the failure that removes."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
+from icl_interp.analyses import scale
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
@@ -15,72 +17,63 @@ from icl_interp.figures.style import (
     INK,
     ORANGE,
     PURPLE,
+    VERDICTS,
     finish,
     log_axis,
     panel_title,
     place,
     ranged,
     rows_axis,
-    tick,
 )
 from icl_interp.figures.text import number, plain, tested_by
-from icl_interp.resampling import Interval, bootstrap
-from icl_interp.studies.limits.claims.layernorm import FAR_X, growth_exponent
+from icl_interp.resampling import Interval
+from icl_interp.studies.limits.claims.failure import CRITERION
+from icl_interp.studies.limits.claims.layernorm import LEVEL, exponent
 from icl_interp.studies.limits.measurements import far
+from icl_interp.studies.limits.measurements.failure import SCALES
 
+FAILURE = "limits.layernorm_causes_failure"
 ARMS = {  # stored name: (label, colour, symbol, dash)
     "intact": ("intact", BLUE, "circle", "solid"),
     "frozen": ("all norms frozen", ORANGE, "circle", "solid"),
     "sham": ("sham: context frozen", BLUE, "square-open", "dot"),
     "trained without": ("trained without norm", PURPLE, "circle", "solid"),
 }
+PLATEAUS = ("intact", "sham")  # arms that are judged by the direction in which f grows faster
 ALONE = ("", GREY, "circle", "solid")
 
 
 def growth(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """|f| against |x|, the growth exponent and the far error of every arm: intact, frozen, sham, each norm alone."""
+    """|f| against |x|, the growth exponent of every arm, and the share of the failure that freezing removes."""
     curve = results.get(far.norm_arms)
     if curve is None:
         return None
-    arms = {arm: curve.sel(arm=arm).values for arm in curve.indexes["arm"] if arm != "zero predictor"}
-    zero = (
-        curve.sel(arm="zero predictor", statistic="squared error").values
-        if "zero predictor" in curve.indexes["arm"]
-        else None
-    )
-    other = results.get(far.counterpart)
-    if other is not None and len(other.indexes["function"]):
-        arms["trained without"] = other.values
+    arms = {arm: curve.sel(arm=arm) for arm in curve.indexes["arm"] if arm != "law mean"}
+    other, u = results.get(far.counterpart), results.get(scale.own)
+    if other is not None and other.sizes["unit"]:
+        arms["trained without"] = other
     first = [name for name in ARMS if name in arms]
     arms = {name: arms[name] for name in [*first, *(name for name in arms if name not in ARMS)]}
     labels = [ARMS[name][0] if name in ARMS else f"only {name}" for name in arms]
-    squares = list(curve.indexes["statistic"]).index("mean square")
-    errors = list(curve.indexes["statistic"]).index("squared error")
 
-    figure, far_x = go.Figure(), FAR_X * facts.x_unit
-    domains = (0, 0.335), (0.525, 0.75), (0.775, 1)
+    figure = go.Figure()
+    domains = (0, 0.3), (0.47, 0.68), (0.8, 1)
     place(figure, *domains)
-    _sizes(figure, {name: values[squares] for name, values in arms.items()}, curve["x"].values)
+    squares = {name: arm.sel(statistic="mean square").values for name, arm in arms.items()}
+    _sizes(figure, squares, curve["x"].values)
     twin = results.twin.get(far.norm_arms)
-    of_twin = (
-        {n: twin.sel(arm=n, statistic="mean square").values for n in twin.indexes["arm"]} if twin is not None else {}
-    )
-    exponent, error = [], []
-    for row, (name, values) in enumerate(arms.items()):
-        exponent.append(bootstrap(lambda mean: growth_exponent(mean, curve["x"].values), values[squares]))
-        figure.add_trace(_point(name, labels[row], row, exponent[-1], "growth exponent", "2"))
-        if name in of_twin:
-            value = float(growth_exponent(of_twin[name].mean(0), curve["x"].values))
-            figure.add_trace(_twin(labels[row], row, value))
-        if zero is not None:
-            judged = np.isclose(np.abs(curve["x"].values), far_x)
-            a, b = values[errors][:, judged].mean(-1), zero[:, judged].mean(-1)
-            error.append(bootstrap(lambda top, bottom: top / np.maximum(bottom, np.finfo(float).tiny), a, b))
-            figure.add_trace(_point(name, labels[row], row, error[-1], "far error / zero predictor", "3"))
-    _axes(figure, labels, exponent, error)
+    exponents = []
+    for row, (name, arm) in enumerate(arms.items()):
+        exponents.append(exponent(arm, _u(u), name not in PLATEAUS))
+        figure.add_trace(_point(name, labels[row], row, exponents[-1], "growth exponent", "2"))
+        if twin is not None and name in twin.indexes["arm"]:
+            of_twin = exponent(twin.sel(arm=name), _u(results.twin.get(scale.own)), name not in PLATEAUS)
+            figure.add_trace(_twin(labels[row], row, of_twin.value))
+    _exponent_axes(figure, labels, exponents)
     panel_title(figure, "Size of f", domains[0])
     panel_title(figure, "Growth exponent of f", domains[1])
-    panel_title(figure, f"Error at |x| = {tick(far_x)}", domains[2])
+    panel_title(figure, "Failure removed", domains[2])
+    _removed(figure, findings)
     finish(
         figure,
         "Is it the norm that makes the output level off, and is that why the model fails?",
@@ -90,6 +83,49 @@ def growth(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
         r=20,
     )
     return figure.update_layout(hovermode="closest")
+
+
+def _u(own: Any) -> float:
+    return 0.0 if own is None else float(own.sel(statistic="u"))
+
+
+def _removed(figure: Figure, findings: Sequence[Finding]) -> None:
+    """Phi at every place and freezing scale, as the judge found it; shaded: what supports and what contradicts."""
+    rows = [row for f in findings if f.id == FAILURE for row in f.details]
+    ends: list[float] = [0.0, 1.0]
+    for i, row in enumerate(rows):
+        for k, arm in enumerate(SCALES):
+            value, low, high = (float(row[f"phi, {arm}{end}"]) for end in ("", ", low", ", high"))
+            if np.isfinite([value, low, high]).all():
+                ends += [low, high]
+                words = f"{plain(row['place'])}, frozen at {arm}"
+                figure.add_trace(_point("frozen", words, i + 0.16 * (k - 2), Interval(value, low, high), "phi", "3", 5))
+        at = float(row.get("sham", np.nan))  # functions have none
+        if np.isfinite(at):
+            ends.append(at)
+            sham = Interval(at, at, at)
+            figure.add_trace(_point("sham", f"{plain(row['place'])}, sham", i + 0.44, sham, "phi", "3", 6))
+    low, high = ranged(ends, 0.08)
+    places = [str(row["place"]).replace(" x ", "\n\N{MULTIPLICATION SIGN} ") for row in rows]
+    figure.update_layout(yaxis3=rows_axis(places, spare=0.6))
+    figure.update_layout(xaxis3={"range": [low, high], "title": {"text": "share removed, phi"}, "nticks": 5})
+    (condition,) = CRITERION.conditions
+    for region, verdict in ((condition.supports, "supported"), (condition.contradicts, "contradicted")):
+        if rows and region:
+            x0, x1 = (float(np.clip(end, low, high)) for end in region)
+            figure.add_shape(
+                type="rect",
+                xref="x3",
+                yref="y3 domain",
+                x0=x0,
+                x1=x1,
+                y0=0,
+                y1=1,
+                fillcolor=VERDICTS[verdict].pale,
+                opacity=0.5,
+                line={"width": 0},
+                layer="below",
+            )
 
 
 def _look(name: str) -> tuple[str, str, str, str]:
@@ -127,7 +163,9 @@ def _sizes(figure: Figure, squares: dict[str, np.ndarray], xs: np.ndarray) -> No
     figure.update_layout(xaxis=log_axis("|x| of the query", sizes[0] / 1.3, sizes[-1] * 1.3))
 
 
-def _point(name: str, label: str, row: int, value: Interval, what: str, axis: str) -> go.Scatter:
+def _point(
+    name: str, label: str, row: float, value: Interval, what: str, axis: str, size: float | None = None
+) -> go.Scatter:
     _, colour, symbol, _ = _look(name)
     interval = f"{number(value.value, 4)} [{number(value.low, 4)}, {number(value.high, 4)}]"
     error = {"array": [value.high - value.value], "arrayminus": [value.value - value.low], "thickness": 1.5, "width": 4}
@@ -142,7 +180,7 @@ def _point(name: str, label: str, row: int, value: Interval, what: str, axis: st
         marker={
             "color": colour,
             "symbol": symbol,
-            "size": 9 if name in ARMS else 7,
+            "size": size or (9 if name in ARMS else 7),
             "line": {"width": 1.5, "color": colour},
         },
         hovertemplate=f"{plain(label)}<br>{what}: {interval}<extra></extra>",
@@ -167,29 +205,24 @@ def _twin(label: str, row: int, value: float) -> go.Scatter:
     )
 
 
-def _axes(figure: Figure, labels: list[str], exponent: list[Interval], error: list[Interval]) -> None:
-    """The two panels of rows, with the references to read them by: a plateau and a line; the zero predictor."""
-    low, high = ranged([0.0, 1.0, *(v for e in exponent for v in (e.low, e.high))], 0.12)
-    title = {"text": "d log |f| / d log |x|, 0 where f falls"}
-    figure.update_layout(xaxis2={"range": [low, high], "title": title, "nticks": 6})
-    figure.update_layout(yaxis2=rows_axis(labels, spare=0.6), yaxis3=rows_axis(labels, False, 0.6))
-    for value, text in ((0.0, "plateau"), (1.0, "line")):
+def _exponent_axes(figure: Figure, labels: list[str], exponents: list[Interval]) -> None:
+    """The rows of exponents, with the references to read them by: a plateau and a line."""
+    low, high = ranged([0.0, 1.0, *(v for e in exponents for v in (e.low, e.high))], 0.12)
+    title = {"text": "d log |f(10x) − f(x)| / d log |x|"}
+    figure.update_layout(
+        xaxis2={"range": [low, high], "title": title, "nticks": 6}, yaxis2=rows_axis(labels, spare=0.6)
+    )
+    for value, text in ((LEVEL, "level"), (1.0, "line")):
         _reference(figure, value, text, "2")
-    positive = [v for e in error for v in (e.low, e.high) if v > 0]
-    if positive:
-        low, high = min([1.0, *positive]) / 1.6, max([1.0, *positive]) * 1.6
-        figure.update_layout(xaxis3=log_axis("error / error of predicting 0", low, high, 5))
-        _reference(figure, 1.0, "predicting 0", "3")
 
 
 def _reference(figure: Figure, value: float, text: str, axis: str) -> None:
     line = {"color": INK, "width": 1, "dash": "dot"}
     y = {"yref": f"y{axis} domain"}
     figure.add_shape(type="line", x0=value, x1=value, y0=0, y1=1, xref=f"x{axis}", line=line, layer="below", **y)
-    place_of = np.log10(value) if axis == "3" else value
     figure.add_annotation(
         text=text,
-        x=place_of,
+        x=value,
         xref=f"x{axis}",
         y=0,
         yanchor="bottom",

@@ -10,7 +10,8 @@ from xarray import DataArray
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.relevance import relevance, relevant
+from icl_interp.analyses.relevance import Effect, relevance, relevant
+from icl_interp.analyses.relevance import effects as ablation_effects
 from icl_interp.figures.style import (
     BLUE,
     GREY,
@@ -32,7 +33,7 @@ from icl_interp.studies.limits.claims.softmax import CONCENTRATED, TARGETS
 FAR = (1e4, 1e5)  # |x| at which a hardmax is judged, in units of x
 MAPS = (
     "OV: what a head writes for what it reads<br>QK: what it looks for<br>"
-    "outputs: what it says, centred, in distribution"
+    "outputs: what it writes, centred, in distribution<br>(the claim is about outputs)"
 )
 
 
@@ -53,8 +54,9 @@ def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
         _dumbbells(figure, delta, results, facts)
         panel_title(figure, "Distance of the pattern to its hardmax", left)
         below += (
-            "<br>Size of blue marks, and effect: by how many times itself the in-distribution error rises "
-            "when the head's pattern is made uniform."
+            "<br>Size of blue marks, and effect: the factor on the in-distribution error when the head's pattern is "
+            "made uniform, or its output its mean (the larger one);<br>in a model that has not learned, the change of "
+            "f in u."
         )
     if paired:
         _overlaps(figure, overlap, "2" if scored else "", (1 - 170 / plot, 1.0))
@@ -80,18 +82,23 @@ def _counted(results: Results, facts: Facts, names: Sequence[str]) -> set[str]:
     return set(relevant(results, facts)) if relevance in results else set(names)
 
 
-def effects(results: Results, facts: Facts) -> dict[str, float]:
-    """Rise of the in-distribution error when a head's pattern is made uniform, in units of that error."""
-    result, error = results.get(relevance), facts.error
-    if result is None or not error:
-        return {}
-    rise = result.sel(intervention="uniform", statistic="rise").values.mean(-1) / error
-    return dict(zip(result.indexes["head"], map(float, rise), strict=True))
+def effects(results: Results, facts: Facts) -> dict[str, Effect]:
+    """What ablating each head does; empty where that was not measured."""
+    return ablation_effects(results, facts) if relevance in results else {}
 
 
-def _size(effect: float) -> float:
-    """Pixels of a marker: 7, and 5 more for each factor of ten in the error."""
-    return 7.0 + 5.0 * float(np.log10(1 + max(effect, 0.0)))
+def _size(effect: Effect | None) -> float:
+    """Pixels of a marker: 7, and 5 more for each factor of ten in the error, or in the change of f above .01 u."""
+    if effect is None:
+        return 7.0
+    factor = effect.value if effect.on_error else 1 + effect.value / 0.01
+    return 7.0 + 5.0 * float(np.log10(max(factor, 1.0)))
+
+
+def _words(effect: Effect | None) -> str:
+    if effect is None:
+        return ""
+    return f"{number(effect.value, 2)}×" if effect.on_error else f"{number(effect.value, 2)} u"
 
 
 def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts) -> None:
@@ -124,7 +131,7 @@ def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts)
         chosen = [i for i, name in enumerate(names) if (name in counted) == keep]
         if not chosen:
             continue
-        size = [_size(effect.get(names[i], 0.0)) for i in chosen]
+        size = [_size(effect.get(names[i])) for i in chosen]
         words = [_hover(names[i], start[i], end[i], effect.get(names[i]), targets[i], share) for i in chosen]
         common = {
             "y": rows[chosen],
@@ -193,7 +200,7 @@ def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts)
             **anchor,
         )
     for i, name in enumerate(names):
-        rise = f"{number(effect[name], 2)}×" if name in effect else ""
+        rise = _words(effect.get(name))
         font = {"size": 11, "color": INK if name in counted else "#767676"}
         for (shift, side, _), text in zip(columns, (targets[i], rise), strict=True):
             marks.note(text=plain(text), xshift=shift, xanchor=side, y=i, yref="y", font=font, **anchor)
@@ -212,24 +219,23 @@ def _target(delta: DataArray, head: str) -> str:
     return max(share, key=share.__getitem__) if share else ""
 
 
-def _hover(name: str, start: float, end: float, effect: float | None, target: str, share: Result | None) -> str:
+def _hover(name: str, start: float, end: float, effect: Effect | None, target: str, share: Result | None) -> str:
     lines = [f"<b>head {plain(name)}</b>", f"δ in distribution {number(start)}, far {number(end)}"]
     if share is not None:
-        near, *far = share.sel(head=name).values.mean(-1)
+        near, *far = share.sel(head=name).values.mean(-1)[:5]
         lines.append(f"a hardmax in {number(100 * near)} % of contexts in distribution, {number(100 * min(far))} % far")
     lines += [f"looks at {plain(target)}"] if target else []
-    lines += [f"made uniform, the error rises {number(effect)}-fold"] if effect is not None else []
+    lines += [f"ablated: {'error' if effect.on_error else 'change of f'} {_words(effect)}"] if effect else []
     return "<br>".join(lines)
 
 
 def _overlaps(figure: Figure, overlap: DataArray, axis: str, domain: tuple[float, float]) -> None:
-    """Every pair of heads, their mean, and the median of random rotations, for what heads write, read and say."""
-    maps = list(overlap.indexes["map"])
-    summary = ("mean", "null median", "position")
-    pairs = [name for name in overlap.indexes["pair"] if name not in summary]
+    """Every pair of heads, their mean, and what random directions give, for what heads write, look for and say."""
+    maps, pairs = ["OV", "QK", "outputs"], [p for p in overlap.indexes["pair"] if len(set(p.split(" ~ "))) == 2]
     where = {"xaxis": f"x{axis}", "yaxis": f"y{axis}", "cliponaxis": False}
-    mean, chance = (np.array([overlap.sel(map=m, pair=p).values for m in maps]) for p in summary[:2])
-    each = np.array([[overlap.sel(map=m, pair=p).values for p in pairs] for m in maps])
+    each = overlap.sel(pair=pairs, value=maps).values.T  # (map, pair); NaN for heads that write a constant
+    by_chance = overlap.sel(pair=pairs, value="chance").values
+    *mean, chance = (float(np.nanmean(row)) if np.isfinite(row).any() else float("nan") for row in (*each, by_chance))
     rows = np.arange(len(maps))
     figure.add_trace(
         go.Scatter(
@@ -245,12 +251,12 @@ def _overlaps(figure: Figure, overlap: DataArray, axis: str, domain: tuple[float
     )
     figure.add_trace(
         go.Scatter(
-            x=chance,
-            y=rows,
+            x=[chance],
+            y=rows[-1:],
             mode="markers",
-            name="random rotations",
+            name="random directions",
             marker={"symbol": "square-open", "color": INK, "size": 10},
-            hovertemplate="median of random rotations: %{x:.3g}<extra></extra>",
+            hovertemplate="random directions, root mean square: %{x:.3g}<extra></extra>",
             **where,
         )
     )
@@ -261,17 +267,14 @@ def _overlaps(figure: Figure, overlap: DataArray, axis: str, domain: tuple[float
             mode="markers",
             name="mean of pairs",
             marker={"color": ORANGE, "size": 11},
-            text=[
-                f"above {number(100 * float(overlap.sel(map=m, pair='position').values))} % of rotations" for m in maps
-            ],
-            hovertemplate="mean %{x:.3g}, %{text}<extra></extra>",
+            hovertemplate="mean %{x:.3g}<extra></extra>",
             **where,
         )
     )
     figure.update_layout(
         {
             f"xaxis{axis}": {
-                "range": [-0.02, max(1.0, float(each.max())) * 1.03],
+                "range": [-0.02, max(1.0, float(np.nan_to_num(each).max(initial=0.0))) * 1.03],
                 "nticks": 6,
                 "title": {"text": "overlap |⟨A, B⟩| / |A| |B|"},
             },

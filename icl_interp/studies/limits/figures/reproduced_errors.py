@@ -67,12 +67,12 @@ def table1(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
     lines = [Line(name, _of(rows, name), c, _paper(comparison, quantity=name)) for name, c in groups]
     for name in sorted(name for name in _names(rows) if name.startswith("affine")):
         group, colour = groups["no_ln" in name]
-        lines.append(Line(f"{group}, single seeds", _of(rows, name), colour, {}, "dot", 1.0))
+        lines.append(Line(f"{group}, single runs", _of(rows, name), colour, {}, "dot", 1.0))
     lines.append(Line(ZERO, _of(rows, ZERO), INK, {}, "dot", 1.2))
     panels = [("", lines)]
-    below = "Thick: means over seeds. Bands: 95 % over functions. Crosses: the paper's numbers."
+    below = "Thick: means over runs. Bands: 95 % over functions. Crosses: the paper's numbers."
     figures = {"errors": sigma_panels(panels, "Squared error with and without LayerNorm", below, "mean squared error")}
-    if comparison is not None and "without / with" in comparison["quantity"]:
+    if comparison is not None and "without / with" in set(comparison["quantity"]):
         figures["ratio"] = _ratio(comparison)
     return figures
 
@@ -80,15 +80,18 @@ def table1(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
 def _ratio(comparison: DataFrame) -> Figure:
     """The ratio without / with by sigma; below 1 no LayerNorm is better."""
     rows = [row for row in comparison.to_dict("records") if row["quantity"] == "without / with"]
+    # Too few runs decide nothing: their intervals have no ends that could be drawn.
+    drawn = [{"low": row["ours"], "high": row["ours"]} if np.isinf(row["high"]) else {} for row in rows]
     line = Line(
-        "ours, means over seeds",
-        [{**row, "error": row["ours"]} for row in rows],
+        "ours, over runs",
+        [{**row, "error": row["ours"], **ends} for row, ends in zip(rows, drawn, strict=True)],
         BLUE,
         {row["sigma"]: row["paper"] for row in rows},
     )
     title = "Error without LayerNorm in units of the error with it"
     below = (
-        "Paired by function; band: 95 % over functions. Crosses: the paper's numbers. Below 1, no LayerNorm is better."
+        "Geometric means over runs; band: exact 95 % intervals over runs. Crosses: the paper's numbers. Below 1, no "
+        "LayerNorm is better."
     )
     figure = sigma_panels([("", [line])], title, below, "error without / error with")
     return figure.add_hline(y=1, line={"color": GREY, "width": 1, "dash": "dash"})
@@ -136,16 +139,20 @@ def _degrees(
 
 
 def table3(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
-    """By training interval."""
+    """By training interval: means over runs, single runs thin."""
     rows = _rows(results, "errors")
-    labels = {"affine": "U(-1,1)", "affine_u5": "U(-5,5)", "affine_u10": "U(-10,10)", "affine_u100": "U(-100,100)"}
-    lines = [
-        Line(f"trained on {labels[name]}", _of(rows, name), colour, _paper(comparison, **{"trained on": labels[name]}))
-        for name, colour in zip(labels, (BLUE, ORANGE, GREEN, PURPLE), strict=True)
-        if _of(rows, name)
-    ]
+    runs = _rows(results, "own range")
+    lines = []
+    for interval, colour in zip(dict.fromkeys(row["trained on"] for row in runs), COLOURS, strict=False):
+        paper = _paper(comparison, **{"trained on": interval})
+        lines.append(Line(f"trained on {interval}", _of(rows, interval), colour, paper))
+        own = [row["model"] for row in runs if row["trained on"] == interval]
+        if len(own) > 1:
+            lines += [Line(f"{interval}, single runs", _of(rows, name), colour, {}, "dot", 1.0) for name in own]
     lines.append(Line(ZERO, _of(rows, ZERO), INK, {}, "dot", 1.2))
-    below = "Inputs on U(-1, 1) for all. Bands: 95 % over functions. Crosses: the paper's numbers."
+    below = (
+        "Inputs on U(-1, 1) for all. Thick: means over runs. Bands: 95 % over functions. Crosses: the paper's numbers."
+    )
     return {"errors": sigma_panels([("", lines)], "Squared error by training interval", below, "mean squared error")}
 
 

@@ -1,12 +1,12 @@
-"""The model beside its companions: errors as functions are scaled, within the domain, and by training interval."""
+"""Kinds of training side by side: errors as functions are scaled, within the domain, and by training interval."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from pandas import DataFrame
 from plotly.graph_objects import Figure
-from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
@@ -15,8 +15,6 @@ from icl_interp.figures.style import (
     BLUE,
     FAINT,
     GREEN,
-    GREY,
-    INK,
     ORANGE,
     PURPLE,
     SKY,
@@ -27,29 +25,28 @@ from icl_interp.figures.style import (
     place,
 )
 from icl_interp.figures.text import number, plain, tested_by
-from icl_interp.resampling import bootstrap
+from icl_interp.studies.limits.claims.kinds import Row, rows_of
 from icl_interp.studies.limits.claims.shift import EDGE, INNER
-from icl_interp.studies.limits.measurements import shift as measured
+from icl_interp.studies.limits.measurements import seeds
+from icl_interp.studies.limits.measurements.seeds import OWN, TRAINED
 
-LOOKS = {  # predictor: (colour, dash, symbol); other seeds share their colour
-    "model": (BLUE, "solid", "circle"),
-    "another seed": (BLUE, "dot", "circle-open"),
-    "no norm": (ORANGE, "solid", "square"),
-    "no norm, another seed": (ORANGE, "dot", "square-open"),
-    "with norm": (PURPLE, "solid", "diamond"),
-    "with norm, another seed": (PURPLE, "dot", "diamond-open"),
-    "wider": (GREEN, "solid", "triangle-up"),
-    "narrower": (SKY, "solid", "triangle-down"),
-    "zero": (GREY, "dash", "x"),
+LOOKS = {  # arm: (colour, symbol)
+    OWN: (BLUE, "circle"),
+    "no norm": (ORANGE, "square"),
+    "with norm": (PURPLE, "diamond"),
+    "attention only": (GREEN, "triangle-up"),
+    "with MLP": (SKY, "triangle-down"),
+    "wider": (YELLOW, "cross"),
+    "narrower": (YELLOW, "x"),
 }
 INTERVALS = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY)
+Panel = Callable[[Figure, str], None]
 
 
 def shift(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """As many panels as companions allow: errors over sigma, over |x| within the domain, and over test intervals."""
-    functions, inside = results.get(measured.functions), results.get(measured.inside)
-    intervals = results.get(measured.intervals)
-    panels: list[tuple[str, Any]] = []
+    """As many panels as there are numbers for: errors over sigma, over |x| within the domain, over test intervals."""
+    functions, inside, intervals = (measured(results.get(m)) for m in (seeds.functions, seeds.inside, seeds.intervals))
+    panels: list[tuple[str, Panel]] = []
     if functions is not None:
         panels.append(("Functions scaled", lambda f, axis: _functions(f, functions, axis)))
     if inside is not None:
@@ -65,42 +62,69 @@ def shift(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
     for i, ((title, draw), domain) in enumerate(zip(panels, domains, strict=True)):
         draw(figure, "" if i == 0 else str(i + 1))
         panel_title(figure, title, domain)
-    finish(
-        figure, "Leaving the training range: the model beside its companions", tested_by("shift", findings), 310, l=76
-    )
+    title = "Kinds of training side by side: points are seeds, lines their geometric mean"
+    finish(figure, title, tested_by("shift", findings), 310, l=76)
     return figure.update_layout(hovermode="closest")
 
 
-def _line(
+def measured(table: DataFrame | None) -> list[Row] | None:
+    """The trained runs whose numbers are there; None where no second arm has any."""
+    rows = [] if table is None else rows_of(table)
+    found = [row for row in rows if row["weights are"] == TRAINED and row["numbers"] != seeds.NOWHERE]
+    return found if len({row["arm"] for row in found}) > 1 else None
+
+
+def _columns(rows: list[Row], prefix: str) -> dict[float, str]:
+    """Columns of a family by the number in their name, ascending."""
+    found = {float(name.split()[1]): name for row in rows for name in row if name.split()[0] == prefix}
+    return dict(sorted(found.items()))
+
+
+def _with(rows: list[Row], columns: dict[float, str], **key: Any) -> list[Row]:
+    """The rows with these values that have all of these numbers."""
+    mine = [row for row in rows if all(row[name] == value for name, value in key.items())]
+    return [row for row in mine if all(np.isfinite(row[name]) for name in columns.values())]
+
+
+def _arm(
     figure: Figure,
-    x: np.ndarray,
-    per_function: np.ndarray,
+    columns: dict[float, str],
+    rows: list[Row],
     name: str,
-    look: tuple[str, str, str],
+    look: tuple[str, str],
     axis: str,
     legend: bool,
 ) -> list[float]:
-    """Mean errors with intervals over functions, `(x, function)`. Returns what the axis has to hold."""
-    found = [bootstrap(lambda m: m, row) for row in per_function]
-    y, low, high = (np.array([getattr(i, key) for i in found]) for key in ("value", "low", "high"))
-    colour, dash, symbol = look
+    """Each seed as points and the arm's geometric mean as a line. Returns what the axis has to hold."""
+    colour, symbol = look
+    x, y = np.array(list(columns)), np.array([[float(row[key]) for key in columns.values()] for row in rows])
+    common = {"legendgroup": name, "xaxis": f"x{axis}", "yaxis": f"y{axis}"}
+    n = len(rows)
     figure.add_trace(
         go.Scatter(
             x=x,
-            y=y,
-            mode="lines+markers",
-            name=plain(name),
-            legendgroup=name,
+            y=np.exp(np.log(y).mean(0)),
+            mode="lines",
+            name=plain(f"{name}, {n} seed{'s' * (n > 1)}"),
             showlegend=legend,
-            xaxis=f"x{axis}",
-            yaxis=f"y{axis}",
-            line={"color": colour, "width": 1.8, "dash": dash},
-            marker={"symbol": symbol, "size": 7},
-            error_y={"array": high - y, "arrayminus": y - low, "thickness": 1, "width": 3},
-            hovertemplate=f"{plain(name)}<br>%{{x:.3g}}: %{{y:.4g}}<extra></extra>",
+            line={"color": colour, "width": 1.8},
+            hovertemplate=f"{plain(name)}, mean of {n}<br>%{{x:.3g}}: %{{y:.4g}}<extra></extra>",
+            **common,
         )
     )
-    return [float(v) for v in (*low, *high) if v > 0]
+    figure.add_trace(
+        go.Scatter(
+            x=np.tile(x, n),
+            y=y.ravel(),
+            mode="markers",
+            showlegend=False,
+            marker={"symbol": f"{symbol}-open", "size": 6, "color": colour},
+            text=[plain(row["run"]) for row in rows for _ in x],
+            hovertemplate="%{text}<br>%{x:.3g}: %{y:.4g}<extra></extra>",
+            **common,
+        )
+    )
+    return [float(v) for v in y.ravel() if v > 0]
 
 
 def _axes(figure: Figure, axis: str, x: dict[str, Any], y: str, held: list[float]) -> None:
@@ -108,32 +132,25 @@ def _axes(figure: Figure, axis: str, x: dict[str, Any], y: str, held: list[float
     figure.update_layout({f"xaxis{axis}": x, f"yaxis{axis}": log_axis(y, low, high, 7)})
 
 
-def _shown(errors: DataArray) -> list[str]:
-    return [p for p in errors.indexes["predictor"] if p in LOOKS]
+def _arms(figure: Figure, table: list[Row], prefix: str, axis: str, legend: bool) -> list[float]:
+    columns, held = _columns(table, prefix), []
+    for name, look in LOOKS.items():
+        if rows := _with(table, columns, arm=name):
+            held += _arm(figure, columns, rows, "like this model" if name == OWN else name, look, axis, legend)
+    return held
 
 
-def _functions(figure: Figure, errors: DataArray, axis: str) -> None:
+def _functions(figure: Figure, table: list[Row], axis: str) -> None:
     """Error against sigma, of coefficients from sigma times their law."""
-    sigmas, held = errors["sigma"].values, []
-    for name in _shown(errors):
-        held += _line(figure, sigmas, errors.sel(predictor=name).values, name, LOOKS[name], axis, legend=True)
-    x = log_axis("sigma: functions times", float(sigmas[0]) / 1.15, float(sigmas[-1]) * 1.15)
+    sigmas = list(_columns(table, "functions"))
+    held = _arms(figure, table, "functions", axis, legend=True)
+    x = log_axis("sigma: functions times", sigmas[0] / 1.15, sigmas[-1] * 1.15)
     _axes(figure, axis, x, "squared error", held)
 
 
-def _inside(figure: Figure, curve: DataArray, axis: str) -> None:
+def _inside(figure: Figure, table: list[Row], axis: str) -> None:
     """Error against |x| as a share of the half-width, and what counts as inside and as near the boundary."""
-    held = []
-    for name in _shown(curve):
-        held += _line(
-            figure,
-            curve["share"].values,
-            curve.sel(arm="trained", predictor=name).values.T,
-            name,
-            LOOKS[name],
-            axis,
-            legend=axis == "",
-        )
+    held = _arms(figure, table, "inside", axis, legend=axis == "")
     for low, high in ((0.0, INNER), (EDGE, 1.0)):
         figure.add_shape(
             type="rect",
@@ -151,35 +168,13 @@ def _inside(figure: Figure, curve: DataArray, axis: str) -> None:
     _axes(figure, axis, x, "squared error", held)
 
 
-def _intervals(figure: Figure, errors: DataArray, axis: str) -> None:
-    """Error in units of the zero predictor's against sigma, inputs and functions from U(-sigma, sigma)."""
-    sigmas, held = errors["sigma"].values, [1.0]
-    zero = errors.sel(arm="both", predictor="zero").values.mean(-1)
-    names = [p for p in errors.indexes["predictor"] if p != "zero"]
-    for name, colour in zip(names, INTERVALS, strict=False):
-        relative = errors.sel(arm="both", predictor=name).values / np.maximum(zero, 1e-300)[:, None]
-        held += _line(figure, sigmas, relative, f"a = {number(float(name))}", (colour, "solid", "circle"), axis, True)
-    figure.add_shape(
-        type="line",
-        xref=f"x{axis} domain",
-        yref=f"y{axis}",
-        x0=0,
-        x1=1,
-        y0=1,
-        y1=1,
-        layer="below",
-        line={"color": INK, "width": 0.8, "dash": "dot"},
-    )
-    figure.add_annotation(
-        text="as bad as predicting 0",
-        xref=f"x{axis} domain",
-        x=0.01,
-        xanchor="left",
-        yref=f"y{axis}",
-        y=0.0,
-        yanchor="bottom",
-        showarrow=False,
-        font={"size": 11, "color": GREY},
-    )
-    x = log_axis("tested on U(−sigma, sigma)", float(sigmas[0]) / 1.15, float(sigmas[-1]) * 1.15)
-    _axes(figure, axis, x, "squared error / zero predictor's", held)
+def _intervals(figure: Figure, table: list[Row], axis: str) -> None:
+    """Error over sigma^2 against sigma, inputs and functions from U(-sigma, sigma)."""
+    columns, held = _columns(table, "both"), []
+    for a, colour in zip(sorted({row["a"] for row in table}), INTERVALS, strict=False):
+        if rows := _with(table, columns, a=a):
+            scaled = [{**row, **{name: row[name] / sigma**2 for sigma, name in columns.items()}} for row in rows]
+            held += _arm(figure, columns, scaled, f"a = {number(a)}", (colour, "circle"), axis, legend=True)
+    sigmas = list(columns)
+    x = log_axis("tested on U(−sigma, sigma)", sigmas[0] / 1.15, sigmas[-1] * 1.15)
+    _axes(figure, axis, x, "squared error / sigma²", held)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.analyses.lab import Lab, is_large
+from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.checkpoints.companions import Role
 from icl_interp.interventions.base import At, first_block, intervene
@@ -33,18 +33,11 @@ BLIND, NOTHING = "without context", "zero"
 
 
 def sample(lab: Lab) -> Prompts:
-    """Fresh prompts, each of a function of its own: `per_group` for each of the lab's functions.
+    """Fresh units of one context a function: means measured on the lab's own prompts have not seen these.
 
-    Intervals resample these groups. Errors without a context differ by function far more than by context, so another
-    function tells more than another context; and means measured on the lab's own prompts have not seen these.
+    Errors without a context differ by function far more than by context, so another function tells more.
     """
-    n = per_group(lab) * lab.n_functions
-    return lab.task.sample(n, generator(lab.seed, "layers/ablation"), dtype=torch.float64)
-
-
-def per_group(lab: Lab) -> int:
-    """Prompts of a group: two, or one where the model is large."""
-    return 1 if is_large(lab.model) else 2
+    return lab.units("layers/ablation")
 
 
 def means(lab: Lab, kind: str | None = None) -> MeanOutputs:
@@ -80,7 +73,7 @@ def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[
             last = query(edit) if edit else out[:, -1]
             missed = (out[:, first - points.start :] - ys[:, first:]).square().mean((1, 2))
             found[name].append(torch.stack([missed, (last - ys[:, -1]).square().mean(-1)], 1))
-    return {name: list(lab.by_function(torch.cat(parts)).T) for name, parts in found.items()}
+    return {name: list(lab.by_unit(torch.cat(parts)).T) for name, parts in found.items()}
 
 
 def _queries(lab: Lab, tokens: Float[Tensor, "batch token d_in"]) -> Callable[[MeanOutputs], Tensor]:
@@ -101,16 +94,14 @@ def _queries(lab: Lab, tokens: Float[Tensor, "batch token d_in"]) -> Callable[[M
 
 def without_context(lab: Lab, prompts: Prompts) -> Float[Tensor, "batch point target"]:
     """The mean over the lab's functions at the same input: an estimate of the best guess that reads the query alone."""
-    rows = [lab.small_sample.function.tolist().index(i) for i in range(lab.n_functions)]
-    values = [lab.task.targets(lab.small_sample.parameters[row].expand(len(prompts), -1), prompts.xs) for row in rows]
+    rows = lab.few.parameters
+    values = [lab.task.targets(row.expand(len(prompts), -1), prompts.xs) for row in rows]
     return torch.stack(values).mean(0)
 
 
 def _matrix(lab: Lab, rows: Mapping[str, Sequence[np.ndarray]]) -> DataArray:
-    axes = {"arm": tuple(rows), "points": (ALL, QUERY), "group": tuple(range(lab.n_functions))}
-    per = per_group(lab)
-    each = {1: "one", 2: "two"}[per]
-    note = f"{per * lab.n_functions} functions, one context each, {each} a group; means from others; float32"
+    axes = {"arm": tuple(rows), "points": (ALL, QUERY), "group": tuple(range(lab.n_units))}
+    note = f"{lab.n_units} units of two prompts; means from others; float32"
     return make_array(list(rows.values()), axes, note=note)
 
 
@@ -134,7 +125,7 @@ def without_attention(lab: Lab) -> DataArray:
     others = {kind: other.predict(prompts).double().cpu() for kind, other in partners.items() if other is not None}
     for name, out in {**others, BLIND: without_context(lab, prompts), NOTHING: torch.zeros_like(prompts.ys)}.items():
         missed = (out - prompts.ys).square().mean(-1)
-        rows[name] = [lab.by_function(missed[:, first:].mean(1)), lab.by_function(missed[:, -1])]
+        rows[name] = [lab.by_unit(missed[:, first:].mean(1)), lab.by_unit(missed[:, -1])]
     return _matrix(lab, rows)
 
 
@@ -156,7 +147,7 @@ def ablated(lab: Lab) -> DataArray:
     if not lab.task.autoregressive:
         prompts = reordered(lab)
         missed = (lab.last_predictions(prompts).double() - prompts.ys[:, -1]).square().mean(-1)
-        rows[REORDERED] = [np.full(lab.n_functions, np.nan), lab.by_function(missed)]
+        rows[REORDERED] = [np.full(lab.n_units, np.nan), lab.by_unit(missed)]
     return _matrix(lab, rows)
 
 
@@ -176,7 +167,7 @@ def edit_size(lab: Lab) -> DataArray:
     if not names:
         return make_array([np.nan] * len(samples), {"edit": tuple(samples)})
     activations = []
-    for prompts in (prompts[: lab.n_functions] for prompts in samples.values()):
+    for prompts in (prompts[: lab.n_units] for prompts in samples.values()):
         seen = Activations(names)
         lab.last_predictions(prompts, [seen])
         activations.append(torch.stack([t[:, 0].double() for t in seen.recorded.values()]))

@@ -11,19 +11,19 @@ import torch
 from pandas import DataFrame
 from xarray import DataArray
 
+from icl_interp.analyses import scale
 from icl_interp.analyses.lab import Lab, Xs
 from icl_interp.analyses.measurement import Planned, measurement
-from icl_interp.analyses.plan import Numbers
 from icl_interp.probes.norms import LayerNormScale
-from icl_interp.probes.sweep import together
+from icl_interp.probes.sweep import places, together
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import make_curve, make_table
 from icl_interp.studies.limits.measurements import far
-from icl_interp.studies.limits.measurements.far import CONSTANT, power
+from icl_interp.studies.limits.measurements.far import power
 
-LEVEL = 0.05  # of the certificate's half-width: f counts as level within so much of where it ends
-FOLLOWS = 0.1  # of the truth's mean square: up to this squared error f counts as following the function
+LEVEL = 0.1  # of u, the spread of f in distribution: f counts as level within so much of where it ends
+FOLLOWS = 0.1  # of the error of the law's mean: up to this squared error f counts as following the function
 # |x| in units of `Lab.x_unit`:
 LAST = 1e5  # an onset beyond is none: at 1e6 every curve meets its own end
 RATE = (1e3, 10**4.5)  # where the approach is fitted: past every onset, and far enough from 1e6, which stands for inf
@@ -43,44 +43,36 @@ def gap_to_end(f: torch.Tensor, xs: Xs) -> torch.Tensor:
     return torch.where(torch.as_tensor(xs > 0), f - f[:, [int(xs.argmax())]], f - f[:, [int(xs.argmin())]])
 
 
-def without_own(per_function: np.ndarray) -> np.ndarray:
-    """For each function the mean over all others."""
-    return (per_function.sum(0) - per_function) / (len(per_function) - 1)
+def without_own(per_unit: np.ndarray) -> np.ndarray:
+    """For each unit the mean over all others."""
+    return (per_unit.sum(0) - per_unit) / (len(per_unit) - 1)
 
 
 def _squares(lab: Lab, f: torch.Tensor, xs: np.ndarray, prompts: Prompts) -> DataArray:
-    truth = as_numbers(lab.truth(xs, prompts))
-    n_contexts = len(prompts) // lab.n_functions
-    line = torch.from_numpy(without_own(lab.by_function(f))).repeat_interleave(n_contexts, 0)
-    squares = {
-        "gap": gap_to_end(f, xs),
-        "squared error": f - truth,
-        "zero predictor": truth,
-        "context-free": line - truth,
-    }
-    values = [lab.by_function(v.square()) for v in squares.values()]
-    axes = {"statistic": tuple(squares), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
-    return make_curve(values, axes, note=f"query arm; {n_contexts} contexts a function; float64")
+    truth, mean = as_numbers(lab.truth(xs, prompts)), as_numbers(lab.task.expected(places(xs, lab.task.dim)[None]))
+    squares = {"gap": gap_to_end(f, xs), "squared error": f - truth, "law's mean": mean - truth}
+    values = [lab.by_unit(v.square()) for v in squares.values()]
+    axes = {"statistic": tuple(squares), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
+    return make_curve(values, axes, note=f"query arm; {len(prompts) // lab.n_units} prompts a unit; float64")
 
 
-@measurement("far/approach")
+@measurement("far/approach", version=2)
 def approach(lab: Lab) -> Planned[DataArray]:
-    """Squares that tell where f follows the function, where it levels off, and whether the context still helps.
+    """Squares that tell where f follows the function and where it levels off.
 
-    Statistics, each a mean over the contexts of a function: "gap", squared distance of f from its own end at 1e6;
-    "squared error"; "zero predictor", the truth's square; "context-free", the squared error of one curve for all
-    contexts: f averaged over the contexts of all other functions.
+    Statistics, each a mean over the prompts of a unit: "gap", squared distance of f from its own end at 1e6; "squared
+    error"; "law's mean", the squared error of E f over the law of functions, the best guess without any example.
     """
     f = as_numbers((yield from lab.on_grid()))
     return _squares(lab, f, lab.grid, lab.prompts)
 
 
-@measurement("far/approach, decades")
+@measurement("far/approach, decades", version=2)
 def approach_decades(lab: Lab) -> Planned[DataArray]:
     """`far/approach` at one point a decade on few contexts, for twins."""
     xs = lab.x_unit * far.DECADES
-    f = as_numbers((yield from lab.ask(xs, prompts=lab.small_sample)))
-    return _squares(lab, f, xs, lab.small_sample)
+    f = as_numbers((yield from lab.ask(xs, prompts=lab.few)))
+    return _squares(lab, f, xs, lab.few)
 
 
 @measurement("far/logs")
@@ -93,68 +85,64 @@ def logs(lab: Lab) -> Planned[DataArray]:
     xs = lab.x_unit * np.sort(far.DECADES)
     probe = LayerNormScale(per_prompt=True)
     scaled = not probe.refusal(lab.model)
-    f = as_numbers((yield from lab.ask(xs, prompts=lab.small_sample, probes=[probe] if scaled else [])))
+    f = as_numbers((yield from lab.ask(xs, prompts=lab.few, probes=[probe] if scaled else [])))
     scale = torch.zeros_like(f)
     if scaled:
         scale = torch.from_numpy(probe.results()["scale"].isel(norm=-1).values).log().T
     c = (yield from lab.need(far.certificate)).iloc[0]["c"]
     distance = (f - (c if np.isfinite(c) else 0.0)).abs().clamp(min=1e-300).log()
-    axes = {"quantity": ("f", "scale"), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
-    return make_curve([lab.by_function(distance), lab.by_function(scale)], axes, units="log", note="query arm; float64")
+    axes = {"quantity": ("f", "scale"), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
+    return make_curve([lab.by_unit(distance), lab.by_unit(scale)], axes, units="log", note="query arm; float64")
 
 
-@measurement("far/arms")
+@measurement("far/arms", version=2)
 def arms(lab: Lab) -> Planned[DataArray]:
-    """f and the truth as one thing is scaled: the query alone, all inputs, or the function (all labels).
+    """f, the truth and the law's mean as one thing is scaled: the query alone, all inputs, or the function.
 
-    One context of each function. The query is the same for all of them (times the scale in the first two arms), so that
+    Functions are scaled about the law's mean E f, so that a constant added to all values changes nothing.
+
+    One context of each unit. The query is the same for all of them (times the scale in the first two arms), so that
     f's spread is over contexts.
     """
     prompts, query = lab.one_each, np.array(lab.inner)
     # The query arm, and scale 1 of the others, share the contexts: they are read once.
-    asked = [(prompts, np.concatenate([scale * query for scale in SCALES]))]
-    scaled = [(arm, scale) for arm in ARMS[1:] for scale in SCALES[1:]]
+    asked = [(prompts, np.concatenate([factor * query for factor in SCALES]))]
+    scaled = [(arm, factor) for arm in ARMS[1:] for factor in SCALES[1:]]
     asked += [(_scaled(lab, prompts, arm, s), query * s if arm == "inputs" else query) for arm, s in scaled]
     found = yield from together(*(lab.ask(xs, prompts=shown) for shown, xs in asked))
-    # (curve, function, x) of each, the curves being the model's and the truth.
-    both = [
-        np.stack([as_numbers(f).numpy(), as_numbers(lab.truth(xs, shown)).numpy()])
-        for f, (shown, xs) in zip(found, asked, strict=True)
-    ]
-    rows = [both[0].reshape(2, lab.n_functions, len(SCALES), 2)]
+    # (curve, unit, x) of each.
+    curves = []
+    for f, (shown, xs) in zip(found, asked, strict=True):
+        mean = lab.task.expected(places(xs, lab.task.dim)[None]).expand_as(f)
+        # The truth's column holds its distance from the law's mean until the function is scaled.
+        curves.append(torch.stack([as_numbers(v) for v in (f, lab.truth(xs, shown) - mean, mean)]).numpy())
+    rows = [curves[0].reshape(3, lab.n_units, len(SCALES), 2)]
     for arm in ARMS[1:]:
         parts = [rows[0][:, :, 0]]
-        for (name, scale), values in zip(scaled, both[1:], strict=True):
+        for (name, factor), values in zip(scaled, curves[1:], strict=True):
             if name == arm:
-                # Scaling all labels scales the function.
-                parts.append(values * np.array([1.0, scale if arm == "functions" else 1.0])[:, None, None])
+                parts.append(values * np.array([1.0, factor if arm == "functions" else 1.0, 1.0])[:, None, None])
         rows.append(np.stack(parts, 2))
+    arms_by_curve = np.stack(rows)
+    arms_by_curve[:, 1] += arms_by_curve[:, 2]
     axes = {
         "arm": ARMS,
-        "curve": ("model", "truth"),
-        "function": tuple(range(lab.n_functions)),
+        "curve": ("model", "truth", "law's mean"),
+        "unit": tuple(range(lab.n_units)),
         "query": tuple(lab.inner),
         "scale": SCALES,
     }
-    return make_curve(np.moveaxis(np.stack(rows), 3, 4), axes, note="one context a function; float64")
+    return make_curve(np.moveaxis(arms_by_curve, 3, 4), axes, note="one context a unit; float64")
 
 
-def _scaled(lab: Lab, prompts: Prompts, arm: str, scale: float) -> Prompts:
+def _scaled(lab: Lab, prompts: Prompts, arm: str, factor: float) -> Prompts:
     if arm == "functions":
-        return replace(prompts, ys=prompts.ys * scale)
+        mean = lab.task.expected(prompts.xs)
+        return replace(prompts, ys=mean + factor * (prompts.ys - mean))
     clean = lab.task.targets(prompts.parameters, prompts.xs)
-    xs = prompts.xs * scale
+    xs = prompts.xs * factor
     # What noise there was stays: it belongs to the labels, not to the inputs.
     return replace(prompts, xs=xs, ys=lab.task.targets(prompts.parameters, xs) + prompts.ys - clean)
-
-
-def unit(lab: Lab) -> Numbers[float]:
-    """What changes of f are measured in: the certificate's half-width, else f's spread at the inner queries."""
-    r = (yield from lab.need(far.certificate)).iloc[0]["r"]
-    if r > CONSTANT:
-        return r
-    near = as_numbers((yield from lab.ask(lab.inner, prompts=lab.small_sample)))
-    return float(near.std())
 
 
 # ---- from squares to places -----------------------------------------------------------------------------------------
@@ -172,7 +160,7 @@ def _between(xs: np.ndarray, size: np.ndarray, i: np.ndarray | np.integer, bound
     tiny = np.finfo(float).tiny
     logs, log_x, i = np.log(np.maximum(size, tiny)), np.log(xs), np.asarray(i)
     a, b = (np.take_along_axis(logs, k[..., None], -1)[..., 0] for k in (i, i + 1))
-    share = np.clip((a - np.log(bound)) / np.where(a == b, 1.0, a - b), 0.0, 1.0)
+    share = np.clip((a - np.log(max(bound, tiny))) / np.where(a == b, 1.0, a - b), 0.0, 1.0)
     return np.asarray(np.exp(log_x[i] + share * (log_x[i + 1] - log_x[i])))
 
 
@@ -219,10 +207,10 @@ def rate(curve: DataArray, sign: int, x_unit: float = 1.0) -> Interval:
 
 
 def zone(curve: DataArray, sign: int) -> Interval:
-    """|x| up to which f follows the function: squared error within `FOLLOWS` of the truth's mean square."""
+    """|x| up to which f follows the function: squared error within `FOLLOWS` of that of the law's mean."""
     xs, keep = direction(curve, sign)
-    error, zero = (curve.sel(statistic=s).values[:, keep] for s in ("squared error", "zero predictor"))
-    return bootstrap(lambda e, z: leaves(xs, e / np.maximum(z, 1e-300), FOLLOWS), error, zero)
+    error, guess = (curve.sel(statistic=s).values[:, keep] for s in ("squared error", "law's mean"))
+    return bootstrap(lambda e, g: leaves(xs, e / np.maximum(g, 1e-300), FOLLOWS), error, guess)
 
 
 def elasticities(curve: DataArray, sign: int, low: float, high: float) -> dict[str, Interval]:
@@ -257,28 +245,28 @@ def peaks(f: torch.Tensor, xs: np.ndarray, margin: float) -> dict[str, torch.Ten
     }
 
 
-@measurement("far/boundary")
+@measurement("far/boundary", version=2)
 def boundary(lab: Lab) -> Planned[DataFrame]:
-    """The boundary values of this model in numbers: a row a direction and quantity, with intervals over functions.
+    """The boundary values of this model in numbers: a row a direction and quantity, with intervals over units.
 
-    Rows: trained range (its edge); zone; peak, the mean over contexts of the largest |f|, where it is (geometric mean
-    over contexts) and the share of contexts whose peak exceeds the end's |f| by `LEVEL`; onset; level and the spread
-    over contexts there; the same one decade beyond the trained range; level in closed form; approach rate; far
-    elasticities. NaN for what a model that does not level off lacks: peak, onset, level and rate.
+    Rows: trained range (the largest |x| in it); zone; peak, the mean over contexts of the largest |f|, where it is
+    (geometric mean over contexts) and the share of contexts whose peak exceeds the end's |f| by `LEVEL` u; onset; level
+    and the spread over contexts there; the same one decade beyond the trained range; level in closed form; approach
+    rate; far elasticities. NaN for what a model that does not level off lacks: peak, onset, level and rate.
     """
     known = _Known(
         as_numbers((yield from lab.on_grid())),
         (yield from lab.need(approach)),
         (yield from lab.need(logs)),
         (yield from lab.need(far.certificate)),
-        (yield from unit(lab)),
+        float((yield from lab.need(scale.own)).sel(statistic="u")),
     )
     rows = [(name, *row) for name, sign in SIGNS.items() for row in _rows(lab, known, name, sign)]
     columns = {key: [row[i] for row in rows] for i, key in enumerate(("direction", "quantity"))}
     columns |= {key: [getattr(row[2], key) for row in rows] for key in ("value", "low", "high")}
     note = (
-        f"query arm; {lab.n_functions} functions x {lab.n_contexts} contexts; level: within {LEVEL} of the "
-        f"certificate's half-width of the end at {power(1e6 * lab.x_unit)}; 95 % cluster bootstrap over functions"
+        f"query arm; {lab.n_units} units x {lab.unit_size} prompts; level: within {LEVEL} u of the end at "
+        f"{power(1e6 * lab.x_unit)}, u being the standard deviation of f in distribution; 95 % bootstrap over units"
     )
     return make_table({**columns, "unit": [row[3] for row in rows]}, note=note)
 
@@ -290,16 +278,16 @@ class _Known(NamedTuple):
     approach: DataArray
     logs: DataArray
     certificate: DataFrame
-    unit: float
+    u: float
 
 
 def _rows(lab: Lab, known: _Known, name: str, sign: int) -> list[tuple[str, Interval, str]]:
     """Quantity, interval and unit, in one direction."""
-    curve, around = known.approach, known.unit
+    curve, u = known.approach, known.u
     xs, keep = direction(curve, sign)
-    f, edge = known.f[:, keep], abs(lab.task.inputs.interval[sign > 0])
-    start = onset(curve, sign, LEVEL * around)
-    found = {key: lab.by_function(v) for key, v in peaks(f, xs, LEVEL * around).items()}
+    f, edge = known.f[:, keep], lab.x_unit  # one edge for both directions: an interval may end at 0
+    start = onset(curve, sign, LEVEL * u)
+    found = {key: lab.by_unit(v) for key, v in peaks(f, xs, LEVEL * u).items()}
     decade = f[:, int(np.argmin(np.abs(np.log(xs / (10 * edge)))))]
     far_ends = (lab.x_unit * FAR[0], lab.x_unit * FAR[1])
     only_level = [
@@ -307,7 +295,7 @@ def _rows(lab: Lab, known: _Known, name: str, sign: int) -> list[tuple[str, Inte
         ("peak at", bootstrap(np.exp, found["peak at"]), "|x|"),
         ("overshoot", _mean(found["overshoot"]), "share"),
         ("onset", start, "|x|"),
-        ("level", _mean(lab.by_function(f[:, -1])), "f"),
+        ("level", _mean(lab.by_unit(f[:, -1])), "f"),
         ("level, spread", _spread(lab, f[:, -1]), "f"),
         ("approach rate", rate(curve, sign, lab.x_unit), "exponent"),
     ]
@@ -317,7 +305,7 @@ def _rows(lab: Lab, known: _Known, name: str, sign: int) -> list[tuple[str, Inte
         ("trained range", _exact(edge), "|x|"),
         ("zone", zone(curve, sign), "|x|"),
         *only_level,
-        ("one decade out", _mean(lab.by_function(decade)), "f"),
+        ("one decade out", _mean(lab.by_unit(decade)), "f"),
         ("one decade out, spread", _spread(lab, decade), "f"),
         ("level, closed form", _exact(known.certificate.iloc[0][f"plateau {name}"]), "f"),
         *((key, value, "exponent") for key, value in elasticities(known.logs, sign, *far_ends).items()),
@@ -328,12 +316,12 @@ def _exact(value: float) -> Interval:
     return Interval(float(value), float(value), float(value))
 
 
-def _mean(per_function: np.ndarray) -> Interval:
-    return bootstrap(lambda m: m, per_function)
+def _mean(per_unit: np.ndarray) -> Interval:
+    return bootstrap(lambda m: m, per_unit)
 
 
 def _spread(lab: Lab, f: torch.Tensor) -> Interval:
     """Standard deviation over all contexts."""
     # About the mean of all: far out the spread is a tiny part of f.
     f = f - f.mean()
-    return bootstrap(lambda m, s: np.sqrt(np.maximum(s - m**2, 0.0)), lab.by_function(f), lab.by_function(f.square()))
+    return bootstrap(lambda m, s: np.sqrt(np.maximum(s - m**2, 0.0)), lab.by_unit(f), lab.by_unit(f.square()))

@@ -44,7 +44,7 @@ def polynomial_in(facts: Facts) -> Polynomial:
 
 def singles(roles: Iterable[Role]) -> dict[int, Role]:
     """Companions that were trained on one degree each: role by degree."""
-    return {role.degrees[0]: role for role in roles if len(role.degrees) == 1 and not role.another_seed}
+    return {role.degrees[0]: role for role in roles if len(role.degrees) == 1 and not role.further}
 
 
 # ---- prompts of every class -----------------------------------------------------------------------------------------
@@ -58,12 +58,12 @@ def polynomial_task(lab: Lab) -> Polynomial:
 
 def n_contexts(lab: Lab) -> int:
     """Contexts of each function: a quarter of the lab's, so that a report stays quick."""
-    return max(1, lab.n_contexts // 4)
+    return max(1, lab.unit_size // 4)
 
 
 def inputs(lab: Lab) -> Float[Tensor, "batch point dim"]:
     """The inputs that the prompts of every class share."""
-    shape = (lab.n_functions * n_contexts(lab), lab.task.n_points, 1)
+    shape = (lab.n_units * n_contexts(lab), lab.task.n_points, 1)
     return lab.task.inputs.sample(shape, generator(lab.seed, "classes/inputs"), torch.float64)
 
 
@@ -74,7 +74,7 @@ def polynomials(lab: Lab, degree: int) -> Prompts:
     """
     law = polynomial_task(lab).coefficients
     columns = [
-        law.sample((lab.n_functions,), generator(lab.seed, "classes/coefficient", k), torch.float64)
+        law.sample((lab.n_units,), generator(lab.seed, "classes/coefficient", k), torch.float64)
         for k in range(degree + 1)
     ]
     parameters = torch.stack(columns, -1).repeat_interleave(n_contexts(lab), 0)
@@ -92,13 +92,13 @@ def sinusoids(lab: Lab) -> Prompts:
     low, high = task.inputs.interval
     amplitude = polynomials(lab, task.max_degree).ys.square().mean().mul(2).sqrt()
     frequency = math.pi * (task.max_degree + 1) / (high - low)
-    phase = 2 * math.pi * torch.rand(lab.n_functions, generator=generator(lab.seed, "classes/phase")).double()
+    phase = 2 * math.pi * torch.rand(lab.n_units, generator=generator(lab.seed, "classes/phase")).double()
     parameters = phase.repeat_interleave(n_contexts(lab))[:, None]
     return _prompts(lab, xs, amplitude * torch.sin(frequency * xs + parameters[:, None]), parameters)
 
 
 def _prompts(lab: Lab, xs: Tensor, ys: Tensor, parameters: Tensor) -> Prompts:
-    return Prompts(xs, ys, parameters, torch.arange(lab.n_functions).repeat_interleave(n_contexts(lab)))
+    return Prompts(xs, ys, parameters, torch.arange(lab.n_units).repeat_interleave(n_contexts(lab)))
 
 
 def squared_errors(predictor: Predictor, prompts: Prompts) -> Float[Tensor, "batch point"]:
@@ -131,7 +131,7 @@ def errors(lab: Lab) -> DataArray:
     names = [f"degree {d}" for d in degrees] + [OUTSIDE]
     predictors = ["model", *companions.values(), "least squares", "zero"]
     late = min(max(n_points // 2, top + 1), n_points - 1)
-    values = np.full((len(predictors), len(names), 2, lab.n_functions), np.nan)
+    values = np.full((len(predictors), len(names), 2, lab.n_units), np.nan)
     for column, degree in enumerate([*degrees, None]):
         prompts = sinusoids(lab) if degree is None else polynomials(lab, degree)
         first = task.n_determining if degree is None else degree + 1
@@ -147,13 +147,13 @@ def errors(lab: Lab) -> DataArray:
         found["zero"] = prompts.ys.square().mean(-1)
         for predictor, square in found.items():
             square = square.masked_fill(silent, torch.nan)
-            rows = [per_function(square[:, start:], lab.n_functions) for start in (min(first, n_points - 1), late)]
+            rows = [per_function(square[:, start:], lab.n_units) for start in (min(first, n_points - 1), late)]
             values[predictors.index(predictor), column] = rows
     axes = {
         "predictor": tuple(predictors),
         "class": tuple(names),
         "points": ("own", "late"),
-        "function": tuple(range(lab.n_functions)),
+        "unit": tuple(range(lab.n_units)),
     }
     return make_array(
         values, axes, note=f"{n_contexts(lab)} contexts a function, the same inputs for every class; float32"

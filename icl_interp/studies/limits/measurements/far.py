@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from pandas import DataFrame
 from xarray import DataArray
 
-from icl_interp.analyses.lab import Lab, few_contexts, is_large
+from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.analyses.plan import Numbers
 from icl_interp.interventions.base import Intervention
@@ -18,16 +19,17 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import depths
-from icl_interp.probes.sweep import together
+from icl_interp.probes.sweep import places, together
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.results import make_array, make_curve, make_table
 from icl_interp.theory import limits as theory
 
 # All in units of `Lab.x_unit`.
 DECADES = np.array([s * 10.0**k for s in (-1, 1) for k in range(-1, 7)])  # the twin's: one a decade
-GROWTH = np.array([s * 10.0**k for s in (-1, 1) for k in (3, 3.5, 4, 4.5, 5)])  # where growth exponents are fitted
+GROWTH = np.array([s * 10.0**k for s in (-1, 1) for k in (3, 4, 5, 6)])  # growth exponents: of changes between these
 Interventions = Sequence[Intervention]
 LINE = np.array([1e4, 1e5, 1e6])
+GROWN = ("mean", "mean square", "squared error", "squared increment")
 CONSTANT = 1e-9  # half-width r of the certificate up to which the output is a constant
 N_SHOWN = 32  # contexts drawn in the figure of f(x)
 
@@ -42,23 +44,23 @@ def power(x: float) -> str:
 
 
 def _moments(lab: Lab, f: torch.Tensor) -> np.ndarray:
-    """Mean and mean square over the contexts of each function: (statistic, function, x)."""
-    return np.stack([lab.by_function(f), lab.by_function(f.square())])
+    """Mean and mean square over the prompts of each unit: (statistic, unit, x)."""
+    return np.stack([lab.by_unit(f), lab.by_unit(f.square())])
 
 
 def _over_contexts(lab: Lab, f: torch.Tensor, xs: np.ndarray, note: str = "") -> DataArray:
-    """Mean, mean square and variance over the contexts of each function."""
+    """Mean, mean square and variance over the prompts of each unit."""
     # The difference of the first two would lose the variance to rounding: far out f is large or its spread tiny.
-    variance = f.view(lab.n_functions, -1, f.shape[1]).var(1, unbiased=False).numpy()
-    axes = {"statistic": ("mean", "mean square", "variance"), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
+    variance = f.view(lab.n_units, -1, f.shape[1]).var(1, unbiased=False).numpy()
+    axes = {"statistic": ("mean", "mean square", "variance"), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
     return make_curve(np.concatenate([_moments(lab, f), variance[None]]), axes, note=note)
 
 
 @measurement("far/intact")
 def intact(lab: Lab) -> Planned[DataArray]:
-    """f over the query, in both directions: mean, mean square and variance over the contexts of each function."""
+    """f over the query, in both directions: mean, mean square and variance over the prompts of each unit."""
     f = as_numbers((yield from lab.on_grid()))
-    return _over_contexts(lab, f, lab.grid, f"{lab.n_contexts} contexts a function; query arm; float64")
+    return _over_contexts(lab, f, lab.grid, f"{lab.unit_size} prompts of each unit; query arm; float64")
 
 
 @measurement("far/decades")
@@ -71,9 +73,9 @@ def decades(lab: Lab) -> Planned[DataArray]:
 
 @measurement("far/contexts")
 def contexts(lab: Lab) -> Planned[DataArray]:
-    """f over the query for single contexts, one of each of the first functions: what the figure draws."""
-    n = min(N_SHOWN, lab.n_functions)
-    rows = torch.arange(n) * lab.n_contexts
+    """f over the query for single contexts, one of each of the first units: what the figure draws."""
+    n = min(N_SHOWN, lab.n_units)
+    rows = torch.arange(n) * lab.unit_size
     f, truth = as_numbers((yield from lab.on_grid())), as_numbers(lab.truth(lab.grid))
     values = np.stack([f[rows].numpy(), truth[rows].numpy()])
     return make_curve(values, {"curve": ("model", "truth"), "context": tuple(range(n)), "x": tuple(lab.grid)})
@@ -89,19 +91,36 @@ def in_distribution(lab: Lab) -> Planned[DataArray]:
     return _over_contexts(lab, f, np.array(lab.inner))
 
 
+def increments(f: Float[torch.Tensor, "batch x"], xs: np.ndarray) -> Float[torch.Tensor, "batch x"]:
+    """f(10 x) - f(x) at every x of a grid; NaN where 10 x is not on it.
+
+    A constant that is added to f leaves them as they are.
+
+    >>> increments(torch.tensor([[1.0, 31.0, 301.0]]), np.array([1.0, 10.0, 100.0]))
+    tensor([[ 30., 270.,  nan]])
+    """
+    ratio = xs[:, None] / xs
+    at, ahead = np.nonzero(np.isclose(ratio.T, 10.0))
+    found = torch.full_like(f, torch.nan)
+    found[:, at] = f[:, ahead] - f[:, at]
+    return found
+
+
 def _growth(lab: Lab, prompts: Prompts, f: torch.Tensor) -> np.ndarray:
-    """(statistic, function, x) of f where growth exponents are fitted: mean, mean square, squared error."""
-    f, truth = as_numbers(f), as_numbers(lab.truth(lab.x_unit * GROWTH, prompts))
-    return np.concatenate([_moments(lab, f), lab.by_function((f - truth).square())[None]])
+    """The `GROWN` statistics of f on the grid of growth, (statistic, unit, x)."""
+    xs = lab.x_unit * GROWTH
+    truth = as_numbers(lab.truth(xs, prompts))
+    values = (f, f.square(), (f - truth).square(), increments(f, xs).square())
+    return np.stack([lab.by_unit(v) for v in values])
 
 
-@measurement("far/norm arms")
+@measurement("far/norm arms", version=2)
 def norm_arms(lab: Lab) -> Planned[DataArray]:
     """f far out, intact and with norm scales frozen at in-distribution values.
 
     Arms: intact; every norm frozen at the query only; the sham, every norm frozen at the context positions only; each
-    norm alone, at the query. The last two on two contexts a function, one of a large model. The truth's own square
-    stands beside them as the error of the zero predictor.
+    norm alone, at the query. The last two on one context of each function. Beside them the mean of the law of functions
+    as a predictor. Statistics are means over the prompts of a unit; "squared increment" is that of f(10 x) - f(x).
     """
     names = list(lab.model.norms)
     arms: dict[str, tuple[Prompts, Interventions, Interventions]] = {"intact": (lab.prompts, (), ())}
@@ -112,55 +131,55 @@ def norm_arms(lab: Lab) -> Planned[DataArray]:
         arms |= {name: (lab.few, (), [at_query.only(name)]) for name in names}
     xs = lab.x_unit * GROWTH
     found = yield from together(*(lab.ask(xs, prompts=p, context=c, query=q) for p, c, q in arms.values()))
-    values = [_growth(lab, prompts, f) for (prompts, _, _), f in zip(arms.values(), found, strict=True)]
-    square = lab.by_function(as_numbers(lab.truth(xs)).square())
-    values.append(np.stack([np.zeros_like(square), square, square]))
-    axes = {
-        "arm": (*arms, "zero predictor"),
-        "statistic": ("mean", "mean square", "squared error"),
-        "function": tuple(range(lab.n_functions)),
-        "x": tuple(xs),
-    }
+    values = [_growth(lab, prompts, as_numbers(f)) for (prompts, _, _), f in zip(arms.values(), found, strict=True)]
+    values.append(_growth(lab, lab.prompts, law_mean(lab, xs).expand(len(lab.prompts), -1)))
+    axes = {"arm": (*arms, "law mean"), "statistic": GROWN, "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
     return make_curve(
         values, axes, note="norms frozen at their mean scale on in-distribution prompts, at the query position"
     )
 
 
-@measurement("far/counterpart")
+def law_mean(lab: Lab, xs: np.ndarray) -> Float[torch.Tensor, "1 x"]:
+    """The mean of the law of functions at some queries: the best guess without any example."""
+    return as_numbers(lab.task.expected(places(xs, lab.task.dim)[None]))
+
+
+@measurement("far/counterpart", version=2)
 def counterpart(lab: Lab) -> DataArray:
-    """Far error of the model trained without normalisation, on two of the contexts; empty where there is none."""
-    statistics = ("mean", "mean square", "squared error")
+    """`far/norm arms` of the model trained without normalisation, on one context of each function; or empty."""
     other = lab.counterpart
-    functions = tuple(range(lab.n_functions)) if other else ()
     xs = lab.x_unit * GROWTH
-    values = np.zeros((3, 0, len(xs)))
+    values = np.zeros((len(GROWN), 0, len(xs)))
     if other:
-        values = _growth(other, other.small_sample, other.sweep(xs, prompts=other.small_sample))
-    return make_curve(values, {"statistic": statistics, "function": functions, "x": tuple(xs)})
+        values = _growth(other, other.few, as_numbers(other.sweep(xs, prompts=other.few)))
+    return make_curve(values, {"statistic": GROWN, "unit": tuple(range(values.shape[1])), "x": tuple(xs)})
 
 
-@measurement("far/sufficiency")
+@measurement("far/sufficiency", version=2)
 def sufficiency(lab: Lab) -> DataArray:
-    """An untrained twin without any norm, intact and with one LayerNorm inserted before the read-out."""
+    """Squared increments of an untrained twin without any norm, intact and with one LayerNorm before the read-out."""
     settings = {**vars(lab.model.cfg), "normalization_type": None, "norm_position": "pre", "init_std": 0.2}
     bare = HookedTransformer(HookedTransformerConfig(**settings), seed=lab.seed + 1)
-    few = few_contexts(lab.model)
-    twin = Lab(bare, lab.task, lab.encoding, n_functions=lab.n_functions, n_contexts=few, seed=lab.seed)
+    twin = Lab(bare, lab.task, lab.encoding, n_units=lab.n_units, n_contexts=1, seed=lab.seed)
     insert = InsertNorm(f"blocks.{bare.cfg.n_layers - 1}.hook_resid_post", lab.model.cfg.eps)
     xs = lab.x_unit * GROWTH
-    axes = {"arm": ("intact", "norm inserted"), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
-    shown = twin.few if is_large(bare) else twin.prompts
+    axes = {"arm": ("intact", "norm inserted"), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
+    shown = twin.prompts
     found = twin.run([twin.ask(xs, query=edits, prompts=shown) for edits in ([], [insert])])
-    return make_curve([twin.by_function(as_numbers(f).square()) for f in found], axes)
+    return make_curve([twin.by_unit(increments(as_numbers(f), xs).square()) for f in found], axes)
 
 
-@measurement("far/cost")
+@measurement("far/cost", version=2)
 def cost(lab: Lab) -> Planned[DataArray]:
-    """What freezing costs: in-distribution error of each function at the query, intact and with every norm frozen."""
+    """What freezing costs: in-distribution error of each unit at the query, intact and with every norm frozen.
+
+    Beside them that of the mean of the law of functions.
+    """
     edits = {"intact": [], "frozen": [lab.frozen.at_query()] if lab.model.norms else []}
     found = yield from together(*(lab.ask(query=edit) for edit in edits.values()))
-    axes = {"arm": tuple(edits), "function": tuple(range(lab.n_functions))}
-    return make_array([lab.by_function((f[:, 0] - lab.prompts.ys[:, -1]).square().mean(-1)) for f in found], axes)
+    guesses = [*(f[:, 0] for f in found), lab.task.expected(lab.prompts.xs[:, -1:])[:, 0]]
+    axes = {"arm": (*edits, "law mean"), "unit": tuple(range(lab.n_units))}
+    return make_array([lab.by_unit((f - lab.prompts.ys[:, -1]).square().mean(-1)) for f in guesses], axes)
 
 
 @measurement("far/certificate")
@@ -219,12 +238,12 @@ def ends(lab: Lab) -> Planned[DataArray]:
     """f at 1e4, 1e5, 1e6 units in each direction, for every context: enough for lines and for plateaus."""
     xs = lab.x_unit * LINE
     found = yield from together(lab.ask(xs), lab.ask(-xs))
-    values = [as_numbers(f).T.reshape(3, lab.n_functions, -1).numpy() for f in found]
+    values = [as_numbers(f).T.reshape(3, lab.n_units, -1).numpy() for f in found]
     axes = {
         "direction": ("+", "-"),
         "x": tuple(xs),
-        "function": tuple(range(lab.n_functions)),
-        "context": tuple(range(lab.n_contexts)),
+        "unit": tuple(range(lab.n_units)),
+        "context": tuple(range(lab.unit_size)),
     }
     return make_array(values, axes, note="query arm; x is the magnitude; float64")
 

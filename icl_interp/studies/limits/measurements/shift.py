@@ -1,60 +1,78 @@
-"""Models beside their companions, inside and beyond the training range: the measurements of the claims on shifts.
+"""One run, inside and beyond its training range: one number a quantity, on a sample that all runs share.
 
-Everybody meets the same functions and inputs, so that differences are paired by function.
+Claims about a kind of training compare runs (`measurements.seeds`). What is common to them is measured here: errors as
+functions are scaled, errors across the inputs' interval, errors on the intervals of other runs, and where the output
+levels off. Everybody meets the same functions, inputs and queries, so what is left between two runs is their weights.
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from torch import Tensor
-from xarray import DataArray
 
 from icl_interp import evaluation
+from icl_interp.analyses import scale
 from icl_interp.analyses.facts import Facts
-from icl_interp.analyses.lab import GRID, Lab
-from icl_interp.analyses.measurement import Planned, measurement
-from icl_interp.checkpoints.companions import Role
+from icl_interp.analyses.lab import Lab
+from icl_interp.baselines.law import LawMean
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import as_numbers
-from icl_interp.results import make_array, make_curve
-from icl_interp.studies.limits.measurements import far
-from icl_interp.studies.limits.measurements.boundary import gap_to_end
-from icl_interp.tasks.base import Scalable
+from icl_interp.tasks.base import Scalable, Task
 from icl_interp.tasks.distributions import Uniform
 
-RELATED = ("no norm", "with norm", "wider", "narrower", "another seed")
 SIGMAS = (1.0, 2.0, 5.0, 10.0)  # of Table 1: the functions' U(-sigma, sigma)
-N_CONTEXTS = 3
-N_FEW = 2  # contexts a function where three models or more are compared
-INSIDE = np.array([0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0])  # of the half-width of the inputs' interval
-COARSE = np.array([s * 10.0**k for s in (-1, 1) for k in np.arange(-1, 6.1, 0.5)])
+INSIDE = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0)  # of the half-width of the inputs' interval
+LEVEL = 0.1  # u: f counts as level within so much of where it ends, root mean square over contexts
+LAST = 1e5  # in units of x: an onset beyond is none, because at 1e6 every curve meets its own end
+RATE = "error rate"
+OWN_ERROR = f"functions {SIGMAS[0]:g}"  # in distribution
+SIDES = {"onset +": 1, "onset -": -1}
+Numbers = dict[str, float]
 
 
-def family(lab: Lab) -> dict[Role, Checkpoint]:
-    """Companions that differ in norm, width or seed, each before the one that differs from it by its seed only."""
-    roles = (Role(kind, another_seed=seed) for kind in RELATED for seed in (False, True))
-    return {role: lab.companions[role] for role in roles if role in lab.companions}
+@dataclass(frozen=True)
+class Sample:
+    """The prompts that all runs of a comparison are measured on.
 
+    Attributes:
+        n_functions: functions. n_contexts: prompts of each. seed: of the draws.
+        more: as many times more functions for the error in distribution. A few prompts make most of it (two of their
+            first inputs are close), so that on 1,024 functions the ratio of two arms varied by 10 % with the sample.
+            The interval over seeds does not tell, because all runs share the sample.
+    """
 
-def untrained(lab: Lab) -> dict[str, Lab]:
-    """Benches with fresh weights of the model's config and its companions'; other seeds of one share theirs."""
-    labs = {"model": lab_with(lab, fresh(lab, lab.model))}
-    for role, other in family(lab).items():
-        alike = "model" if role.kind == "another seed" else role.kind
-        labs[str(role)] = labs[alike] if alike in labs else lab_with(lab, fresh(lab, other.model))
-    return labs
+    n_functions: int = 1024
+    n_contexts: int = 2
+    seed: int = 25
+    more: int = 8
+    kept: dict[tuple[int, str, int], tuple[Any, float]] = field(default_factory=dict, compare=False, repr=False)
 
+    def errors(self, run: Checkpoint, task: Task) -> float:
+        """Mean squared error over the scored points."""
+        return self._mean(run, task, self.n_functions)
 
-def fresh(lab: Lab, model: HookedTransformer, number: int = 0) -> HookedTransformer:
-    """An untrained model of the same config."""
-    return HookedTransformer(model.cfg, seed=lab.seed + 1 + number).eval()
+    def own_error(self, run: Checkpoint) -> float:
+        """`errors` in distribution, on `more` functions."""
+        return self._mean(run, run.task, self.more * self.n_functions)
 
+    def rate(self, run: Checkpoint) -> float:
+        """Error in distribution over that of the law's mean."""
+        return self.own_error(run) / self._mean(LawMean(run.task), run.task, self.more * self.n_functions)
 
-def lab_with(lab: Lab, model: HookedTransformer, **settings: Any) -> Lab:
-    """The same bench with another model."""
-    sizes = {"n_functions": lab.n_functions, "n_contexts": N_FEW, "seed": lab.seed, "device": lab.device}
-    return Lab(model, settings.pop("task", lab.task), lab.encoding, **sizes)
+    def lab(self, run: Checkpoint) -> Lab:
+        """A bench for what moves the query alone: half as many prompts."""
+        return Lab(run.model, run.task, run.encoding, n_units=self.n_functions // 4, n_contexts=1, seed=self.seed)
+
+    def _mean(self, predictor: Any, task: Task, n_functions: int) -> float:
+        key = id(predictor), repr(task), n_functions
+        if key not in self.kept:  # families ask for some errors several times; keeping the predictor keeps its id
+            errors = evaluation.function_errors(
+                {"one": predictor}, task, n_functions=n_functions, n_contexts=self.n_contexts, seed=self.seed
+            )
+            self.kept[key] = predictor, float(errors["one"].mean())
+        return self.kept[key][1]
 
 
 def half_width(task: Any) -> float | None:
@@ -70,137 +88,111 @@ def own_interval(facts: Facts) -> float | None:
     return half_width(facts.task)
 
 
-def by_interval(lab: Lab) -> dict[float, Checkpoint | None]:
-    """Models by the a of their U(-a, a), ascending; None stands for the lab's own."""
-    own = half_width(lab.task)
-    if own is None:
-        return {}
-    found: dict[float, Checkpoint | None] = {own: None}
-    for role, other in lab.companions.items():
-        a = half_width(other.task)
-        if role.kind == "interval" and not role.another_seed and a is not None:
-            found[a] = other
-    return dict(sorted(found.items()))
+# ---- what is measured of a run --------------------------------------------------------------------------------------
 
 
-# ---- one companion in one respect -----------------------------------------------------------------------------------
+def functions(run: Checkpoint, sample: Sample) -> Numbers:
+    """Squared errors with the functions' coefficients scaled by each of `SIGMAS`: "functions 1", "functions 2", ...
 
-
-@measurement("shift/functions")
-def functions(lab: Lab) -> DataArray:
-    """Errors as functions are scaled, of the model and of companions with or without norm, wider, of another seed."""
-    predictors = {"model": lab, **{str(role): other for role, other in family(lab).items()}}
-    return evaluation.shifted(
-        predictors, lab.task, SIGMAS, n_functions=lab.n_functions, n_contexts=N_CONTEXTS, seed=lab.seed
-    )
-
-
-@measurement("shift/functions, untrained")
-def functions_untrained(lab: Lab) -> DataArray:
-    """Errors in distribution of untrained models of the same configs."""
-    return evaluation.shifted(
-        untrained(lab), lab.task, SIGMAS[:1], n_functions=lab.n_functions, n_contexts=N_FEW, seed=lab.seed
-    )
-
-
-@measurement("shift/inside")
-def inside(lab: Lab) -> DataArray:
-    """Squared error at queries across the inputs' interval, of the model and its companions, trained and untrained.
-
-    Axes: arm, predictor, function, and |x| as a share of the interval's half-width; both sides count.
+    Of a task whose functions cannot be scaled there is the first alone.
     """
-    low, high = lab.task.inputs.interval
+    found = {OWN_ERROR: sample.own_error(run)}
+    if isinstance(run.task, Scalable):
+        found |= {f"functions {s:g}": sample.errors(run, run.task.scaled(functions=s)) for s in SIGMAS[1:]}
+    return found
+
+
+def inside(run: Checkpoint, sample: Sample) -> Numbers:
+    """Squared errors at queries across the inputs' interval, by |x| over its half-width; both sides count.
+
+    Keys: "inside 0.1", ..., "inside 1".
+    """
+    lab = sample.lab(run)
+    low, high = run.task.inputs.interval
     middle, half = (low + high) / 2, (high - low) / 2
-    xs = np.concatenate([middle + half * INSIDE, middle - half * INSIDE])
-    truth = lab.truth(xs, lab.small_sample)
-    trained = {"model": lab, **{str(role): lab_with(lab, other.model) for role, other in family(lab).items()}}
-    rows, done = [], {}
-    for labs in (trained, untrained(lab)):
-        for lab_of_model in labs.values():
-            if id(lab_of_model) not in done:
-                square = (lab_of_model.sweep(xs, prompts=lab.small_sample) - truth).square().mean(-1)
-                done[id(lab_of_model)] = lab.by_function(square).reshape(lab.n_functions, 2, len(INSIDE)).mean(1)
-            rows.append(done[id(lab_of_model)])
-    values = np.reshape(rows, (2, len(trained), lab.n_functions, len(INSIDE)))
-    axes = {
-        "arm": ("trained", "untrained"),
-        "predictor": tuple(trained),
-        "function": tuple(range(lab.n_functions)),
-        "share": tuple(INSIDE),
-    }
-    return make_curve(values, axes, note="query arm, within the inputs' interval; 2 contexts a function; float64")
+    xs = np.concatenate([middle + half * np.array(INSIDE), middle - half * np.array(INSIDE)])
+    square = as_numbers((lab.sweep(xs) - lab.truth(xs)).square()).mean(0).view(2, -1).mean(0)
+    return {f"inside {share:g}": float(error) for share, error in zip(INSIDE, square, strict=True)}
 
 
-# ---- training intervals ---------------------------------------------------------------------------------------------
+def intervals(run: Checkpoint, sample: Sample, sizes: Sequence[float]) -> Numbers:
+    """Squared errors on each U(-sigma, sigma) of `sizes`.
 
-
-@measurement("shift/intervals")
-def intervals(lab: Lab) -> DataArray:
-    """Errors of models trained on U(-a, a), tested on U(-sigma, sigma) for each of their a.
-
-    Arms: both, inputs and functions from U(-sigma, sigma); functions, with inputs from the smallest interval (Table 3);
-    untrained, the first with fresh weights.
+    Keys: "both 5", where inputs and functions come from U(-5, 5); "alone 5", where the functions do and inputs come
+    from the smallest interval, as in Table 3.
     """
-    models, own = by_interval(lab), half_width(lab.task)
-    assert own is not None  # there are models with an interval
-    assert isinstance(lab.task, Scalable)
-    sizes = list(models)
-    smallest = lab.task.scaled(functions=sizes[0] / own, inputs=sizes[0] / own)
-    predictors = {str(a): other or lab for a, other in models.items()}
-    blank = {str(a): lab_with(lab, fresh(lab, (other or lab).model, i)) for i, (a, other) in enumerate(models.items())}
-    runs = {"both": (predictors, "both"), "functions": (predictors, "functions"), "untrained": (blank, "both")}
-    values, note = [], ""
-    for who, arm in runs.values():
-        errors = evaluation.shifted(
-            who,
-            smallest,
-            [a / sizes[0] for a in sizes],
-            arm=arm,
-            n_functions=lab.n_functions,
-            n_contexts=1 if who is blank else N_FEW,
-            seed=lab.seed,
-        )
-        values.append([errors.sel(predictor=name).values for name in (*who, "zero")])
-        note = note or errors.attrs["note"]
-    axes = {
-        "arm": tuple(runs),
-        "predictor": (*predictors, "zero"),
-        "sigma": tuple(sizes),
-        "function": tuple(range(lab.n_functions)),
-    }
-    return make_array(values, axes, note=note.partition(";")[0])
+    own = half_width(run.task)
+    assert own is not None  # only runs with an interval are asked
+    assert isinstance(run.task, Scalable)
+    found: Numbers = {}
+    for s in sizes:
+        found[f"both {s:g}"] = sample.errors(run, run.task.scaled(functions=s / own, inputs=s / own))
+    for s in sizes[1:]:  # on the smallest they are the same
+        found[f"alone {s:g}"] = sample.errors(run, run.task.scaled(functions=s / own, inputs=sizes[0] / own))
+    return found
 
 
-def _gaps(lab_of_model: Lab, f: Tensor, xs: np.ndarray) -> np.ndarray:
-    """Squared distance of f from its own end in units of r: (function, x)."""
-    r = lab_of_model.measure(far.certificate).iloc[0]["r"]
-    return lab_of_model.by_function((gap_to_end(f, xs) / r).square())
+def onsets(run: Checkpoint, sample: Sample) -> Numbers:
+    """|x| from which f stays within `LEVEL` u of where it ends, in each direction; NaN where it lies beyond `LAST`.
 
-
-@measurement("shift/onsets")
-def onsets(lab: Lab) -> Planned[DataArray]:
-    """How models trained on different intervals run into their plateaus, each on contexts of its own interval.
-
-    Values: squared distance of f from its end, at 1e6 units of this model's task, in units of each model's own r.
+    u is the spread of f in distribution, so that a level belongs to the function that a model computes.
     """
-    models, xs, values = by_interval(lab), lab.x_unit * COARSE, []
-    for other in models.values():
-        if other is None:
-            columns = [int(np.argmin(np.abs(GRID - x))) for x in COARSE]
-            f = as_numbers((yield from lab.on_grid()))
-            values.append(_gaps(lab, f[:, columns], xs))
-        else:
-            lab_of_model = lab_with(lab, other.model, task=other.task)
-            values.append(_gaps(lab_of_model, as_numbers(lab_of_model.sweep(xs)), xs))
-    axes = {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(xs)}
-    return make_curve(values, axes, note="query arm; float64")
+    lab = sample.lab(run)
+    u = float(lab.measure(scale.own).sel(statistic="u"))
+    f, xs = as_numbers(lab.sweep(lab.grid)), lab.grid
+    return {name: _onset(f, xs, sign, LEVEL * u, LAST * lab.x_unit) for name, sign in SIDES.items()}
 
 
-@measurement("shift/onsets, untrained")
-def onsets_untrained(lab: Lab) -> DataArray:
-    """`shift/onsets` with fresh weights, at one point a decade, on one context a function."""
-    models, xs, values = by_interval(lab), lab.x_unit * np.sort(far.DECADES), []
-    for i, other in enumerate(models.values()):
-        lab_of_model = lab_with(lab, fresh(lab, (other or lab).model, i), task=(other or lab).task)
-        values.append(_gaps(lab_of_model, as_numbers(lab_of_model.sweep(xs, prompts=lab_of_model.one_each)), xs))
-    return make_curve(values, {"interval": tuple(models), "function": tuple(range(lab.n_functions)), "x": tuple(xs)})
+def _onset(f: Tensor, xs: np.ndarray, sign: int, bound: float, last: float) -> float:
+    """The onset in one direction, with the gap to the end interpolated on logarithmic axes."""
+    order = np.argsort(sign * xs)[len(xs) // 2 :]
+    size, curve = np.abs(xs[order]), f[:, order]
+    gap = (curve - curve[:, -1:]).square().mean(0).sqrt().numpy()
+    return settled(size, gap, bound, last)
+
+
+def settled(xs: np.ndarray, gap: np.ndarray, bound: float, last: float) -> float:
+    """The x from which a gap stays within a bound for good: NaN where it is none or beyond `last`.
+
+    Args:
+        xs: ascending, positive.
+        gap: at each x; 0 at the last one, which is the end.
+        bound: what the gap has to stay within.
+        last: the largest x that counts.
+    """
+    if not np.isfinite(gap).all():
+        return float("nan")
+    outside = np.flatnonzero(gap > bound)
+    if not len(outside):
+        return float(xs[0])
+    i = int(outside[-1])
+    if xs[i] >= last:
+        return float("nan")
+    tiny = np.finfo(float).tiny
+    (a, b), (x, y) = np.log(np.maximum(gap[i : i + 2], tiny)), np.log(xs[i : i + 2])
+    found = float(np.exp(x + (y - x) * (a - np.log(max(bound, tiny))) / (a - b)))
+    return found if found <= last else float("nan")
+
+
+# By the family's name; "intervals" also needs the intervals.
+FAMILIES: dict[str, Callable[[Checkpoint, Sample], Numbers]] = {
+    "functions": functions,
+    "own functions": lambda run, sample: {OWN_ERROR: sample.own_error(run)},
+    "inside": inside,
+    "onsets": onsets,
+}
+
+
+def measured(run: Checkpoint, families: Sequence[str], sample: Sample, sizes: Sequence[float] = ()) -> Numbers:
+    """The error rate in distribution, and the numbers of some families ("functions", "inside", "intervals", "onsets").
+
+    Args:
+        run: a model with the task that it stands for.
+        families: which numbers; "own functions" is the first of "functions".
+        sample: the prompts.
+        sizes: half-widths of the intervals that "intervals" asks about, ascending.
+    """
+    found = {RATE: sample.rate(run)}
+    for family in families:
+        found |= intervals(run, sample, sizes) if family == "intervals" else FAMILIES[family](run, sample)
+    return found

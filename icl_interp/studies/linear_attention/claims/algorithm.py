@@ -6,7 +6,7 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
@@ -26,6 +26,7 @@ SAME = 1e-3  # of the labels' mean square: algorithms whose predictions are clos
 ALIKE = 0.9  # similarity 1 - distance / size from which the nearest algorithm may be called the model's
 FLOOR = 1e-8  # of the labels' mean square: distances below are rounding
 FREE, SENSITIVE = 0.01, 0.05
+USED = 0.05  # share of the spread of predictions from which the examples count as read
 
 ALGORITHM = Criterion(
     "squared distance of predictions from one preconditioned step over that from the nearest other algorithm, log10, "
@@ -134,15 +135,23 @@ def _described(row: dict) -> str:
 ORDER = Criterion(
     f"standard deviation of predictions over orders of the examples, over that over prompts: <= {FREE:g} / > "
     f"{SENSITIVE:g}",
-    (Condition("spread", (0.0, FREE), (SENSITIVE, INF)),),
+    (Condition("spread", (-INF, FREE), (SENSITIVE, INF)),),
+    (
+        Precondition(
+            "contexts",
+            (USED, INF),
+            "But the model hardly reads its examples: those of another function move its prediction by {value:.2g} of "
+            f"its spread, and {USED:g} is needed.",
+        ),
+    ),
 )
 
 
-def sensitivity(result: DataArray) -> Interval:
-    """Root of the variance over orders over that over prompts."""
+def sensitivity(result: DataArray, over: str = "orders") -> Interval:
+    """Root of the variance over orders (or contexts) over that over prompts."""
     return bootstrap(
         lambda within, total: np.sqrt(within / np.maximum(total, np.finfo(float).tiny)),
-        result.sel(over="orders").values,
+        result.sel(over=over).values,
         result.sel(over="prompts").values,
     )
 
@@ -170,7 +179,10 @@ def order_evidence(results: Results, facts: Facts) -> Evidence:
     )
     name = "spread over orders / spread over prompts"
     return Evidence(
-        {"spread": Estimate.of(name, test)},
+        {
+            "spread": Estimate.of(name, test),
+            "contexts": Estimate.of("spread over contexts / spread over prompts", sensitivity(result, "contexts")),
+        },
         says + ".",
         scope="these weights, M = N, in distribution",
         twin={"spread": Estimate.of(name, twin)},
@@ -197,6 +209,7 @@ ALGORITHM_CLAIM = Claim(
     criterion=ALGORITHM,
     measurements=(algorithms,),
     twin=(algorithms,),
+    aspects=("single layer", "single head", "kind of task"),
     evidence=algorithm,
     excluded=needs_theory,
     learned=not_learned,
@@ -221,6 +234,7 @@ ORDER_FREE_CLAIM = Claim(
     criterion=ORDER,
     measurements=(order,),
     twin=(order,),
+    aspects=("single layer", "single head", "kind of task"),
     evidence=order_evidence,
     excluded=needs_regression,
 )

@@ -47,7 +47,7 @@ def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 RISK = Criterion(
     f"|ln(measured risk / Theorem 4.2's)|, the largest over prompt lengths M: <= ln {CLOSE:g} / > ln {OFF:g}",
-    (Condition("ratio", (0.0, math.log(CLOSE)), (math.log(OFF), INF)),),
+    (Condition("ratio", (-INF, math.log(CLOSE)), (math.log(OFF), INF)),),
 )
 
 
@@ -293,6 +293,7 @@ RISK_CLAIM = Claim(
     criterion=RISK,
     measurements=(risk,),
     twin=(risk,),
+    aspects=("single layer", "single head", "kind of task"),
     evidence=risk_evidence,
     excluded=_needs_fixed,
     learned=not_learned,
@@ -315,6 +316,7 @@ QUERY_SHIFT_CLAIM = Claim(
     source=f"{SOURCE}, section 4.2",
     criterion=QUERY,
     measurements=(query_shift,),
+    aspects=("single layer", "single head", "kind of task"),
     evidence=query_evidence,
     excluded=needs_theory,
     learned=not_learned,
@@ -339,6 +341,7 @@ COVARIATE_SHIFT_CLAIM = Claim(
     criterion=COVARIATE,
     measurements=(covariate_shift,),
     twin=(covariate_shift,),
+    aspects=("single layer", "single head", "kind of task"),
     evidence=covariate_evidence,
     excluded=needs_theory,
     learned=not_learned,
@@ -363,6 +366,7 @@ RANDOM_COVARIANCE_CLAIM = Claim(
     criterion=RANDOM,
     measurements=(risk,),
     twin=(risk,),
+    aspects=("single layer", "single head", "kind of task"),
     evidence=random_covariance,
     excluded=_needs_random,
     learned=not_learned,

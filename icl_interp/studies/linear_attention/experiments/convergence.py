@@ -15,7 +15,7 @@ from xarray import DataArray
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import at_most, decided, none_of
+from icl_interp.experiments.statements import Statement, at_most, none_of, note, statement
 from icl_interp.models.units import read_layer
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
@@ -38,7 +38,8 @@ TRAINED = tuple(models.linear("lsa_fixed", s, ("smoke", "small", "paper")[s > 0 
 REACHED = 0.05  # |P - P*| / |P*| up to which the minimum counts as reached
 AT_MINIMUM = at_most("|P - P*| / |P*|", REACHED)
 CONSERVED = at_most("u² - |U|²", 1e-8)
-FOLLOWS = at_most("gap between SGD and the flow", 0.2)
+FOLLOWS = at_most("relative gap between SGD and the flow", 0.2)
+PROMISES = none_of("broken promises of the theorem")
 
 
 def run(bench: Bench) -> dict[str, Result]:
@@ -195,61 +196,64 @@ def _weights(bench: Bench, name: str) -> dict[str, Any]:
 # ---- what came out -------------------------------------------------------------------------------------------------
 
 
-def says(results: Results) -> tuple[str, ...]:
-    """Convergence of the flow, its rate against the bound, its balance, SGD, and what Adam reaches."""
-    lines = [line for row in errors.rows_of(results, "rates") for line in _says_flow(row)]
+def states(results: Results) -> tuple[Statement, ...]:
+    """The flow, its rate against the bound and its balance, which are theorems; SGD, and what Adam reaches."""
+    lines = [_states_flow(row) for row in errors.rows_of(results, "rates")]
     if not lines:
-        return ("Nothing is measured.",)
+        return (note("Nothing is measured."),)
     drift = errors.rows_of(results, "drift")
     steps, imbalances = (np.log10([row[key] for row in drift]) for key in ("step", "largest imbalance"))
     slope = np.polyfit(steps, imbalances, 1)[0]
     worst = max(row["largest imbalance"] for row in errors.rows_of(results, "rates"))
-    lines.append(
-        f"{decided(CONSERVED, worst)}u² - |U|² is conserved by the flow (largest {worst:.1g}); gradient "
-        f"descent lets it drift like its step to the power {slope:.2f}."
+    text = (
+        f"u² - |U|² is conserved by the flow (largest {worst:.1g}); gradient descent lets it drift like its step to "
+        f"the power {slope:.2f}."
     )
+    lines.append(statement(text, CONSERVED, worst, kind="formula"))
     sgd, flow = results.get("sgd"), results.get("flow")
     if isinstance(sgd, DataArray) and isinstance(flow, DataArray):
-        lines.append(_says_sgd(sgd, flow))
-    lines += [_says_trained(row) for row in errors.rows_of(results, "trained")]
+        lines.append(_states_sgd(sgd, flow))
+    lines += [_states_trained(row) for row in errors.rows_of(results, "trained")]
     return tuple(lines)
 
 
-def _says_flow(row: Mapping[str, Any]) -> list[str]:
+def _states_flow(row: Mapping[str, Any]) -> Statement:
     if row["start"] < 1:
         held = row["within bound"] and row["least PL ratio"] >= row["mu"]
         arrived = row["distance to W*"] < 1e-3
-        return [
-            f"{decided(none_of('promises that are broken'), 2 - held - arrived)}from {row['start']:g} σ_max the flow "
-            f"ends {row['distance to W*']:.1g} from W* and stays below the exponential bound. The bound is loose: μ = "
+        text = (
+            f"from {row['start']:g} σ_max the exact flow ends {row['distance to W*']:.1g} from W*, and "
+            f"{'stays below' if row['within bound'] else 'exceeds'} the exponential bound. The bound is loose: μ = "
             f"{row['mu']:.2g}, least |∇l|²/excess {row['least PL ratio']:.2g} ({row['least PL ratio'] / row['mu']:.0f} "
             f"times), late rate {row['late rate']:.2g}."
-        ]
-    return [
+        )
+        return statement(text, PROMISES, 2 - held - arrived, kind="formula")
+    return note(
         f"From {row['start']:g} σ_max, beyond what Theorem 4.1 admits, the flow ends {row['distance to W*']:.1g} from "
         "W*: the condition is sufficient, not necessary."
-    ]
+    )
 
 
-def _says_sgd(sgd: DataArray, flow: DataArray) -> str:
+def _states_sgd(sgd: DataArray, flow: DataArray) -> Statement:
     """SGD against the flow while the excess is above its noise floor, a tenth of the start."""
     there = np.interp(sgd["t"].values, flow["t"].values, flow.sel(start=FOLLOWED, line="flow").values)
     early = there > 0.1 * there[0]
     gap = float(np.abs(sgd.values[early] / there[early] - 1).max())
-    return (
-        f"{decided(FOLLOWS, gap)}SGD on sampled prompts, all weights free, follows the flow within "
-        f"{100 * gap:.0f} % until a tenth of the excess is left, and ends at {float(sgd.values[-1]):.2g}."
+    text = (
+        f"SGD on sampled prompts, all weights free, follows the flow within {100 * gap:.0f} % until a tenth of the "
+        f"excess is left, and ends at {float(sgd.values[-1]):.2g}."
     )
+    return statement(text, FOLLOWS, gap)
 
 
-def _says_trained(row: Mapping[str, Any]) -> str:
+def _states_trained(row: Mapping[str, Any]) -> Statement:
     distance = row["|P - P*| / |P*|"]
-    word = decided(AT_MINIMUM, distance)
-    return (
-        f"{word}{row['model']}, Adam from random weights: |P - P*| / |P*| = {distance:.3g}, excess "
+    text = (
+        f"{row['model']}, Adam from random weights: |P - P*| / |P*| = {distance:.3g}, excess "
         f"{row['excess / least loss']:.2g} of the least loss; weights that no LSA layer has: up to "
         f"{row['outside an LSA layer']:.2g}."
     )
+    return statement(text, AT_MINIMUM, distance)
 
 
 def compare(results: Results) -> DataFrame | None:
@@ -264,7 +268,7 @@ CONVERGENCE_EXPERIMENT = Experiment(
     f"{models.SLIDES}: Theorem 4.1, Lemmas 5.2 to 5.4",
     TRAINED,
     run,
-    says,
+    states,
     compare,
     sample="flow, rate and minimum are exact; SGD: batches of 256 prompts",
     sizes=models.LSA_SIZES,

@@ -12,16 +12,15 @@ import numpy as np
 import torch
 from pandas import DataFrame
 
-from icl_interp.analyses.criterion import INF, Condition
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import at_most, decided
+from icl_interp.experiments.statements import Statement, at_most, note, statement, within
 from icl_interp.models.units import read_layer
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_curve, make_table, table_of_rows
 from icl_interp.studies.linear_attention.experiments import models
-from icl_interp.studies.linear_attention.experiments.models import LEAST_SQUARES
+from icl_interp.studies.linear_attention.experiments.models import HERE, LEAST_SQUARES
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
@@ -33,7 +32,7 @@ STATISTICS = ("mean", "low", "high")
 LAYER = "lsa_random"
 HALF = 0.5  # a model does well where its error is below half of the LSA layer's
 WELL = at_most("error / error of the LSA layer", HALF)
-NEAR_THEOREM = Condition("distance from Theorem 4.5", (-INF, 0.1), None)
+NEAR_THEOREM = within("|P - P*| / |P*| from Theorem 4.5", 0.1)
 
 
 def run(bench: Bench) -> dict[str, Result]:
@@ -132,34 +131,33 @@ def _shrinkage(bench: Bench) -> DataFrame:
 # ---- what came out -------------------------------------------------------------------------------------------------
 
 
-def says(results: Results) -> tuple[str, ...]:
+def states(results: Results) -> tuple[Statement, ...]:
     """The slides' statement on random covariances, what a fixed one teaches, shifts, and the limit of 1/3."""
     rows = errors.rows_of(results, "at N")
     lines = []
     if rows:
-        lines += _says_random([r for r in rows if r["trained on"] == "random" and r["test"] == "random, c = 1"])
-        lines += _says_fixed(rows)
-        lines += _says_shift(rows)
-    lines += [_says_limit(row) for row in errors.rows_of(results, "shrinkage")]
-    return tuple(lines) or ("No model is here, so nothing is measured.",)
+        lines += _states_random([r for r in rows if r["trained on"] == "random" and r["test"] == "random, c = 1"])
+        lines += map(note, (*_fixed(rows), *_shifted(rows)))
+    lines += [_states_limit(row) for row in errors.rows_of(results, "shrinkage")]
+    return tuple(lines) or (note("No model is here, so nothing is measured."),)
 
 
-def _says_random(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _states_random(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     """Trained and tested on random matrices at c = 1 the softmax model performs well and the LSA layer does not."""
     lines = []
     for row in rows:
         ratio, low, high = row["softmax / LSA"], row["low"], row["high"]
-        word = decided(WELL, Interval(ratio, low, high))
-        lines.append(
-            f"{word}trained and tested on random covariances (c = 1, M = N = {row['N']}) the softmax model's error is "
-            f"{ratio:.2g} of the LSA layer's [{low:.2g}, {high:.2g}] (the slides: it performs well where LSA fails; "
-            f"here: below half). Over E[y²]: {row[MODEL]:.2g} against {row[LSA]:.2g}, least squares "
+        text = (
+            f"trained and tested on random covariances (c = 1, M = N = {row['N']}; one run, {HERE}) the softmax "
+            f"model's error is {ratio:.2g} of the LSA layer's [{low:.2g}, {high:.2g}], where the slides say that it "
+            f"performs well and LSA fails. Over E[y²]: {row[MODEL]:.2g} against {row[LSA]:.2g}, least squares "
             f"{row[LEAST_SQUARES]:.2g}."
         )
+        lines.append(statement(text, WELL, Interval(ratio, low, high)))
     return lines
 
 
-def _says_fixed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _fixed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     own = [row for row in rows if row["trained on"] == "fixed" and row["test"] == "fixed"]
     if not own:
         return []
@@ -167,7 +165,7 @@ def _says_fixed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"Trained and tested on Lambda = I, error over E[y²] at M = N: {', '.join(parts)}; least squares 0."]
 
 
-def _says_shift(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _shifted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """How the errors of both kinds grow with c, at the longest N."""
     lines = []
     for kind in KINDS:
@@ -188,13 +186,13 @@ def _says_shift(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _says_limit(row: Mapping[str, Any]) -> str:
-    word = decided(NEAR_THEOREM, row["distance"])
-    return (
-        f"{word}a layer trained on random covariances (N = {row['N']}) predicts {row['read off']:.4f} <w, x> on "
+def _states_limit(row: Mapping[str, Any]) -> Statement:
+    text = (
+        f"a layer trained on random covariances (N = {row['N']}) predicts {row['read off']:.4f} <w, x> on "
         f"average, Theorem 4.5 says {row['theorem 4.5']:.4f} (|P - P*| / |P*| = {row['distance']:.2g}); for long "
         f"prompts {row['limit']:.3f}, and {row['left']:.2f} of E[y²] is left as error: it cannot learn the class."
     )
+    return statement(text, NEAR_THEOREM, row["distance"])
 
 
 def compare(results: Results) -> DataFrame | None:
@@ -209,7 +207,7 @@ COVARIANCE_EXPERIMENT = Experiment(
     f"{models.SLIDES}: experiments with large, nonlinear transformers",
     (*(models.softmax(kind, n) for kind in KINDS for n in models.LENGTHS), models.linear(LAYER)),
     run,
-    says,
+    states,
     compare,
     sample=models.SAMPLE,
     sizes=models.SOFTMAX_SIZES,

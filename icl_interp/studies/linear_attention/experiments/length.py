@@ -18,13 +18,12 @@ from pandas import DataFrame
 from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.analyses.criterion import INF, Condition
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import unknown
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import at_most, decided
+from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
@@ -44,10 +43,12 @@ SHOWN = {FIXED: (*EDITS, ALONE), RANDOM: (*EDITS, ALONE), WITHOUT: ("trained wit
 STEPS, RATE = {"smoke": 10, "small": 400, "paper": 4000}, 0.01  # of Adam on untrained vectors alone
 SPIKE = 1.1  # mean error beyond N over the error at N from which there is a spike: more examples should lower it
 MOST = 0.9  # share of the rise that an edit takes away from which it counts as its cause
-SPIKES = Condition("error beyond N / error at N", (SPIKE, INF), (-INF, SPIKE))
-NO_SPIKE = at_most("error beyond N / error at N", SPIKE)
-CAUSES = Condition("share of the rise that goes", (MOST, INF), (-INF, -1e-9))  # 0: the edit changes nothing
-BETTER = at_most("one / the other", 1.0)
+SPIKES = at_least("error beyond N / error at N", SPIKE)
+NO_SPIKE = at_most("error beyond N / error at N", SPIKE, None, models.LEARNED)
+NOTHING = 0.1  # share of the rise that an edit takes away up to which it is not its cause
+CAUSES = at_least("share of the rise that goes", MOST, NOTHING)
+MARGIN = 1.1  # factor from which one error counts as smaller than another
+SMALLER = at_most("error / error", round(1 / MARGIN, 2), MARGIN)
 
 
 def replaced(
@@ -196,7 +197,7 @@ def _spikes(rows: list[dict[str, Any]]) -> DataFrame:
 # ---- what came out -------------------------------------------------------------------------------------------------
 
 
-def says(results: Results) -> tuple[str, ...]:
+def states(results: Results) -> tuple[Statement, ...]:
     """The spike, its dependence on variance, its cause."""
     rows = errors.rows_of(results, "spikes")
     lines = []
@@ -205,27 +206,29 @@ def says(results: Results) -> tuple[str, ...]:
         if mine:
             own = "fixed" if name == FIXED else "random, c = 1"
             own_rows = {row["positions"]: row for row in mine if row["test"] == own}
-            lines += _says_spike(name, own_rows)
-            lines += _says_variance(name, [row for row in mine if row["positions"] == AS_THEY_ARE])
+            lines += _states_spike(name, own_rows)
+            lines += _states_variance(name, [row for row in mine if row["positions"] == AS_THEY_ARE])
     without = [row for row in rows if row["model"] == WITHOUT and row["test"] == "fixed"]
     with_them = [r for r in rows if (r["model"], r["positions"], r["test"]) == (FIXED, AS_THEY_ARE, "fixed")]
-    return (*lines, *_says_without(without, with_them)) or ("No model is here, so nothing is measured.",)
+    return (*lines, *_states_without(without, with_them)) or (note("No model is here, so nothing is measured."),)
 
 
-def _says_without(without: Sequence[Mapping[str, Any]], with_them: Sequence[Mapping[str, Any]]) -> list[str]:
+def _states_without(without: Sequence[Mapping[str, Any]], with_them: Sequence[Mapping[str, Any]]) -> list[Statement]:
     """A model trained without positions: no spike, better beyond N, and what it costs up to N."""
     lines = []
     for row in without:
-        word = decided(NO_SPIKE, errors.interval_of(row, "ratio"))
-        lines.append(f"{word}trained without positions the error beyond N is {_ratio(row)} times the error at N.")
+        text = f"trained without positions the error beyond N is {_ratio(row)} times the error at N."
+        given = {models.ERROR: row["error at N"]}
+        lines.append(statement(text, NO_SPIKE, errors.interval_of(row, "ratio"), given=given))
         for other in with_them:
-            better = row["mean beyond"] < other["mean beyond"]
-            lines.append(
-                f"{decided(BETTER, row['mean beyond'] / other['mean beyond'])}beyond N the model without positions is "
-                f"{'better' if better else 'worse'} ({row['mean beyond']:.2g} against {other['mean beyond']:.2g} of "
-                f"E[y²]); at N its error is {row['error at N']:.2g} against {other['error at N']:.2g}, after as many "
-                "steps."
+            ratio = row["mean beyond"] / other["mean beyond"]
+            text = (
+                f"Beyond N the model without positions has {ratio:.2g} times the error of the one with them "
+                f"({row['mean beyond']:.2g} against {other['mean beyond']:.2g} of E[y²]); at N "
+                f"{row['error at N'] / other['error at N']:.2g} times ({row['error at N']:.2g} against "
+                f"{other['error at N']:.2g}), after as many steps. One run of each: this decides nothing."
             )
+            lines.append(note(text))
     return lines
 
 
@@ -233,43 +236,43 @@ def _ratio(row: Mapping[str, Any]) -> str:
     return f"{row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
 
 
-def _says_spike(name: str, own: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _states_spike(name: str, own: Mapping[str, Mapping[str, Any]]) -> list[Statement]:
     row = own[AS_THEY_ARE]
-    word = decided(SPIKES, errors.interval_of(row, "ratio"))
-    lines = [
-        f"{word}{name}, on its own law: beyond N = {row['N']} the error is {_ratio(row)} times the error at N "
-        f"(a spike from {SPIKE:g} on)."
-    ]
+    text = (
+        f"{name} ({models.HERE}), on its own law: beyond N = {row['N']} the error is {_ratio(row)} times the error at "
+        "N."
+    )
+    lines = [statement(text, SPIKES, errors.interval_of(row, "ratio"))]
     if row["low"] <= SPIKE:
         return lines
     for how in (how for how in (*REPLACED, ALONE) if how in own):
         edit = own[how]
         share = (row["ratio"] - edit["ratio"]) / (row["ratio"] - 1)
-        # Least share that the two intervals allow; an edit whose whole interval lies higher takes nothing away.
+        # The least and the largest share that the two intervals allow.
         least = (row["low"] - edit["high"]) / (row["low"] - 1)
-        most = (row["low"] - edit["low"]) / (row["low"] - 1)
-        word = decided(CAUSES, Interval(share, least, most))
+        most = (row["high"] - edit["low"]) / (row["high"] - 1)
         what = "trained alone" if how == ALONE else f"replaced ({how})"
-        lines.append(f"{word}with the untrained vectors {what}, {100 * share:.0f} % of the rise goes: {_ratio(edit)}.")
+        text = f"{name}: with the untrained vectors {what}, {100 * share:.0f} % of the rise goes: {_ratio(edit)}."
+        lines.append(statement(text, CAUSES, Interval(share, least, most)))
     new = own["drawn anew"]
-    lines.append(f"With other random vectors in their place (the sham) it is {_ratio(new)}.")
+    lines.append(note(f"With other random vectors in their place (the sham) it is {_ratio(new)}."))
     return lines
 
 
-def _says_variance(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _states_variance(name: str, rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     """The slides: the spike decreases with higher variance: the ratio at c = 9 against c = 1."""
     at = {row["test"]: row for row in rows}
     low, high = at.get("random, c = 1"), at.get("random, c = 9")
     if not low or not high:
         return []
     quotient = Interval(high["ratio"] / low["ratio"], high["low"] / low["high"], high["high"] / low["low"])
-    word = decided(BETTER, quotient)
     rises = [row["mean beyond"] - row["error at N"] for row in (low, high)]
-    return [
-        f"{word}{name}: the rise beyond N, relative to the error at N, is {_ratio(low)} at c = 1 and {_ratio(high)} at "
-        f"c = 9; in units of E[y²] the error rises by {rises[0]:.2g} and {rises[1]:.2g} (the slides: smaller at higher "
+    text = (
+        f"{name}: the rise beyond N, relative to the error at N, is {_ratio(low)} at c = 1 and {_ratio(high)} at c = "
+        f"9; in units of E[y²] the error rises by {rises[0]:.2g} and {rises[1]:.2g} (the slides: smaller at higher "
         "variance)."
-    ]
+    )
+    return [statement(text, SMALLER, quotient)]
 
 
 def compare(results: Results) -> DataFrame | None:
@@ -284,7 +287,7 @@ LENGTH_SPIKE_EXPERIMENT = Experiment(
     f"{models.SLIDES}: the spike for M > N and its explanation",
     (models.softmax("fixed", N), models.softmax("random", N), models.softmax("fixed", "no_positions")),
     run,
-    says,
+    states,
     compare,
     sample=models.SAMPLE,
     sizes=models.SOFTMAX_SIZES,

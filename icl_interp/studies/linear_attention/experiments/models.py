@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from xarray import DataArray
 
+from icl_interp.analyses.claim import LEARNED_R2
+from icl_interp.analyses.criterion import Precondition
 from icl_interp.baselines.base import Predictor, predictions
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.checkpoints.config import RunConfig, TrainingConfig
@@ -32,6 +34,10 @@ BATCH = 256  # prompts drawn and predicted at once; draws depend on it
 # The sample of this study: prompts are independent, and intervals come from blocks of them.
 SAMPLE = "{n_functions} blocks of {n_contexts} independent prompts"
 LEAST_SQUARES = "least squares"
+HERE = "d = 4 at scale small, 20 in the source"  # said beside what softmax models do
+ERROR = "error over E[y²] on the law trained on"
+# Predicting 0 has no spike and no shift makes it worse: what says something are models that do better.
+LEARNED = Precondition(ERROR, (0.0, 1 - LEARNED_R2), "But its error is {value:.2g} of E[y²]: it has not learned.")
 
 SOFTMAX_SIZES = {
     "smoke": "2 layers, width 32, d = 2, N = 4, 7, 10, 100 steps: shows that it runs, and nothing else",

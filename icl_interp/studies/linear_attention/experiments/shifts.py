@@ -14,17 +14,17 @@ import torch
 from pandas import DataFrame
 from xarray import DataArray
 
-from icl_interp.analyses.criterion import INF, Condition
 from icl_interp.baselines.base import Predictor, Zero, predictions
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import at_most, decided, plainly
+from icl_interp.experiments.errors import plainly
+from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.models.units import LinearSelfAttention
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import encode, generator
-from icl_interp.resampling import bootstrap
+from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array, table_of_rows
 from icl_interp.studies.linear_attention.experiments import models
 from icl_interp.studies.linear_attention.experiments.models import LEAST_SQUARES
@@ -42,9 +42,13 @@ NOISE = 1 / 20  # noise variance over E[y^2]: the source has noise 1 at E[y^2] =
 MODEL, LSA, ZERO = "softmax", "LSA limit", "zero"
 PREDICTORS = (MODEL, LEAST_SQUARES, LSA)
 STATISTICS = ("mean", "low", "high")
-CLOSE = 0.05  # of E[y^2]: as close to least squares as the source's own noise
-STAYS_CLOSE = at_most("error above least squares", CLOSE)
-GOES_FAR = Condition("error above least squares", (CLOSE, INF), (-INF, CLOSE))
+# What the error exceeds that of least squares by, in units of the same model's error without a shift. Without one it is
+# 1, as least squares is exact there. Up to 3 is close, the factor by which errors count as alike elsewhere; a decade is
+# a failure.
+CLOSE, FAR = 3.0, 10.0
+EXCESS = "(error - least squares) / error without the shift"
+STAYS_CLOSE = at_most(EXCESS, CLOSE, FAR, models.LEARNED)
+GOES_FAR = at_least(EXCESS, FAR, CLOSE, models.LEARNED)
 ROUNDING = 1e-9  # least squares is exact without noise: what it leaves is rounding
 
 
@@ -140,32 +144,41 @@ def _relative(found: Mapping[str, np.ndarray], intact: Mapping[str, np.ndarray])
 # ---- what came out -------------------------------------------------------------------------------------------------
 
 
-def says(results: Results) -> tuple[str, ...]:
+def states(results: Results) -> tuple[Statement, ...]:
     """Shift by shift: does the error stay close to that of least squares?"""
     rows = errors.rows_of(results, "at N")
     lines = [
-        _says_shift(shift, mine)
+        _states_shift(shift, mine, results.get("errors"))
         for shift in dict.fromkeys(row["shift"] for row in rows)
         if shift != IN_DISTRIBUTION and (mine := [row for row in rows if row["shift"] == shift])
     ]
-    return tuple(lines) or ("No model is here, so nothing is measured.",)
+    return tuple(lines) or (note("No model is here, so nothing is measured."),)
 
 
-def _says_shift(shift: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    close, far = all(row["high"] < CLOSE for row in rows), all(row["low"] > CLOSE for row in rows)
-    word, gaps = "", [errors.interval_of(row, "softmax - least squares") for row in rows]
-    if shift in STAYS:
-        word = decided(STAYS_CLOSE, *gaps)
-    elif shift in FAILS:
-        word = decided(GOES_FAR, *gaps)
-    in_slides = " (the slides: a failure)" if shift in FAILS else " (the slides: stays close)" if shift in STAYS else ""
-    found = "close to least squares" if close else "far from least squares" if far else "not clearly close or far"
+def _states_shift(shift: str, rows: Sequence[Mapping[str, Any]], found: Result | None) -> Statement:
+    excess = [_excess(row, found) for row in rows]
     each = "; ".join(
-        f"N = {row['N']}: {plainly(row[MODEL])}, {plainly(row['softmax / unshifted'])} times that without the shift "
-        f"(least squares {_or_zero(row[LEAST_SQUARES])}, LSA limit {plainly(row[LSA])})"
-        for row in rows
+        f"N = {row['N']}: {plainly(i.value)} [{plainly(i.low)}, {plainly(i.high)}] (error over E[y²] "
+        f"{plainly(row[MODEL])}, least squares {_or_zero(row[LEAST_SQUARES])}, LSA limit {plainly(row[LSA])})"
+        for row, i in zip(rows, excess, strict=True)
     )
-    return f"{word}{shift}: {found}{in_slides}. Error over E[y²] at {each}."
+    what = f"above least squares by, in units of the error without the shift, {each}. One run a length, {models.HERE}."
+    given = {models.ERROR: max(row[MODEL] / row["softmax / unshifted"] for row in rows)}
+    if shift in STAYS:
+        return statement(f"{shift} (the slides: stays close): {what}", STAYS_CLOSE, *excess, given=given)
+    if shift in FAILS:
+        return statement(f"{shift} (the slides: a failure): {what}", GOES_FAR, *excess, given=given)
+    return note(f"{shift[0].upper()}{shift[1:]} (not in the slides): {what}")
+
+
+def _excess(row: Mapping[str, Any], found: Result | None) -> Interval:
+    """The gap to least squares in units of the error without the shift; its interval allows for that of both."""
+    gap = errors.interval_of(row, "softmax - least squares")
+    one = row[MODEL] / row["softmax / unshifted"]
+    low = high = one
+    if isinstance(found, DataArray):
+        _, low, high = found.sel(N=row["N"], shift=IN_DISTRIBUTION, predictor=MODEL).values
+    return Interval(gap.value / one, min(gap.low / high, gap.low / low), gap.high / low)
 
 
 def _or_zero(error: float) -> str:
@@ -184,7 +197,7 @@ SHIFTS_EXPERIMENT = Experiment(
     f"{models.SLIDES}: behavior of trained transformers under distribution shifts (figure of Garg et al., 2022)",
     tuple(models.softmax("fixed", n) for n in models.LENGTHS),
     run,
-    says,
+    states,
     compare,
     sample=models.SAMPLE,
     sizes=models.SOFTMAX_SIZES,

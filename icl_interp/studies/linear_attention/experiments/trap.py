@@ -16,6 +16,7 @@ from xarray import DataArray
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.statements import Statement, note
 from icl_interp.models.units import read_layer
 from icl_interp.provenance import generator
 from icl_interp.results import Result, make_array, make_table, table_of_rows
@@ -163,11 +164,11 @@ def _trained(bench: Bench) -> DataFrame:
 # ---- what came out -------------------------------------------------------------------------------------------------
 
 
-def says(results: Results) -> tuple[str, ...]:
-    """How often random starts end there, and what the trained model shows."""
+def states(results: Results) -> tuple[Statement, ...]:
+    """Notes, as the source is silent: how often random starts end there, and what the trained model shows."""
     ends = results.get("ends")
     if not isinstance(ends, DataArray):
-        return ("Nothing is measured.",)
+        return (note("Nothing is measured."),)
     shares = ends.sel(end="rank one").values
     spreads, lengths = ends.indexes["spread"], ends.indexes["N"]
     parts = [f"{100 * s.min():.0f} to {100 * s.max():.0f} % at N = {n}" for n, s in zip(lengths, shares, strict=True)]
@@ -188,7 +189,7 @@ def says(results: Results) -> tuple[str, ...]:
             f"{', '.join(saddles) or 'none'} (least eigenvalue)."
         )
     lines += [_says_trained(row) for row in errors.rows_of(results, "trained")]
-    return tuple(lines)
+    return tuple(map(note, lines))
 
 
 def _says_point(row: Mapping[str, Any]) -> str:
@@ -216,7 +217,7 @@ TRAP_EXPERIMENT = Experiment(
     f"beyond {models.SLIDES}: its Assumption 3.3 excludes these starts",
     (MODEL,),
     run,
-    says,
+    states,
     sample="the loss is exact; L-BFGS from random weights",
     sizes=SIZES,
 )

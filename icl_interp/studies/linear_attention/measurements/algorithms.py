@@ -7,6 +7,7 @@ prompts of one length has that length's, one that was trained on all prefixes ea
 """
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -150,13 +151,13 @@ def algorithms(lab: Lab) -> DataArray:
             cells.append(
                 [
                     [
-                        by_function(part, lab.n_functions)
+                        by_function(part, lab.n_units)
                         for part in ((mine - theirs).square(), torch.cosine_similarity(slope, w, dim=-1), apart)
                     ]
                     for mine, slope in zip(predictions, slopes, strict=True)
                 ]
             )
-        cells.append([[by_function(truth, lab.n_functions)] * 3 for _ in predictions])
+        cells.append([[by_function(truth, lab.n_units)] * 3 for _ in predictions])
         columns.append(cells)
     names = (*known, SIZE)
     axes = {
@@ -164,21 +165,34 @@ def algorithms(lab: Lab) -> DataArray:
         "algorithm": names,
         "depth": tuple(range(1, len(predictions) + 1)),
         "statistic": ("distance", "cosine", "apart"),
-        "function": tuple(range(lab.n_functions)),
+        "unit": tuple(range(lab.n_units)),
     }
     return make_array(
         np.array(columns), axes, note=f"{N_CONTEXTS} prompts of each function; float64; logit lens by depth"
     )
 
 
-@measurement("lsa/order")
+def _with_others_examples(prompts: Prompts, size: int) -> Prompts:
+    """Before each query the examples of the function that stands `size` prompts further."""
+    xs, ys = prompts.xs.roll(size, 0), prompts.ys.roll(size, 0)
+    xs[:, -1] = prompts.xs[:, -1]
+    return replace(prompts, xs=xs, ys=ys)
+
+
+@measurement("lsa/order", version=2)
 def order(lab: Lab) -> DataArray:
-    """Variance of predictions over orders of the examples, and over prompts, each by function."""
+    """Squared changes of predictions, each by function.
+
+    "orders": their variance over orders of the examples. "prompts": over prompts. "contexts": half of the squared
+    change when another function's examples stand before the same query.
+    """
     sample = grouped_prompts(lab, task_of(lab).n_points - 1, 2, "order").prompts
     stream = generator(lab.seed, "lsa/order")
     with torch.no_grad():
         shuffled = (lab.tokens(sample.reordered(stream)) for _ in range(N_ORDERS))
         values = torch.stack([as_numbers(lab.model(tokens))[:, -1].cpu() for tokens in shuffled])
-    rows = (values.var(0), (values.mean(0) - values.mean()).square())
-    axes = {"over": ("orders", "prompts"), "function": tuple(range(lab.n_functions))}
-    return make_array([by_function(row, lab.n_functions) for row in rows], axes, note=f"{N_ORDERS} orders; float64")
+        swapped = as_numbers(lab.model(lab.tokens(_with_others_examples(sample, len(sample) // lab.n_units))))[:, -1]
+    change = (swapped.cpu() - values.mean(0)).square() / 2
+    rows = (values.var(0), (values.mean(0) - values.mean()).square(), change)
+    axes = {"over": ("orders", "prompts", "contexts"), "unit": tuple(range(lab.n_units))}
+    return make_array([by_function(row, lab.n_units) for row in rows], axes, note=f"{N_ORDERS} orders; float64")

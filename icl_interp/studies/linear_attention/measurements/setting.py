@@ -149,18 +149,18 @@ class GroupedPrompts(NamedTuple):
 def grouped_prompts(lab: Lab, m: int, n_contexts: int, name: str) -> GroupedPrompts:
     """Fresh prompts of m labelled examples and a query, in distribution but for their length."""
     task, stream = task_of(lab), generator(lab.seed, f"lsa/{name}", m)
-    weights = task.sample_parameters(lab.n_functions, stream, torch.float64)
+    weights = task.sample_parameters(lab.n_units, stream, torch.float64)
     if task.random_covariance:
         assert not isinstance(task.covariance, (tuple, type(None)))
-        shape = (lab.n_functions, task.dim)
+        shape = (lab.n_units, task.dim)
         diagonals = task.covariance_scale * task.covariance.sample(shape, stream, torch.float64)
         covariances = torch.diag_embed(diagonals * task.inputs.std**2)
     else:
-        covariances = task.covariance_matrix.expand(lab.n_functions, -1, -1)
+        covariances = task.covariance_matrix.expand(lab.n_units, -1, -1)
     values, basis = torch.linalg.eigh(covariances)
     roots = basis * values.sqrt()[:, None]  # roots roots^T = Lambda
-    function = torch.arange(lab.n_functions).repeat_interleave(n_contexts)
-    noise = torch.randn(lab.n_functions, n_contexts * (m + 1), task.dim, generator=stream, dtype=torch.float64)
+    function = torch.arange(lab.n_units).repeat_interleave(n_contexts)
+    noise = torch.randn(lab.n_units, n_contexts * (m + 1), task.dim, generator=stream, dtype=torch.float64)
     xs = (noise @ roots.transpose(1, 2)).view(-1, m + 1, task.dim)
     ys = task.targets(weights[function], xs)
     if task.noise_std:

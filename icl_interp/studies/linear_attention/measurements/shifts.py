@@ -69,13 +69,13 @@ def risk(lab: Lab) -> DataArray:
     except InputError:
         own = None
     who += [OWN] if own is not None else []
-    n_contexts = N_SHIFTED if own is None else N_CONTEXTS * lab.n_contexts
-    values = np.empty((len(who), lab.n_functions, len(shown)))
+    n_contexts = N_SHIFTED if own is None else N_CONTEXTS * lab.unit_size
+    values = np.empty((len(who), lab.n_units, len(shown)))
     for column, m in enumerate(shown):
         groups = grouped_prompts(lab, m, n_contexts, "risk")
         truth = as_numbers(groups.prompts.ys)[:, -1]
         found = {
-            MODEL: by_function((at_query(lab, groups.prompts) - truth).square(), lab.n_functions),
+            MODEL: by_function((at_query(lab, groups.prompts) - truth).square(), lab.n_units),
             ZERO: (torch.einsum("fi,fij,fj->f", groups.weights, groups.covariances, groups.weights) + tau2).numpy(),
             BEST: risks(where.product, m, groups, tau2),
             PRINTED: risks(where.product, m, groups, tau2, spoilt=True),
@@ -83,8 +83,8 @@ def risk(lab: Lab) -> DataArray:
         if own is not None:
             found[OWN] = risks(own, m, groups, tau2)
         values[:, :, column] = [found[name] for name in who]
-    axes = {"who": tuple(who), "function": tuple(range(lab.n_functions)), "M": shown}
-    note = f"{lab.n_functions} draws of w{' and Λ' if task.random_covariance else ''}, {n_contexts} prompts of each"
+    axes = {"who": tuple(who), "unit": tuple(range(lab.n_units)), "M": shown}
+    note = f"{lab.n_units} draws of w{' and Λ' if task.random_covariance else ''}, {n_contexts} prompts of each"
     return make_curve(values, axes, note=note)
 
 
@@ -114,11 +114,11 @@ def query_shift(lab: Lab) -> DataArray:
         prompts, truth = _with_query(groups.prompts, lab, xs)
         predictions = at_query(lab, prompts)
         parts = ((predictions - truth).square(), truth.square(), predictions * truth)
-        rows.append([by_function(part, lab.n_functions) for part in parts])
+        rows.append([by_function(part, lab.n_units) for part in parts])
     axes = {
         "arm": tuple(queries),
         "moment": ("error", "truth^2", "prediction x truth"),
-        "function": tuple(range(lab.n_functions)),
+        "unit": tuple(range(lab.n_units)),
     }
     return make_array(rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function")
 
@@ -135,10 +135,6 @@ def covariate_shift(lab: Lab) -> DataArray:
         predictions = at_query(lab, Prompts(c * groups.xs, clean + noise, groups.parameters, groups.function))
         truth = as_numbers(clean)[:, -1]
         parts = ((predictions - truth).square(), truth.square(), predictions * truth)
-        rows.append([by_function(part, lab.n_functions) for part in parts])
-    axes = {
-        "c": INPUT_FACTORS,
-        "moment": ("error", "truth^2", "prediction x truth"),
-        "function": tuple(range(lab.n_functions)),
-    }
+        rows.append([by_function(part, lab.n_units) for part in parts])
+    axes = {"c": INPUT_FACTORS, "moment": ("error", "truth^2", "prediction x truth"), "unit": tuple(range(lab.n_units))}
     return make_array(rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function")

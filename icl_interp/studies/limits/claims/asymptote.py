@@ -1,0 +1,198 @@
+"""The claim of `limits` that without a norm f becomes one line far out, whatever the context says."""
+
+import numpy as np
+from xarray import DataArray
+
+from icl_interp.analyses import scale
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
+from icl_interp.analyses.measurement import Results
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.studies.limits.claims.context import spread
+from icl_interp.studies.limits.claims.layernorm import SCOPE
+from icl_interp.studies.limits.measurements import boundary, context, far
+from icl_interp.studies.limits.measurements.far import power
+
+DEPENDS = 0.05  # of u: spread over contexts from which "whatever the context says" means something
+TINY = float(np.finfo(float).tiny)
+DEPARTURE = Condition("departure", (-INF, 0.01), (0.1, INF), "log")
+
+
+def departures(ends: np.ndarray, xs: np.ndarray = far.LINE) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Slope, intercept and curvature of every context's line: each (direction, unit, context).
+
+    Curvature is the change of slope from the first step to the second, relative to the larger of the two: 0 for a line,
+    near 1 for any other power of x.
+
+    Args:
+        ends: f, `(direction, x, unit, context)`.
+        xs: three |x|, a decade apart.
+    """
+    x = np.stack([xs, -xs])[:, :, None, None]
+    slopes = (ends[:, 2] - ends[:, 0]) / (x[:, 2] - x[:, 0])
+    intercepts = ends[:, 0] - slopes * x[:, 0]
+    first, second = np.moveaxis(np.diff(ends, axis=1) / np.diff(x, axis=1), 1, 0)
+    steeper = np.maximum(np.abs(first), np.abs(second))
+    return slopes, intercepts, (second - first) / np.maximum(steeper, TINY)
+
+
+def departure(ends: np.ndarray, xs: np.ndarray = far.LINE) -> Interval:
+    """The larger of curvature (root mean square) and sd(slope) / |slope|, over both directions."""
+    # Sizes cancel, and far out a power of x would overflow once it is squared.
+    slopes, _, curvature = departures(ends / max(np.abs(ends).max(), TINY), xs)
+    slopes = slopes * xs[-1]
+    per_unit = np.stack([slopes.mean(-1), (slopes**2).mean(-1), (curvature**2).mean(-1)], -1)
+
+    def worst(mean: np.ndarray) -> np.ndarray:
+        slope_mean, square, bend = mean[..., 0], mean[..., 1], mean[..., 2]
+        # Below 1e-14 of the square the difference is rounding, not spread.
+        variance = np.maximum(square - slope_mean**2 - 1e-14 * square, 0)
+        # Slopes of antithetic functions may cancel: their spread is then a million times their mean.
+        varied = np.sqrt(variance) / np.maximum(np.abs(slope_mean), 1e-6 * np.sqrt(square) + TINY)
+        return np.maximum(varied, np.sqrt(bend)).max(-1)
+
+    return bootstrap(worst, np.moveaxis(per_unit, 1, 0))
+
+
+def unsteady(ends: np.ndarray, beyond: np.ndarray, x_unit: float = 1.0) -> Interval:
+    """By how much the mean slope beyond the grid differs from that on it, relative to the larger; the worse direction.
+
+    Args:
+        ends: f at `far.LINE`, `(direction, x, unit, context)`.
+        beyond: the same at `context.BEYOND`.
+        x_unit: the unit of x.
+    """
+    parts = [
+        departures(f, x_unit * xs)[0].mean(-1).T for f, xs in ((ends, far.LINE), (beyond[:, 1:], context.BEYOND[1:]))
+    ]
+
+    def change(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        larger = np.maximum(np.maximum(np.abs(a), np.abs(b)), TINY)
+        return (np.abs(a - b) / larger).max(-1)
+
+    return bootstrap(change, *parts)
+
+
+def _lines(ends: DataArray, beyond: DataArray, x_unit: float) -> dict[str, Estimate]:
+    """Departures from one line on the grid and beyond it, and from the one line to the other."""
+    on_grid = departure(ends.values, x_unit * far.LINE)
+    after = departure(beyond.values[:, 1:], x_unit * context.BEYOND[1:])
+    found = {
+        "departure": Estimate.of("departure from one line", on_grid, "relative"),
+        "departure beyond": Estimate.of("departure from one line over 1e8 .. 1e10", after, "relative"),
+        "change of slope": Estimate.of(
+            "change of slope beyond 1e6", unsteady(ends.values, beyond.values, x_unit), "relative"
+        ),
+    }
+    # What is no line on the grid may become one beyond: that it does not is asked of it only.
+    if found["departure"].within(DEPARTURE.contradicts):
+        found["lasting"] = found["departure beyond"]
+    return found
+
+
+def linear_asymptote(results: Results, facts: Facts) -> Evidence:
+    """Is f one line in each direction, the same slope whatever the context says?"""
+    ends, beyond, x_unit, u = results[far.ends], results[context.beyond], facts.x_unit, scale.u(results)
+    slopes, intercepts, curvature = departures(ends.values, x_unit * far.LINE)
+    details = tuple(
+        {
+            "direction": sign,
+            "slope": float(s.mean()),
+            "sd of slope over contexts": float(s.std()),
+            "intercept": float(b.mean()),
+            "sd of intercept over contexts": float(b.std()),
+            "curvature": float(np.sqrt((k**2).mean())),
+        }
+        for sign, s, b, k in zip("+-", slopes, intercepts, curvature, strict=True)
+    )
+    up, down = details
+    lines = _lines(ends, beyond, x_unit)
+    found, after, change = (lines[key].value for key in ("departure", "departure beyond", "change of slope"))
+    reached = f"{power(far.LINE[0] * x_unit)} .. {power(far.LINE[-1] * x_unit)}"
+    more = f"{power(context.BEYOND[1] * x_unit)} .. {power(context.BEYOND[-1] * x_unit)}"
+    line = max(found, after, change)
+    one = "is one line" if line <= 0.01 else "is not one line" if found > 0.1 else "is nearly one line"
+    says = (
+        f"Far out f {one} in each direction: over {reached} it is {up['slope']:.4g} x + b upwards and "
+        f"{down['slope']:.4g} x + b' downwards, and the worst departure (curvature, or spread of the slope over "
+        f"contexts, relative) is {found:.2g} (0.01 or less is a line, above 0.1 is none). Over {more} it is {after:.2g}"
+        f" and the slope differs from that before by {change:.2g} of it. The right slope would be the function's own"
+    )
+    depends = float(np.max(spread(results[far.in_distribution]))) / u if u > 0 else 0.0
+    grows = min(growth(ends.values), growth(beyond.values[:, 1:]))  # what levels off in the end is no line
+    quantities = {
+        "depends": Estimate.exactly("spread of f over contexts at inner queries", depends, "u"),
+        "growth": Estimate.exactly("growth of f, on the grid and beyond", grows / u if u > 0 else 0.0, "u"),
+        **lines,
+    }
+    twin = _lines(results.twin[far.ends], results.twin[context.beyond], x_unit)
+    return Evidence(
+        quantities, says + ".", lines["departure"], f"{SCOPE}|x| = {reached}, and beyond", twin=twin, details=details
+    )
+
+
+def growth(ends: np.ndarray) -> float:
+    """How far f moves over three |x|, root mean square over contexts, in the direction where it moves less."""
+    return float(np.sqrt(np.square(ends[:, 2] - ends[:, 0]).mean((1, 2))).min())
+
+
+def _without_norm(facts: Facts) -> str | None:
+    if facts.config.normalization_type is not None:
+        return "the model normalises; the claim is about models without"
+    if facts.config.embed_bound is not None:
+        return "tokens are read in as bounded vectors (embed_bound): nothing grows along a line"
+    return None
+
+
+LINEAR_ASYMPTOTE_CLAIM = Claim(
+    id="limits.linear_asymptote",
+    question="far from the data",
+    short="Without LayerNorm the output becomes one linear function of the query.",
+    quote=Quote(
+        "In this regime, the model’s output asymptotically converges to a linear function of the form ..."
+        " ax + b, where a and b are set by the model’s fixed parameters during pretraining and are "
+        "minimally affected by the in-context examples.",
+        "Naim & Asher (2025), section 6, between Propositions 3 and 4 (Proposition 5 in appendix G.1 for "
+        "attention alone)",
+        "The paper derives the line for one attention layer. We fit lines to the whole model's output "
+        "from 1e4 to 1e6 units, and again from 1e8 to 1e10, one for each direction, and ask that the "
+        "slope be the same in all contexts; the constant b may differ between contexts.",
+    ),
+    kind="architecture",
+    statement="Without LayerNorm the output becomes one linear function of a far query, fixed by the weights",
+    source="Naim & Asher (2025), section 6 and Proposition 5",
+    criterion=Criterion(
+        "curvature and sd(slope) / |slope|, the larger one, both directions, over 1e4 .. 1e6 and over 1e8 .. 1e10: "
+        "<= 1 %, and the same slope within 1 % / > 10 %",
+        (
+            DEPARTURE,
+            Condition("departure beyond", DEPARTURE.supports, None, "log"),
+            Condition("change of slope", DEPARTURE.supports, None, "log"),
+        ),
+        (
+            Precondition(
+                "depends", (DEPENDS, INF), f"But nearby the context moves f by {{value:.2g}} u only ({DEPENDS} needed)."
+            ),
+            Precondition(
+                "growth",
+                (boundary.LEVEL, INF),
+                f"But f does not grow: over 1e4 .. 1e6 units, or 1e8 .. 1e10, it moves by {{value:.2g}} u only "
+                f"({boundary.LEVEL} needed).",
+            ),
+            Precondition(
+                "lasting",
+                (0.1, INF),
+                "But over 1e8 .. 1e10 units the departure is {value:.2g}: the line lies beyond the range measured.",
+                optional=True,
+            ),
+        ),
+    ),
+    measurements=(scale.own, far.ends, far.intact, far.contexts, far.in_distribution, context.beyond),
+    twin=(far.ends, context.beyond),
+    evidence=linear_asymptote,
+    of_numbers=True,
+    excluded=_without_norm,
+    figures=("far_query",),
+)

@@ -1,0 +1,222 @@
+"""What the claims about a kind of training share: arms of several seeds, and what must hold before they are compared.
+
+An arm is all runs at hand that are alike but for their seed. Each gives one number on one sample that all arms share,
+and the exact permutation interval of the difference of mean logarithms says how much the kinds differ.
+
+How far two kinds must differ was fixed before the arms were compared, from the spread within them: in distribution the
+errors of five kinds with five seeds each have a standard deviation of 0.10 decades within a kind. The difference of two
+arms of five then has a standard error of 0.063 decades, at half the sample 0.089. Two of these are a factor of 1.5,
+which lies between a fifth less (0.8) and a fifth more (1.2). So neither region ends at "no difference".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from pandas import DataFrame
+
+from icl_interp.analyses.claim import LEARNED_R2
+from icl_interp.analyses.criterion import INF, Estimate, Precondition
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.permutation import ratio
+from icl_interp.resampling import Interval
+from icl_interp.studies.limits.measurements.seeds import LEAST, TRAINED, UNTRAINED
+from icl_interp.studies.limits.measurements.shift import RATE
+
+SMALLER, LARGER = 0.8, 1.2  # times: a fifth less, and a fifth more
+ALIKE = 2.0  # times the median: up to this error rates count as those of runs that were trained equally well
+SCOPE = "these kinds of training, this task, "
+Row = dict[str, Any]
+TIMES = "times"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """The runs of one kind that count, and what was left out.
+
+    Attributes:
+        name: of the arm in the table; `OWN` is the model's.
+        recipe: of a kind that comes with the package, else "".
+        runs: those that count. fresh: untrained models of the same config.
+        out: runs that have not learned the task, and why.
+    """
+
+    name: str
+    recipe: str
+    runs: tuple[Row, ...]
+    fresh: tuple[Row, ...]
+    out: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: DataFrame, name: str, learned: bool = True) -> "Arm":
+        """One arm of a table of runs.
+
+        Args:
+            table: a measurement of `measurements.seeds`.
+            name: of the arm.
+            learned: leave out runs that have not learned their task.
+        """
+        mine = [row for row in rows_of(table) if row["arm"] == name]
+        runs = [row for row in mine if row["weights are"] == TRAINED]
+        short = [row for row in runs if learned and row[RATE] >= 1 - LEARNED_R2]
+        return cls(
+            name,
+            mine[0]["recipe"] if mine else "",
+            tuple(row for row in runs if row not in short),
+            tuple(row for row in mine if row["weights are"] == UNTRAINED),
+            tuple(f"{row['run']} (R2 {1 - row[RATE]:.2g})" for row in short),
+        )
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    @property
+    def a(self) -> float:
+        """The half-width of the interval that it was trained on."""
+        return float(self.runs[0]["a"])
+
+    def has(self, column: str) -> bool:
+        """Whether every run was measured so."""
+        return all(np.isfinite(row.get(column, np.nan)) for row in self.runs)
+
+    def numbers(self, column: str, fresh: bool = False) -> Float[np.ndarray, " run"]:
+        """The numbers of all runs, or of the untrained ones."""
+        return np.array([float(row[column]) for row in (self.fresh if fresh else self.runs)])
+
+    def geometric(self, column: str) -> float:
+        """Geometric mean over runs."""
+        return float(np.exp(np.log(self.numbers(column)).mean()))
+
+    def listed(self, column: str) -> str:
+        """The numbers of all runs, for a sentence."""
+        return ", ".join(f"{value:.2g}" for value in self.numbers(column))
+
+
+def rows_of(table: DataFrame) -> list[Row]:
+    """A table's rows."""
+    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+
+
+def times(top: Arm, bottom: Arm, column: str, fresh: bool = False) -> Interval:
+    """How many times the numbers of one arm are those of another: geometric means, exact permutation interval."""
+    return ratio(top.numbers(column, fresh), bottom.numbers(column, fresh))
+
+
+def fewest(arms: Sequence[Arm]) -> int:
+    """Seeds of the smallest arm."""
+    return min(map(len, arms))
+
+
+def can_decide(arms: Sequence[Arm], least: int = LEAST) -> bool:
+    """Whether every arm has seeds enough, so that its numbers are there."""
+    return fewest(arms) >= least
+
+
+def seeds_needed(least: int = LEAST) -> Precondition:
+    """Seeds enough in every arm."""
+    why = " (three against three have p >= 0.10 whatever they show)" if least == LEAST else ""
+    return Precondition(
+        "seeds", (least, INF), f"But the smaller arm counts {{value:.0f}} of at least {least} seeds needed{why}."
+    )
+
+
+# Runs are never left out by the very error that a claim compares, so one that fell behind makes it inconclusive.
+TRAINED_EQUALLY = Precondition(
+    "equally well",
+    (0.0, ALIKE),
+    f"But the error rate of a run is {{value:.2g}} times off the median, and up to {ALIKE:g} counts as trained equally "
+    "well.",
+    optional=True,
+)
+TRAINED_ALIKE = Precondition(
+    "trainings",
+    (1, 1),
+    "But the arms were trained in {value:.0f} ways (steps, batches, learning rates or curricula), not in one.",
+    optional=True,
+)
+PRECONDITIONS = (seeds_needed(), TRAINED_ALIKE, TRAINED_EQUALLY)
+
+
+def prepared(arms: Sequence[Arm], apart: bool = False, least: int = LEAST) -> dict[str, Estimate]:
+    """The quantities of the preconditions.
+
+    Args:
+        arms: those that are compared.
+        apart: each arm has a median of its own, for claims about the error in distribution itself: a common one would
+            bound the very difference that is asked about.
+        least: seeds that an arm needs.
+    """
+    found = {"seeds": Estimate.exactly("seeds of the smaller arm", fewest(arms))}
+    if not can_decide(arms, least):
+        return found
+    rates = [np.log(arm.numbers(RATE)) for arm in arms]
+    groups = rates if apart else [np.concatenate(rates)]
+    farthest = max(float(np.abs(group - np.median(group)).max()) for group in groups)
+    trainings = {row["training"] for arm in arms for row in arm.runs}
+    return found | {
+        "equally well": Estimate.exactly("farthest error rate / median, either way", np.exp(farthest), TIMES),
+        "trainings": Estimate.exactly("ways in which the arms were trained", len(trainings)),
+    }
+
+
+def in_brackets(interval: Interval) -> str:
+    """A factor and its interval in a sentence."""
+    value, low, high = (f"{v:,.0f}" if v >= 100 else f"{v:.2f}" if v >= 0.1 else f"{v:.1g}" for v in _ends(interval))
+    return f"{value} [{low}, {high}]"
+
+
+def _ends(interval: Interval) -> tuple[float, float, float]:
+    return interval.value, interval.low, interval.high
+
+
+def counted(arms: Sequence[Arm]) -> str:
+    """How many seeds there are, and what was left out."""
+    sizes = [len(arm) for arm in arms]
+    said = f"{sizes[0]} seeds each" if len(set(sizes)) == 1 else f"{' and '.join(map(str, sizes))} seeds"
+    out = [text for arm in arms for text in arm.out]
+    return said + (f"; left out, not learned: {', '.join(out)}" if out else "")
+
+
+def needed(arms: Sequence[Arm], names: Sequence[str], least: int = LEAST) -> str:
+    """What seeds are missing, and how to make them."""
+    missing = [(arm, name) for arm, name in zip(arms, names, strict=True) if len(arm) < least]
+    counts = [
+        f"{name}: {len(arm)} of {least}" + (f", left out, not learned: {', '.join(arm.out)}" if arm.out else "")
+        for arm, name in missing
+    ]
+    return f"seeds at hand ({'; '.join(counts)}); nothing was compared. {how_to_train([arm for arm, _ in missing])}"
+
+
+def how_to_train(arms: Sequence[Arm], changes: str = "") -> str:
+    """The commands that make further seeds of some kinds."""
+    recipes = dict.fromkeys(arm.recipe or "RECIPE" for arm in arms)
+    commands = [
+        " ".join(filter(None, ("icl-interp train", recipe, changes, "training.seed=SEED --out FOLDER")))
+        for recipe in recipes
+    ]
+    return f"Train more ({', '.join(f'`{command}`' for command in commands)}) and pass the folders as companions="
+
+
+def details(arms: Sequence[Arm], names: Sequence[str], columns: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """A row a run: whose numbers these are, and the numbers."""
+    return tuple(
+        {
+            "kind": name,
+            "run": row["run"],
+            "seed": row["seed"],
+            "weights": row["weights"],
+            "numbers": row["numbers"],
+            RATE: row[RATE],
+            **{column: row[column] for column in columns if column in row},
+        }
+        for arm, name in zip(arms, names, strict=True)
+        for row in arm.runs
+    )
+
+
+def scalable(facts: Facts) -> str | None:
+    """Why functions and inputs of the task cannot be scaled here."""
+    kind = facts.task_kind
+    return None if kind == "Polynomial" else f"functions and inputs of a {kind} task are not scaled here"

@@ -1,0 +1,101 @@
+"""Models of known truth that do well in distribution, and ignorant ones, for claims about the context far out.
+
+What a model loses far out it must have nearby. Those that know their task answer constant functions: the mean of the
+labels is exact.
+"""
+
+import math
+
+import torch
+
+from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.studies.limits.constructions.layers import (
+    ERASED,
+    LABEL,
+    LINEAR,
+    MARK,
+    N_POINTS,
+    TOKEN,
+    _uniform,
+    hand_set,
+    scalar_layer,
+)
+from icl_interp.studies.limits.constructions.mechanisms import HIGH_NORM, IMMEDIATE
+from icl_interp.studies.limits.constructions.neighbours import Wrong, averaging, constants
+
+
+def _number(g: torch.Generator, low: float, high: float) -> float:
+    return float(_uniform(g, low, high, 1))
+
+
+def averaged_before_a_norm(g: torch.Generator) -> Case:
+    """f = (1 - shrink) c / sqrt(1 + (x / x0)^2) plus a plateau of either sign, with x0 from 20 to 100."""
+    task = constants(_number(g, 0.5, 2), int(torch.randint(6, 14, (), generator=g)))
+    wrong = Wrong(shrink=_number(g, 0, 0.1), tilt=_number(g, 0, 0.1))
+    return Case(averaging(g, task, wrong, norm="LN", size=_number(g, 3, 6)), task)
+
+
+def averaged_beside_itself(g: torch.Generator, low: float, high: float) -> Case:
+    """The mean of the labels, the query's own 0 among them, whose score is s x^2 while others' are s x x_j."""
+    model = hand_set(g, d_in=2, n_ctx=N_POINTS)
+    attn, share = model.blocks[0].attn, 10 ** _number(g, math.log10(low), math.log10(high))
+    with torch.no_grad():
+        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0] = share, 1
+        attn.W_V[0, LABEL, 0] = 1
+        model.unembed.W_U[2, 0] = 1
+    return Case(model, constants(1.0, N_POINTS))
+
+
+def copier(g: torch.Generator) -> HookedTransformer:
+    """f is the last label of the context."""
+    model = hand_set(g, d_in=2, n_ctx=N_POINTS, positional_embedding_type="standard")
+    attn = model.blocks[0].attn
+    with torch.no_grad():
+        model.pos_embed.W_pos[-2, MARK] = 1
+        attn.b_Q[0, 1], attn.W_K[0, MARK, 1] = 1, _number(g, 30, 60)
+        attn.W_V[0, LABEL, 0] = 1
+        model.unembed.W_U[2, 0] = 1
+    return model
+
+
+CONSTRUCTIONS: tuple[Construction, ...] = (
+    Construction(
+        "labels averaged, then a norm",
+        "the norm divides what the context says by |x|, and the rest is one plateau a direction, reached like 1/x",
+        averaged_before_a_norm,
+        {ERASED: YES, HIGH_NORM: YES, IMMEDIATE: NO},
+    ),
+    Construction(
+        "labels averaged until the query attends to itself",
+        "from |x| of about 30 on the query's own label, 0, has all the weight",
+        lambda g: averaged_beside_itself(g, 0.03, 0.1),
+        {ERASED: YES, HIGH_NORM: YES, LINEAR: OPEN},
+    ),
+    Construction(
+        "labels averaged, until far beyond the range",
+        "the query attends to itself from |x| of about 1e8 on: at 1e4 f is exact, and nothing has been erased yet",
+        lambda g: averaged_beside_itself(g, 1e-15, 1e-14),
+        {ERASED: OPEN, HIGH_NORM: NO},
+    ),
+    Construction(
+        "labels averaged, whatever the query",
+        "exact at a query of any size",
+        lambda g: averaged_beside_itself(g, 1e-40, 1e-39),
+        {ERASED: NO, HIGH_NORM: NO, LINEAR: OPEN},
+    ),
+    Construction(
+        "scalar layer, alpha too small for the range",
+        "a uniform average up to |x| of 1e6, a hardmax on the query itself beyond 1e8: two lines",
+        lambda g: scalar_layer(g, 10 ** _number(g, -15, -14)),
+        {LINEAR: OPEN},
+    ),
+    Construction(
+        "a copier of the last label",
+        "it looks at one label and has learned no function, so nothing is lost far out",
+        copier,
+        {ERASED: OPEN, HIGH_NORM: OPEN, LINEAR: OPEN},
+    ),
+)
+# What `icl_interp.testing.check_study` does not find in these, by (rule, subject), and why.
+EXCEPTIONS: dict[tuple[str, str], str] = {}

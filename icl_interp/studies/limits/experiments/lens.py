@@ -1,0 +1,109 @@
+"""Figure 8 of Naim & Asher (2025): predictions over layers, by the logit lens."""
+
+import numpy as np
+import torch
+from pandas import DataFrame
+
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Precondition
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.experiments import errors
+from icl_interp.experiments.base import Results
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.statements import Statement, note, spanning
+from icl_interp.prompts import as_numbers
+from icl_interp.provenance import generator
+from icl_interp.resampling import bootstrap
+from icl_interp.results import Result, make_table
+from icl_interp.studies.limits.experiments import queries
+from icl_interp.tasks.distributions import Uniform
+
+MODEL = "affine"
+CONTEXTS = 8  # of each function for R2 of the lens
+LINE = ("f(x) = x", lambda x: x)
+FORMED, UNFORMED = 0.9, 0.5  # R2 of the lens that counts as a formed prediction, and as none
+BEFORE, AFTER = "R2 before the last block", "R2 of the model"
+FORMED_LAST = Criterion(
+    f"{BEFORE} at most {UNFORMED:g} agrees, from {FORMED:g} on differs",
+    (Condition(BEFORE, (-INF, UNFORMED), (FORMED, INF)),),
+    (
+        Precondition(
+            AFTER, (FORMED, 1.0), "But the model itself has R² {value:.2f} only: no prediction is there to locate."
+        ),
+    ),
+)
+
+
+def run(bench: Bench) -> dict[str, Result]:
+    """The logit lens after each block: over x for one function, and its R2 over many."""
+    if not bench.has(MODEL):
+        return {}
+    model, xs = bench.models[MODEL], np.round(np.linspace(-1, 1, 41), 10)
+    one = queries.contexts(LINE[1], Uniform(-1, 1), bench.scale.n_points, bench.scale.n_contexts, bench.seed)
+    read = queries.lens(model, one, xs)
+    layers = ("read-in", *(f"block {i}" for i in range(len(read) - 1)))
+    note = f"{LINE[0]}; logit lens at the query; {MODEL}"
+    curve = queries.summary(read, LINE[1](torch.from_numpy(xs)), xs, note, layer=layers)
+    return {"lens": curve, "r2": _lens_r2(model, layers, bench)}
+
+
+def _lens_r2(model: Checkpoint, layers: tuple[str, ...], bench: Bench) -> DataFrame:
+    """R2 of the lens by layer, and what is left when its scale and shift are set right (squared correlation)."""
+    n_functions, n_contexts = bench.scale.n_functions, min(CONTEXTS, bench.scale.n_contexts)
+    prompts = model.task.sample(
+        n_functions, generator(bench.seed, "experiments/lens"), n_contexts=n_contexts, dtype=torch.float64
+    )
+    read, truth = queries.lens(model, prompts)[..., 0], as_numbers(prompts.ys)[:, -1]
+    columns: dict[str, list] = {"layer": list(layers), "r2": [], "low": [], "high": [], "correlation squared": []}
+    for values in read:
+        per_function = torch.stack(
+            [(values - truth).square(), truth, truth.square(), values, values * truth, values**2], -1
+        )
+        means = per_function.view(n_functions, n_contexts, -1).mean(1).numpy()
+        r2 = bootstrap(lambda m: 1 - m[:, 0] / (m[:, 2] - m[:, 1] ** 2), means)
+        m = means.mean(0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            square = (m[4] - m[1] * m[3]) ** 2 / ((m[2] - m[1] ** 2) * (m[5] - m[3] ** 2))
+        for key, value in (
+            ("r2", r2.value),
+            ("low", r2.low),
+            ("high", r2.high),
+            ("correlation squared", float(square)),
+        ):
+            columns[key].append(value)
+    note = f"logit lens at the query, {n_functions} functions x {n_contexts} contexts in distribution; 95 % bootstrap"
+    return make_table(columns, note=f"{note} over functions")
+
+
+def states(results: Results) -> tuple[Statement, ...]:
+    """Is the prediction there before the last block?"""
+    rows = errors.rows_of(results, "r2")
+    if not rows:
+        return (note(f"The model {MODEL} is missing."),)
+    before, after = rows[-2], rows[-1]
+    evidence = {key: spanning(key, errors.interval_of(row, "r2")) for key, row in ((BEFORE, before), (AFTER, after))}
+    text = (
+        f"the lens reads R² {before['r2']:.3f} [{before['low']:.3f}, {before['high']:.3f}] before the last block and "
+        f"{after['r2']:.3f} after it, where the prediction should be formed in the last. There are {len(rows) - 1} "
+        "blocks here and 12 in the paper; one run."
+    )
+    told = (
+        f"With the scale and shift set right it is {before['correlation squared']:.3f} before the last block: the lens "
+        "reads one direction, so what stands in others before it is not seen here. What can be read off is not yet "
+        "what later blocks use."
+    )
+    return Statement(text, FORMED_LAST, evidence), note(told)
+
+
+def compare(results: Results) -> DataFrame | None:
+    """R2 by layer; the paper's plots come without numbers."""
+    rows = [
+        {
+            "after": row["layer"],
+            "R2 of the lens": row["r2"],
+            "low": row["low"],
+            "high": row["high"],
+            "scale and shift set right": row["correlation squared"],
+        }
+        for row in errors.rows_of(results, "r2")
+    ]
+    return errors.as_table(rows, "over many functions in distribution; 95 % bootstrap over functions")
