@@ -21,12 +21,13 @@ def in_words(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record with what the code says about its results now."""
     experiment, scale = base.get(record["id"]), record["scale"]["name"]
     results = {name: from_dict(data) for name, data in record["results"].items()}
-    comparison = experiment.compare(results)
+    comparison, statements = experiment.compare(results), experiment.statements(results)
     return {
         **record,
         "title": experiment.title,
         "source": experiment.source,
-        "says": list(experiment.says(results)),
+        "says": [statement.sentence for statement in statements],
+        "statements": [statement.to_dict() for statement in statements],
         "scale": {"name": scale, "words": experiment.words(scale), "published": experiment.published},
         "comparison": to_dict(comparison) if comparison is not None else None,
     }

@@ -3,24 +3,45 @@
 python tools/reproduction_table.py [STUDY]     # limits by default
 """
 
+import re
 import sys
 
-from icl_interp.experiments import base, kept
-from icl_interp.experiments.errors import WORDS
+from icl_interp.experiments import base, kept, statements
+from icl_interp.experiments.errors import FACTORS
+
+APART = {  # what is listed and not counted, in words
+    "formulas that hold": statements.HOLDS,
+    "that fail": statements.FAILS,
+    "that are undecided": statements.UNSETTLED,
+    "misprints": statements.MISPRINT,
+    "left out": statements.LEFT_OUT,
+}
 
 
-def numbers(lines: list[str]) -> str:
-    """The median of ours / the paper's and the rank correlation, of each sentence that has them."""
-    found = [line for line in lines if line.startswith("Ours / the paper's")]
-    return "; ".join(f"{line.split('median ')[1].split(',')[0]} (rank {line.rsplit(' ', 1)[1][:-1]})" for line in found)
+def beside(lines: list[str]) -> str:
+    """What is not counted, by kind."""
+    found = statements.counts(lines)
+    return ", ".join(f"{name}: {n}" for name, word in APART.items() if (n := found[word]))
+
+
+def factors(lines: list[str]) -> str:
+    """The least and the largest of the factors by sigma (medians where there are several), of each sentence of them."""
+    shown = []
+    for line in (line for line in lines if line.startswith(FACTORS)):
+        values = [float(value) for value in re.findall(r"([\d.e+-]+)(?: \([^)]*\))? at sigma", line)]
+        shown.append(f"{min(values):g} to {max(values):g}")
+    return "; ".join(shown)
 
 
 if __name__ == "__main__":
     study = sys.argv[1] if len(sys.argv) > 1 else "limits"
-    print("| id | what is done again | ✔ | ✘ | ? | misprints | ours / paper |\n|---|---|---|---|---|---|---|")
+    print("| id | what is done again | ✔ | ✘ | ? | not counted | ours / paper, by σ |\n|---|---|---|---|---|---|---|")
     for name in base.names():
         if base.get(name).study == study and kept.path(name).is_file():
             lines = kept.record(name)["says"]
-            counts = (str(sum(line.startswith(word) for line in lines)) for word in WORDS)
-            shown = f"| `{name}` | {base.get(name).title} | {' | '.join(counts)} | {numbers(lines) or '–'} |"
+            found = statements.counts(lines)
+            counts = " | ".join(str(found[word]) for word in statements.COUNTED)
+            shown = (
+                f"| `{name}` | {base.get(name).title} | {counts} | {beside(lines) or '–'} | {factors(lines) or '–'} |"
+            )
             print(shown.replace("|x|", "\\|x\\|"))

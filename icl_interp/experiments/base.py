@@ -1,6 +1,6 @@
 """What an experiment is: the models it needs and three pure steps. A registry finds them by id."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ from pandas import DataFrame
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.experiments import scales
 from icl_interp.experiments.scales import at_scale
+from icl_interp.experiments.statements import Statement, as_statements
 from icl_interp.registers import Register
 from icl_interp.results import Result
 
@@ -65,9 +66,10 @@ class Experiment:
         source: where it stands.
         models: what has to be trained for it.
         run: measures. Whatever costs time goes through the bench, which keeps it.
-        compare: the published numbers beside ours, or ours alone where none are printed; pure, like `says`.
+        states: what came out, a statement each, with the criterion that decides whether it is what the source says; a
+            pure function of the results. Plain text is a note that nothing decides.
+        compare: the published numbers beside ours, or ours alone where none are printed; pure, like `states`.
         sample: what is measured on, with the fields of a scale in braces; the protocol of section 3.3 by default.
-        says: what came out, a sentence each, and where it is not what the source says; a pure function of the results.
         sizes: its models at each scale in words, where they are not those of `scales.SCALES`.
     """
 
@@ -76,7 +78,7 @@ class Experiment:
     source: str
     models: tuple[Model, ...]
     run: Callable[["Bench"], dict[str, Result]]
-    says: Callable[[Results], tuple[str, ...]]
+    states: Callable[[Results], Sequence[Statement | str]]
     compare: Callable[[Results], DataFrame | None] = no_comparison
     sample: str = scales.SAMPLE
     sizes: Mapping[str, str] = field(default_factory=dict)
@@ -85,6 +87,14 @@ class Experiment:
     def study(self) -> str:
         """The study it belongs to."""
         return self.id.partition(".")[0]
+
+    def statements(self, results: Results) -> tuple[Statement, ...]:
+        """What came out, a statement each."""
+        return as_statements(self.states(results))
+
+    def says(self, results: Results) -> tuple[str, ...]:
+        """What came out, a sentence each."""
+        return tuple(statement.sentence for statement in self.statements(results))
 
     def models_at(self, scale: str) -> tuple[Model, ...]:
         """The models that this scale asks for."""

@@ -5,45 +5,16 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp import evaluation
-from icl_interp.analyses.criterion import INF, Condition, Estimate
-from icl_interp.resampling import Interval
+from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, described, make_array, make_table, table_of_rows
 
 SIGMAS = tuple(range(1, 11))
-AGREES, DIFFERS, OPEN = "As in the paper: ", "Not as in the paper: ", "Undecided: "
-# A formula that is wrong as it is printed is no finding that failed to replicate: it is listed and counted apart.
-MISPRINT = "Misprint in the source: "
-WORDS = (AGREES, DIFFERS, OPEN, MISPRINT)
-
-
-def decided(condition: Condition, *found: Estimate | Interval | float, otherwise: str = DIFFERS) -> str:
-    """The word in front of a statement, decided as a claim's verdict is: by a condition on an interval.
-
-    Args:
-        condition: its regions say what agrees with the source and what does not.
-        found: one number, or several that must all lie in one region; a float is a number without error.
-        otherwise: the word where the condition contradicts: `DIFFERS` or `MISPRINT`.
-
-    >>> decided(Condition("ratio", (0, 2), (2, INF)), Interval(1.5, 1.2, 1.9))
-    'As in the paper: '
-    """
-    each = [Estimate.exactly(condition.quantity, one) if isinstance(one, (int, float)) else one for one in found]
-    outcome = condition.outcome(Estimate.spanning(condition.quantity, each))
-    return {"supported": AGREES, "contradicted": otherwise}.get(outcome, OPEN)
-
-
-def at_most(quantity: str, bound: float) -> Condition:
-    """Agrees up to a bound and differs above it."""
-    return Condition(quantity, (-INF, bound), (bound, INF))
-
-
-def none_of(quantity: str) -> Condition:
-    """Agrees where a number of exceptions is 0, and differs from 1 on."""
-    return Condition(quantity, (0, 0), (1, INF))
+FACTORS = "Ours / the paper's"  # starts the sentence of `in_numbers`
 
 
 def interval_of(row: Mapping[str, Any], value: str, low: str = "low", high: str = "high") -> Interval:
@@ -116,29 +87,70 @@ def side_by_side(paper: Mapping[float, float], ours: Sequence[Mapping[str, Any]]
 
 
 def in_numbers(comparison: DataFrame | None, what: str = "", **key: Any) -> tuple[str, ...]:
-    """How far apart the paper's numbers and ours lie, and whether they rank alike: a sentence, or none without numbers.
+    """How far apart the paper's numbers and ours lie at each sigma: a sentence, or none without numbers.
+
+    Sigmas are not pooled: errors grow with sigma for every predictor, so what is common to all sigmas says nothing.
 
     Args:
         comparison: the paper's numbers beside ours; None where there is nothing to lay out.
         what: the rows that are meant, in words.
         key: rows with other values than these are left out.
     """
+    ratios: dict[float, list[float]] = {}
+    for row in [] if comparison is None else comparison.to_dict("records"):
+        if row["paper"] > 0 and all(row[k] == v for k, v in key.items()):
+            ratios.setdefault(row["sigma"], []).append(row["ours / paper"])
+    if not ratios:
+        return ()
+    parts = [f"{_ratios_text(found)} at sigma {sigma:g}" for sigma, found in sorted(ratios.items())]
+    single = all(len(found) == 1 for found in ratios.values())
+    return (f"{FACTORS}{f' {what}' if what else ''}{'' if single else ', median (range)'}: {', '.join(parts)}.",)
+
+
+def _ratios_text(found: Sequence[float]) -> str:
+    middle = plainly(float(np.median(found)))
+    return middle if len(found) == 1 else f"{middle} ({plainly(min(found))}–{plainly(max(found))})"
+
+
+def rank_correlations(
+    published: Mapping[str, Mapping[float, float]],
+    ours: Mapping[str, Mapping[float, np.ndarray]],
+    zeros: Mapping[str, Mapping[float, np.ndarray]],
+) -> DataFrame:
+    """By sigma: do the error rates of several cells rank as the published ones do?
+
+    Spearman's rank correlation over the cells of one sigma, of error rates: errors over those of predicting 0, which
+    differ between cells (degrees, say) for every predictor. So the zero predictor, whose rates are all 1, gets 0, while
+    errors pooled over sigmas would give it nearly 1. Sigmas whose published rates are all alike are left out.
+
+    Args:
+        published: error rates by cell and sigma.
+        ours: errors of each function, by cell and sigma.
+        zeros: the zero predictor's errors on the same functions, by cell and sigma.
+
+    Returns:
+        A row a sigma with the 95 % bootstrap interval over functions.
+    """
+    rows, cells = [], list(ours)
+    for sigma in sorted({sigma for rates in published.values() for sigma in rates}):
+        paper = np.array([published[cell][sigma] for cell in cells])
+        if len(np.unique(paper)) < 2:
+            continue
+        own, zero = (np.stack([errors[cell][sigma] for cell in cells], 1) for errors in (ours, zeros))
+        i = bootstrap(lambda e, z, paper=paper: _spearman(e / z, paper), own, zero)
+        rows.append({"sigma": sigma, "cells": len(cells), "rank correlation": i.value, "low": i.low, "high": i.high})
+    note = "Spearman, of error rates over the cells of a sigma; 95 % cluster bootstrap over functions"
+    return make_table({name: [row[name] for row in rows] for name in rows[0]} if rows else {}, note=note)
+
+
+def _spearman(rates: Float[np.ndarray, "draw cell"], paper: Float[np.ndarray, " cell"]) -> Float[np.ndarray, " draw"]:
+    """Rank correlation of each draw's rates with the paper's; 0 where one side ranks nothing."""
     from scipy.stats import rankdata  # only here: it loads slowly
 
-    rows = [
-        row
-        for row in ([] if comparison is None else comparison.to_dict("records"))
-        if all(row[k] == v for k, v in key.items())
-    ]
-    pairs = np.array([(row["paper"], row["ours"]) for row in rows if row["paper"] > 0])
-    if len(pairs) < 3:
-        return ()
-    ratio = pairs[:, 1] / pairs[:, 0]
-    rank = np.corrcoef(*(rankdata(column) for column in pairs.T))[0, 1]
-    return (
-        f"Ours / the paper's{f' {what}' if what else ''}: median {plainly(np.median(ratio))}, from "
-        f"{plainly(ratio.min())} to {plainly(ratio.max())} over {len(pairs)} numbers; rank correlation {rank:.3f}.",
-    )
+    a, b = rankdata(np.round(rates, 12), axis=1), rankdata(paper)
+    a, b = a - a.mean(1, keepdims=True), b - b.mean()
+    size = np.sqrt((a**2).sum(1) * (b**2).sum())
+    return np.divide((a * b).sum(1), size, out=np.zeros(len(a)), where=size > 0)
 
 
 def plainly(value: float, digits: int = 2) -> str:

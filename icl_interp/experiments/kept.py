@@ -51,6 +51,10 @@ def checked(data: Any, where: str) -> dict[str, Any]:
     texts = (stored["id"], stored["title"], stored["source"], scale["name"], scale["words"], scale["published"])
     for text in (*texts, *stored["says"].items(), *stored["missing"].items()):
         text.text()
+    if stored.get("statements"):  # records of earlier versions have none
+        for statement in stored["statements"].items():
+            for key in ("sentence", "kind", "word"):
+                statement[key].text()
     for section in ("models", "results", "provenance"):
         stored[section].mapping()
     stored["provenance"]["seconds"].number()

@@ -35,6 +35,7 @@ class Shelf:
                 raise InputError(f"{folder} is no folder of run folders: give one that holds finished runs")
             self._runs += _finished(sorted(Path(folder).iterdir()))
         self._runs += _finished(bundled.folder(name) for name in bundled.names())
+        self._runs += _finished(sorted((bundled.ZOO / "seeds").glob("*/")))  # further seeds of some recipes
 
     def find(self, wanted: RunConfig) -> Path | None:
         """The folder of a finished run of exactly this config."""

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 from pandas import DataFrame
 
-from icl_interp.experiments.errors import MISPRINT
+from icl_interp.experiments import statements
 from icl_interp.figures import files
 from icl_interp.figures.style import VERDICTS, Figure
 from icl_interp.figures.text import joined, markup, number
@@ -15,7 +15,8 @@ from icl_interp.report.page import document
 from icl_interp.reproduction import layout
 from icl_interp.results import from_dict
 
-MARKS = {"As in the paper": "supported", "Not as in the paper": "contradicted", "Undecided": "inconclusive"}
+MARKS = dict(zip(statements.COUNTED, ("supported", "contradicted", "inconclusive"), strict=True))
+BESIDE = "Not counted: checks of formulas, errata of the source, and models that have not learned, or not equally well."
 Record = Mapping[str, Any]
 
 
@@ -33,9 +34,22 @@ def page(record: Record, figures: Mapping[str, Figure], comparison: DataFrame | 
     return document(record["id"], joined(parts, "\n"), divs, "results.json")
 
 
-def says(lines: Iterable[str]) -> Markup:
-    """Sentences with a sign for those that agree or disagree with the source."""
-    return markup("<ul>{}</ul>", joined(markup("<li>{}</li>", _marked(line)) for line in lines))
+def says(lines: Sequence[str]) -> Markup:
+    """Sentences with a sign for those that agree or disagree with the source; what is not counted stands apart."""
+    main, beside = apart(lines)
+    shown = markup("<ul>{}</ul>", joined(markup("<li>{}</li>", _marked(line)) for line in main))
+    if not beside:
+        return shown
+    rest = joined(markup("<li>{}</li>", _marked(line)) for line in beside)
+    return markup('{}<p class="quiet small">{}</p><ul>{}</ul>', shown, BESIDE, rest)
+
+
+def apart(lines: Iterable[str]) -> tuple[list[str], list[str]]:
+    """What the source found, with notes; and what is not counted: formulas, misprints, models that are left out."""
+    both: tuple[list[str], list[str]] = ([], [])
+    for line in lines:
+        both[line.startswith(statements.BESIDE)].append(line)
+    return both
 
 
 def table(shown: DataFrame) -> Markup:
@@ -79,7 +93,9 @@ def index_markdown(records: Sequence[Record]) -> str:
     """The same for readers of files."""
     parts = ["# Experiments, done again\n"]
     for r in records:
-        says = "".join(f"* {line}\n" for line in r["says"])
+        main, beside = apart(r["says"])
+        says = "".join(f"* {line}\n" for line in main)
+        says += f"\n{BESIDE}\n\n" + "".join(f"* {line}\n" for line in beside) if beside else ""
         missing = f" Missing: {', '.join(r['missing'])}." if r["missing"] else ""
         parts.append(
             f"## {r['id']}: {r['title']}\n\n{r['source']}. {_origin(r)}\n\n"
@@ -152,10 +168,11 @@ def _error(facts: Mapping[str, Any]) -> str:
 
 
 def _marked(line: str) -> str | Markup:
-    start, colon, rest = line.partition(": ")
-    if f"{start}: " == MISPRINT:
-        return markup("<b>{start}</b>: {rest}", start=start, rest=rest)
-    if not colon or start not in MARKS:
+    word = next((word for word in statements.WORDS if line.startswith(word)), "")
+    start, rest = word.rstrip(": "), line.removeprefix(word)
+    if not word:
         return line
-    look = VERDICTS[MARKS[start]]
+    if word not in MARKS:
+        return markup("<b>{start}</b>: {rest}", start=start, rest=rest)
+    look = VERDICTS[MARKS[word]]
     return markup('<b style="color:{look.ink}">{look.sign} {start}</b>: {rest}', look=look, start=start, rest=rest)

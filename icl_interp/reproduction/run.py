@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ import icl_interp.studies  # noqa: F401  (their experiments are then registered)
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
 from icl_interp.errors import whole
-from icl_interp.experiments import errors, kept, obtain, scales
+from icl_interp.experiments import kept, obtain, scales
 from icl_interp.experiments.base import Experiment, get, names
 from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.statements import Statement, note
 from icl_interp.figures import files, reproductions
 from icl_interp.figures.style import Figure
 from icl_interp.provenance import environment, read_json, run_id, write_atomically, write_json
@@ -124,6 +125,7 @@ def save(result: Reproduction, out: Path, formats: Sequence[str] = ()) -> str | 
 
 def _record(experiment: Experiment, bench: Bench, results: Mapping[str, Result], seconds: float) -> dict[str, Any]:
     comparison, scale = experiment.compare(results), bench.scale.name
+    found = _hedged(experiment, results, scale)
     return {
         "schema": kept.SCHEMA,
         "id": experiment.id,
@@ -132,7 +134,8 @@ def _record(experiment: Experiment, bench: Bench, results: Mapping[str, Result],
         "scale": {"name": scale, "words": experiment.words(scale), "published": experiment.published},
         "models": {name: _model(checkpoint) for name, checkpoint in bench.models.items()},
         "missing": list(bench.missing),
-        "says": list(_hedged(experiment, results, bench.scale.name)),
+        "says": [statement.sentence for statement in found],
+        "statements": [statement.to_dict() for statement in found],
         "comparison": to_dict(comparison) if comparison is not None else None,
         "results": {name: to_dict(result) for name, result in results.items()},
         "provenance": {
@@ -148,14 +151,13 @@ def _record(experiment: Experiment, bench: Bench, results: Mapping[str, Result],
     }
 
 
-def _hedged(experiment: Experiment, results: Mapping[str, Result], scale: str) -> tuple[str, ...]:
+def _hedged(experiment: Experiment, results: Mapping[str, Result], scale: str) -> tuple[Statement, ...]:
     """What it says; at scale smoke no model has learned anything, so nothing agrees with a paper or differs from it."""
-    lines = experiment.says(results)
+    found = experiment.statements(results)
     if scale != "smoke" or not experiment.models:
-        return lines
-    bare = (line.removeprefix(next((word for word in errors.WORDS if line.startswith(word)), "")) for line in lines)
-    first = "Scale smoke shows that the experiment runs: its models have learned next to nothing."
-    return (first, *(errors.OPEN + line for line in bare))
+        return found
+    first = note("Scale smoke shows that the experiment runs: its models have learned next to nothing.")
+    return (first, *(replace(statement, trained=False) for statement in found))
 
 
 def _model(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -10,15 +10,12 @@ from helpers import must_fail
 from icl_interp.errors import InputError
 from icl_interp.experiments import base, errors, kept, scales
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.errors import AGREES, DIFFERS, OPEN, WORDS
+from icl_interp.experiments.statements import AGREES, DIFFERS, HOLDS, LEFT_OUT, OPEN
 from icl_interp.figures import reproductions
 from icl_interp.reproduction import run
-from icl_interp.results import make_array, make_table, to_dict
-from icl_interp.studies.limits.experiments import curves as limits_curves
-from icl_interp.studies.limits.experiments import functions as limits_functions
+from icl_interp.results import make_table, to_dict
 from icl_interp.studies.limits.experiments import printed
 from icl_interp.studies.limits.experiments import softmax_examples as limits_softmax_examples
-from icl_interp.studies.limits.experiments import tables as limits_tables
 
 FIGURES = {f"limits.figure{i}" for i in range(1, 9)}
 TABLES = {f"limits.table{i}" for i in range(1, 5)}
@@ -75,135 +72,13 @@ def test_table4_is_reproduced_and_its_caption_refuted():
     by_hand = np.exp(np.array([1, 1.02, 1.03, 1.05, 1.1]))
     moved = [row["softmax"] for row in errors.rows_of(results, "softmax", vector="a + 999")]
     np.testing.assert_allclose(moved, by_hand / by_hand.sum(), rtol=1e-9)
-    words(limits_softmax_examples.says(results), AGREES, DIFFERS)
+    said = [statement.sentence for statement in limits_softmax_examples.states(results)]
+    words(said, HOLDS, DIFFERS)  # that the numbers are right is arithmetic
+    hard = make_table({**results["softmax"], "softmax": [round(v) for v in results["softmax"]["softmax"]]})
+    must_fail(words, [s.sentence for s in limits_softmax_examples.states({"softmax": hard})], HOLDS)
 
 
-# What experiments say about made-up results
-
-
-def ratio_rows(values, **key):
-    """(sigma: (log10 ratio, low, high)) as a table of ratios."""
-    rows = [{**key, "sigma": s, "log10 ratio": v, "low": a, "high": b} for s, (v, a, b) in values.items()]
-    return make_table({name: [row[name] for row in rows] for name in rows[0]})
-
-
-PAIR = {"a": limits_tables.WITHOUT, "b": limits_tables.WITH}
-BETTER, WORSE, EVEN = (-0.3, -0.4, -0.2), (0.3, 0.2, 0.4), (0.05, -0.1, 0.2)
-
-
-def test_table1_says_where_the_paper_holds():
-    def check(values, *starts):
-        said = limits_tables.says_table1({"ratios": ratio_rows(values, **PAIR)})
-        words(said, *starts)
-        return said
-
-    check({1: BETTER, 2: BETTER}, AGREES)
-    said = check({1: BETTER, 2: WORSE, 3: EVEN}, AGREES, DIFFERS, OPEN)
-    assert "sigma 1." in said[0]
-    assert "sigma 2;" in said[1]
-    assert "sigma 3 " in said[2]
-    must_fail(check, {1: WORSE}, AGREES)
-    must_fail(check, {1: EVEN}, AGREES)
-    assert limits_tables.says_table1({}) == ("One of the two kinds of model is missing, so nothing is compared.",)
-
-
-def error_rows(values, **key):
-    """{(predictor, sigma): error} as an error table."""
-    rows = [
-        {
-            **key,
-            "predictor": p,
-            "sigma": s,
-            "error": v,
-            "low": 0.9 * v,
-            "high": 1.1 * v,
-            "error_rate": v / s**2,
-            "rate_low": 0.9 * v / s**2,
-            "rate_high": 1.1 * v / s**2,
-        }
-        for (p, s), v in values.items()
-    ]
-    return make_table({name: [row[name] for row in rows] for name in rows[0]})
-
-
-def test_table1_is_compared_number_by_number():
-    paper = printed.errors("limits.table1", model="with_layernorm")
-    results = {"errors": error_rows({("with LN", s): 2 * v for s, v in paper.items()})}
-    table = limits_tables.compare_table1(results)
-    assert len(table) == 10
-    np.testing.assert_allclose(table["ours / paper"], 2)
-
-
-def test_table2_counts_pairs_in_the_papers_order():
-    """M135AL is better than M1 at sigma 3 in the paper (0.07 against 0.55)."""
-    pair = {"degree": 1, "a": "affine", "b": limits_tables.MIXED_ATTENTION}
-
-    def check(values, *expected):
-        """What is not there is not said: no pair in the opposite order is no statement that differs."""
-        said = limits_tables.says_table2({"ratios": ratio_rows(values, **pair)})
-        judged = [line for line in said if line.startswith(WORDS)]
-        assert len(judged) == len(expected)
-        for line, (word, text) in zip(judged, expected, strict=True):
-            assert line.startswith(word)
-            assert text in line
-
-    check({3: WORSE}, (AGREES, "1 of 1 pairs"))
-    check({3: BETTER}, (DIFFERS, "1 of 1 pairs stand in the opposite order (degrees 1)"))
-    check({3: EVEN}, (OPEN, "in 1 of 1 pairs"))
-    check({2: WORSE, 3: BETTER, 4: EVEN}, (AGREES, "1 of 3"), (DIFFERS, "1 of 3"), (OPEN, "1 of 3"))
-    must_fail(check, {3: WORSE}, (AGREES, "1 of 1"), (DIFFERS, "0 of 1"), (OPEN, "0 of 1"))
-
-
-def test_table3_orders_models():
-    paper = {name: printed.errors("limits.table3", trained_on=i) for i, name in limits_tables.INTERVALS.items()}
-    # The paper prints 0.0 at sigma 1 for U(-1, 1).
-    same = {(name, s): max(v, 1e-5) for name, values in paper.items() for s, v in values.items()}
-    words(limits_tables.says_table3({"errors": error_rows(same)}), AGREES, "Trained on U(-100,100)")
-    turned = {(name, s): 1 / v for (name, s), v in same.items()}
-    words(limits_tables.says_table3({"errors": error_rows(turned)}), DIFFERS)
-
-
-def test_rates_say_whether_degrees_are_alike():
-    alike = {(f"degree_{d}", s): s**3 * (1 + d / 10) for d in (2, 3, 4) for s in errors.SIGMAS}
-    words(limits_curves.says_rates({"errors": error_rows(alike)}), "Error rates", AGREES, AGREES, AGREES)
-    apart = {(f"degree_{d}", s): s**1.5 * 10**d for d in (2, 3, 4) for s in errors.SIGMAS}
-    words(limits_curves.says_rates({"errors": error_rows(apart)}), "Error rates", DIFFERS, DIFFERS, DIFFERS)
-
-
-def test_maps_say_which_interval_reaches_further():
-    size = np.add.outer(np.arange(10.0), np.arange(10.0))
-    narrow, wide = 10 ** (size - 5), np.ones((10, 10))
-
-    def check(first, second, word):
-        axes = {"statistic": ("error",), "inputs": errors.SIGMAS, "functions": errors.SIGMAS}
-        maps = {"U(-1,1)": make_array(first[None], axes), "U(-5,5)": make_array(second[None], axes)}
-        assert limits_curves.says_figure7(maps)[-1].startswith(word)
-
-    check(narrow, wide, AGREES)
-    check(wide, narrow, DIFFERS)
-    must_fail(check, wide, narrow, AGREES)
-
-
-def lens_rows(*r2):
-    return make_table(
-        {
-            "layer": [f"block {i}" for i in range(len(r2))],
-            "r2": list(r2),
-            "low": [v - 0.01 for v in r2],
-            "high": [v + 0.01 for v in r2],
-            "correlation squared": list(r2),
-        }
-    )
-
-
-def test_layers_say_where_the_prediction_is_formed():
-    for r2, word in (
-        ((0.1, 0.2, 0.99), AGREES),
-        ((0.1, 0.98, 0.99), DIFFERS),
-        ((0.1, 0.7, 0.99), OPEN),
-        ((0.0, 0.6), OPEN),
-    ):
-        words(limits_functions.says_figure8({"r2": lens_rows(*r2)}), word)
+# What experiments say without models
 
 
 def test_without_any_model_every_experiment_of_the_study_says_so():
@@ -212,7 +87,7 @@ def test_without_any_model_every_experiment_of_the_study_says_so():
         if not experiment.models or experiment.study != "limits":
             continue
         results = experiment.run(NOTHING)
-        assert all(not line.startswith((AGREES, DIFFERS)) for line in experiment.says(results)), name
+        assert all(not line.startswith((AGREES, DIFFERS, LEFT_OUT)) for line in experiment.says(results)), name
         experiment.compare(results)
         reproductions.draw(name, results, experiment.compare(results))
 
@@ -235,6 +110,8 @@ def test_a_run_writes_everything_and_goes_on_where_it_was(tmp_path):
     assert record["says"] == list(done.says)
     assert "smoke" in done.says[0]
     assert all(line.startswith(OPEN) for line in done.says[1:])  # nothing is concluded from it
+    assert [data["sentence"] for data in record["statements"]] == list(done.says)
+    assert {data["word"] for data in record["statements"]} == {"", "Undecided"}
     page = (folder / "figure.html").read_text()
     assert page.count("<script") >= 2
     assert "http://" not in page.split("<body>")[1]
@@ -305,16 +182,3 @@ def test_missing_results_are_refused_with_what_to_do(monkeypatch, tmp_path):
 def test_torch_is_as_it_was():
     """Nothing seeds or switches anything globally."""
     assert torch.get_default_dtype() == torch.float32
-
-
-def test_width_counts_as_help_only_beyond_a_quarter():
-    wide = {"a": limits_curves.WIDE, "b": "affine"}
-
-    def check(row, word):
-        (line,) = limits_curves._width({"width": ratio_rows({1: BETTER, 5: row}, **wide)})
-        assert line.startswith(word)
-
-    check((-0.05, -0.08, -0.02), AGREES)
-    check(BETTER, DIFFERS)
-    must_fail(check, BETTER, AGREES)
-    assert limits_curves._width({}) == []

@@ -5,8 +5,8 @@ import pytest
 from helpers import must_fail
 from pandas import DataFrame
 
-from icl_interp.experiments import base, errors, kept
-from icl_interp.reproduction import layout
+from icl_interp.experiments import base, errors, kept, statements
+from icl_interp.reproduction import layout, page
 from icl_interp.results import from_dict, make_table
 
 
@@ -64,18 +64,23 @@ def test_other_tables_stay_row_by_row():
     assert layout.markdown(table).splitlines()[-1] == "| b\\|c | – |"
 
 
-def test_distance_in_numbers():
-    """Ratios 1, 2 and 4 of numbers that the paper prints, in the same order and turned around."""
+def test_distance_in_numbers_sigma_by_sigma():
+    """Factors of 1 and 4 at sigma 2 and of 2 at sigma 3, where 0.0 is printed at sigma 1; nothing is pooled."""
 
     def said(ours):
-        rows = [{"paper": p, "ours": o} for p, o in zip([0.0, 1.0, 2.0, 3.0], [9.0, *ours], strict=True)]
+        cells = zip((1, 2, 2, 3), (0.0, 1.0, 2.0, 3.0), (9.0, *ours), strict=True)
+        rows = [{"sigma": s, "paper": p, "ours": o, "ours / paper": o / p if p else float("nan")} for s, p, o in cells]
         return errors.in_numbers(errors.as_table(rows, ""))
 
-    (line,) = said([1.0, 4.0, 12.0])
-    assert line == "Ours / the paper's: median 2, from 1 to 4 over 3 numbers; rank correlation 1.000."
-    assert said([12.0, 4.0, 1.0])[0].endswith("rank correlation -1.000.")
+    def check(ours):
+        assert said(ours) == (f"{errors.FACTORS}, median (range): 2.5 (1–4) at sigma 2, 2 at sigma 3.",)
+
+    check([1.0, 8.0, 6.0])
+    must_fail(check, [6.0, 1.0, 8.0])
     assert errors.in_numbers(None) == ()
-    assert errors.in_numbers(errors.as_table([{"paper": 1.0, "ours": 1.0}], "")) == ()
+    one = errors.as_table([{"sigma": 1, "paper": 1.0, "ours": 3.0, "ours / paper": 3.0}], "")
+    assert errors.in_numbers(one, "with LN") == (f"{errors.FACTORS} with LN: 3 at sigma 1.",)
+    assert errors.in_numbers(one, sigma=2) == ()
 
 
 @pytest.mark.parametrize("name", [name for name in base.names() if kept.path(name).is_file()])
@@ -91,3 +96,25 @@ def test_numbers_in_the_package_are_laid_out(name):
         paper, ours, ratio = (np.array(table[key], dtype=float) for key in ("paper", "ours", "ours / paper"))
         np.testing.assert_allclose(ratio[paper > 0], (ours / np.where(paper > 0, paper, 1))[paper > 0])
         assert np.isnan(ratio[paper == 0]).all()
+
+
+def test_what_is_not_counted_stands_apart():
+    """On pages and in README files: first what the source found, with notes, then the rest under a line of its own."""
+    lines = [f"{word}a{i}." for i, word in enumerate(statements.WORDS)] + ["A note."]
+    main, beside = page.apart(lines)
+    assert [line.startswith(statements.COUNTED) for line in main] == [True] * 3 + [False]
+    assert len(beside) == len(statements.BESIDE)
+    html = str(page.says(lines))
+
+    def check(text):
+        first, second = text.split(page.BESIDE)
+        assert "a0." in first
+        assert "A note." in first
+        for i in range(len(statements.COUNTED), len(statements.WORDS)):
+            assert f"a{i}." in second
+            assert f"a{i}." not in first
+
+    check(html)
+    must_fail(check, str(page.says(lines[::-1])).replace(page.BESIDE, "") + page.BESIDE)
+    assert page.BESIDE not in str(page.says(main))
+    check(page.index_markdown([{**kept.record("limits.appendix_g"), "says": lines}]))

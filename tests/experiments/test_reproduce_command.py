@@ -45,5 +45,5 @@ def test_bad_input_is_one_line_and_exit_2(monkeypatch, capsys, tmp_path, argumen
 def test_an_experiment_without_models(monkeypatch, capsys, tmp_path):
     status, out, _ = run(monkeypatch, capsys, "limits.table4", "--out", tmp_path / "out", "--scale", "smoke")
     assert status == 0
-    assert "As in the paper: 15 of 15" in out
+    assert "Formula holds: 15 of 15" in out
     assert out.splitlines()[-1] == f"reproductions: {tmp_path / 'out' / 'index.html'}"

@@ -84,6 +84,9 @@ def test_bundled_models_are_found_by_what_they_are():
     shelf = obtain.Shelf()
     assert shelf.find(obtain.config_of(Model("affine"), "small")) == bundled.folder("affine")
     assert shelf.find(obtain.config_of(Model("affine_no_ln", 1), "small")) == bundled.folder("affine_no_ln_seed1")
+    for recipe in ("affine", "affine_no_ln", "affine_attn_only", "affine_u5", "affine_u10"):  # five runs of each
+        found = {shelf.find(obtain.config_of(Model(recipe, seed), "small")) for seed in range(5)}
+        assert len(found - {None}) == 5, recipe
     assert shelf.find(obtain.config_of(Model("affine"), "smoke")) is None
     assert shelf.find(obtain.config_of(Model("affine", 77), "small")) is None
 

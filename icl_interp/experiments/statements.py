@@ -1,0 +1,192 @@
+"""Statements: what an experiment says about its source. A criterion decides each, as it decides a claim's verdict.
+
+No statement is free prose with a verdict in front: its first words follow from a `Criterion` and the `Estimate`s that
+this compares with its regions, and the rule stands at the end of the sentence. What nothing decides is a note.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, SupportsFloat
+
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition, Verdict
+from icl_interp.errors import InputError, shown
+from icl_interp.provenance import encode, finite
+from icl_interp.resampling import Interval
+
+AGREES, DIFFERS, OPEN = "As in the paper: ", "Not as in the paper: ", "Undecided: "
+COUNTED = (AGREES, DIFFERS, OPEN)  # statements about what the source found
+LEFT_OUT = "Not counted: "  # a precondition fails, so the question is not put
+HOLDS, FAILS, UNSETTLED = "Formula holds: ", "Formula fails: ", "Formula undecided: "
+MISPRINT = "Misprint in the source: "
+BESIDE = (LEFT_OUT, HOLDS, FAILS, UNSETTLED, MISPRINT)  # listed apart, and counted neither way
+WORDS = (*COUNTED, *BESIDE)
+
+Kind = Literal["finding", "formula", "printed", "note"]
+_WORDS: Mapping[str, Mapping[Verdict, str]] = {
+    "finding": {"supported": AGREES, "contradicted": DIFFERS, "inconclusive": OPEN},
+    "formula": {"supported": HOLDS, "contradicted": FAILS, "inconclusive": UNSETTLED},
+    "printed": {"supported": HOLDS, "contradicted": MISPRINT, "inconclusive": UNSETTLED},
+}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One sentence about what came out.
+
+    Attributes:
+        text: the sentence without its first words and its rule.
+        criterion: decides the first words; None for a note.
+        evidence: what the criterion asks for, by key.
+        kind: "finding", what the source found on models, is counted. "formula" checks algebra, "printed" a formula as
+            the source prints it: neither is evidence about trained models, and neither is counted. "note" is decided by
+            nothing.
+        trained: whether the models have been trained at all; without, no finding is decided.
+    """
+
+    text: str
+    criterion: Criterion | None = None
+    evidence: Mapping[str, Estimate] = field(default_factory=dict)
+    kind: Kind = "finding"
+    trained: bool = True
+
+    def __post_init__(self) -> None:
+        if self.text.startswith(WORDS):
+            raise InputError(f"the words in front of a statement come from its criterion: leave them off {self.text!r}")
+        if (self.criterion is None) != (self.kind == "note"):
+            raise InputError(f"a note has no criterion, and every other statement has one: {shown(self.text)}")
+
+    @property
+    def decision(self) -> Decision | None:
+        """What the criterion says; None for a note."""
+        return self.criterion and self.criterion.decide(self.evidence)
+
+    @property
+    def word(self) -> str:
+        """The words in front; none for a note."""
+        decision = self.decision
+        if decision is None:
+            return ""
+        if self.kind == "finding" and not self.trained:
+            return OPEN
+        return LEFT_OUT if self.kind == "finding" and decision.failed else _WORDS[self.kind][decision.verdict]
+
+    @property
+    def sentence(self) -> str:
+        """The whole: the words in front, the text, the precondition that fails, the rule.
+
+        >>> rule = at_most("error / error", 3)
+        >>> statement("it is 2.", rule, 2.0).sentence
+        'As in the paper: it is 2. Rule: error / error at most 3 agrees, above it differs.'
+        """
+        if self.criterion is None:
+            return self.text
+        failed = self.decision.failed if self.decision else None
+        return self.word + " ".join(filter(None, (self.text, failed, f"Rule: {self.criterion.text}.")))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data: the sentence, its kind and word, and what decided."""
+        decision = self.decision
+        rule = self.criterion and {
+            "text": self.criterion.text,
+            "conditions": [asdict(c) for c in self.criterion.conditions],
+            "preconditions": [asdict(p) for p in self.criterion.preconditions],
+        }
+        data = {
+            "sentence": self.sentence,
+            "kind": self.kind,
+            "word": self.word.rstrip(": "),
+            "verdict": decision and decision.verdict,
+            "decided by": decision and decision.condition and decision.condition.quantity,
+            "criterion": rule,
+            "evidence": {key: asdict(e) for key, e in self.evidence.items()},
+        }
+        return finite(encode(data))
+
+
+def statement(
+    text: str,
+    rule: Criterion,
+    *found: Estimate | Interval | SupportsFloat,
+    given: Mapping[str, SupportsFloat] | None = None,
+    kind: Kind = "finding",
+) -> Statement:
+    """A statement about one quantity: that of the rule's only condition.
+
+    Args:
+        text: the sentence.
+        rule: has one condition.
+        found: one number, or several that must all lie in one region; a plain number is one without error.
+        given: what its preconditions ask for.
+        kind: as `Statement` has it.
+    """
+    (condition,) = rule.conditions
+    asked = {key: Estimate.exactly(key, value) for key, value in (given or {}).items()}
+    return Statement(text, rule, {condition.quantity: spanning(condition.quantity, *found), **asked}, kind)
+
+
+def spanning(quantity: str, *found: Estimate | Interval | SupportsFloat) -> Estimate:
+    """One estimate from the lowest end of several numbers to the highest; a plain number is one without error."""
+    each = [one if isinstance(one, (Estimate, Interval)) else Estimate.exactly(quantity, one) for one in found]
+    return Estimate.spanning(quantity, each)
+
+
+def note(text: str) -> Statement:
+    """A sentence that nothing decides."""
+    return Statement(text, kind="note")
+
+
+def as_statements(lines: Iterable[Statement | str]) -> tuple[Statement, ...]:
+    """Statements; plain text is a note."""
+    return tuple(note(line) if isinstance(line, str) else line for line in lines)
+
+
+# ---- rules ---------------------------------------------------------------------------------------------------------
+
+
+def at_most(quantity: str, bound: float, differs: float | None = None, *preconditions: Precondition) -> Criterion:
+    """Agrees up to a bound, and differs above it or from another bound on; what lies between is open."""
+    above = bound if differs is None else differs
+    start = "above it" if differs is None else f"from {above:.3g} on"
+    text = f"{quantity} at most {bound:.3g} agrees, {start} differs"
+    return Criterion(text, (Condition(quantity, (-INF, bound), (above, INF)),), preconditions)
+
+
+def at_least(quantity: str, bound: float, differs: float | None = None, *preconditions: Precondition) -> Criterion:
+    """Agrees from a bound on, and differs below it or up to another bound; what lies between is open."""
+    below = bound if differs is None else differs
+    end = "below it" if differs is None else f"up to {below:.3g}"
+    text = f"{quantity} at least {bound:.3g} agrees, {end} differs"
+    return Criterion(text, (Condition(quantity, (bound, INF), (-INF, below)),), preconditions)
+
+
+def within(quantity: str, bound: float) -> Criterion:
+    """Agrees up to a bound; nothing differs: beyond it the question is open."""
+    return Criterion(f"{quantity} at most {bound:.3g} agrees", (Condition(quantity, (-INF, bound), None),))
+
+
+def none_of(quantity: str) -> Criterion:
+    """Agrees where a number of exceptions is 0, and differs from 1 on."""
+    return Criterion(f"no {quantity}: agrees; any: differs", (Condition(quantity, (0, 0), (1, INF)),))
+
+
+MOSTLY, HARDLY = 0.8, 0.6  # shares of cells: four of five is most of them, three of five little more than half
+
+
+def share(quantity: str, *preconditions: Precondition) -> Criterion:
+    """Agrees where at least `MOSTLY` of the cells do, and differs where at most `HARDLY` of them do."""
+    text = f"{quantity} at least {MOSTLY:.0%} agrees, at most {HARDLY:.0%} differs"
+    return Criterion(text, (Condition(quantity, (MOSTLY, 1), (0, HARDLY)),), preconditions)
+
+
+def share_of(quantity: str, agree: int, unclear: int, total: int) -> Estimate:
+    """The share of cells that agree; unclear ones count both ways."""
+    return Estimate(quantity, agree / total, agree / total, (agree + unclear) / total)
+
+
+def counts(lines: Sequence[str]) -> dict[str, int]:
+    """How many sentences of each kind a record has, by their words.
+
+    >>> counts(["As in the paper: a.", "Misprint in the source: b.", "A note."])["As in the paper: "]
+    1
+    """
+    return {word: sum(line.startswith(word) for line in lines) for word in WORDS}
