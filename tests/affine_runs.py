@@ -22,4 +22,4 @@ def run(a=1.0, **model) -> Checkpoint:
 
 def known(*roles, norm="LN", a=1.0, **more) -> Facts:
     """Facts about a model that learned these functions, with a norm unless told otherwise."""
-    return facts(*roles, task=more.pop("task", run(a).task), config={"normalization_type": norm}, n_functions=N, **more)
+    return facts(*roles, task=more.pop("task", run(a).task), config={"normalization_type": norm}, n_units=N, **more)

@@ -66,7 +66,7 @@ MAX_LINES = 400
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
 JUDGES = {
     *(f"analyses/{name}.py" for name in ("criterion", "claim", "finding")),
-    *(f"experiments/{name}.py" for name in ("errors", "calibration")),
+    *(f"experiments/{name}.py" for name in ("statements", "calibration")),
     *(f"studies/{name}/study.py" for name in ("limits", "linear_attention")),
 }
 # Entropies and read-outs of the stream are computed where their one definition is; the rest asks these.

@@ -49,7 +49,7 @@ def long(name: str, **change) -> HookedTransformer:
 
 def small_lab(name: str = "pre", **change) -> Lab:
     """A lab of such a model that reads interleaved prompts: four functions of three contexts."""
-    return Lab(make(name, **change), TASK, Interleaved(), n_functions=4, n_contexts=3)
+    return Lab(make(name, **change), TASK, Interleaved(), n_units=4, n_contexts=3)
 
 
 def encoding_of(model: HookedTransformer) -> Encoding:

@@ -1,17 +1,21 @@
 """Reports of small random models, analysed once a test run: what the tests of figures and pages share.
 
-Sixteen functions, so that verdicts are given; on a model with LayerNorm (and a counterpart without) and on one without.
+Few units, but enough that verdicts are given; on a model with LayerNorm (and others without, four seeds of each) and on
+one without.
 """
 
 import copy
 import functools
+from dataclasses import replace
 
 import plotly.graph_objects as go
 import pytest
 from tiny_runs import checkpoint
 
 from icl_interp import pipeline
+from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.figures import catalogue
+from icl_interp.models.transformer import HookedTransformer
 from icl_interp.report import Report
 
 # Their figures, in order; without a norm, and so without a companion, all but "growth" and "shift".
@@ -35,9 +39,16 @@ def _analyzed(norm: bool) -> Report:
     bare = checkpoint(model={**SIZES, "normalization_type": None}, task={"degrees": [1]})
     if not norm:
         return pipeline.analyze(bare, n_prompts=256, progress=False)
-    return pipeline.analyze(
-        checkpoint(model=SIZES, task={"degrees": [1]}), n_prompts=256, companions=[bare], progress=False
-    )
+    mine = checkpoint(model=SIZES, task={"degrees": [1]})
+    seeds = [seed_of(one, number) for one in (mine, bare) for number in (1, 2, 3)]
+    return pipeline.analyze(mine, n_prompts=256, companions=[bare, *seeds], progress=False)
+
+
+def seed_of(one: Checkpoint, number: int) -> Checkpoint:
+    """An untrained model that would be the same run from another seed."""
+    config = replace(one.config, training=replace(one.config.training, seed=number))
+    model = HookedTransformer(one.model.cfg, seed=100 + number).eval()
+    return Checkpoint(model, one.task, one.encoding, config, provenance={"name": f"seed {number}"})
 
 
 def report(norm: bool = True) -> Report:

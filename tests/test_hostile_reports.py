@@ -125,7 +125,7 @@ def test_a_changed_report_is_refused_in_one_line_or_works(seed, n, most, data, t
         (("results", "far/intact", "axes", "x"), [1], r"results\['far/intact'\]: values have shape"),
         (("results", "far/intact", "unit"), 3, r"unit must be text"),
         (("model", "r2"), "0.9", r"model\.r2 must be a number, but got '0\.9'"),
-        (("model", "n_functions"), 1.5, r"model\.n_functions must be a whole number"),
+        (("model", "n_units"), 1.5, r"model\.n_units must be a whole number"),
         (
             ("model", "config"),
             10**200,
