@@ -134,7 +134,8 @@ def test_what_is_found_in_the_bundled_models(name):
     assert report.model["r2"] > 0.9
     assert report["heads.orthogonality"].verdict != "supported"
     for finding in report.findings:
-        if finding.verdict != "not_applicable" and finding.kind == "architecture" and finding.id != FAILURE:
+        # What has no estimate was not measured: size asks for runs that are not at hand.
+        if finding.estimate and finding.kind == "architecture":
             assert np.isfinite(finding.twin.value), finding.id
     if report.results["far/certificate"].to_dict("records")[0]["r"] > 0:
         check_certificate(report)
@@ -144,7 +145,7 @@ def test_what_is_found_in_the_bundled_models(name):
     if CAUSE in FOUND[name] and FOUND[name][CAUSE] == "supported":
         causal = report[CAUSE].causal
         grows = {arm: causal[arm] for arm in ("intact", "frozen", "sham")}
-        assert grows == pytest.approx({"intact": 0.0, "frozen": 1.0, "sham": 0.0}, abs=0.1)
+        assert grows == pytest.approx({"intact": -1.0, "frozen": 1.0, "sham": -1.0}, abs=0.1)  # of increments
         enough = [norm for norm, value in causal["each norm alone"].items() if value > 0.8]
         assert enough == ([] if name == "affine_post_ln" else ["ln_final"])
         cost = causal["cost"]
@@ -152,7 +153,8 @@ def test_what_is_found_in_the_bundled_models(name):
     if name == "affine":
         assert "what is left still tells the function" in report[ERASED].reason
         assert report[HARDMAX].causal["heads idle far out"]
-        assert set(report[FAILURE].causal["far error / zero predictor"]) == {"intact", "frozen", "trained without"}
+        arms = {"intact", "frozen", "context-free", "trained without"}
+        assert set(report[FAILURE].causal["far error / law mean"]) == arms
         assert report[FAILURE].verdict != "supported"  # LayerNorm causes the plateau, not the failure
     if name == "affine_post_ln":
         assert report[ERASED].verdict != "supported"  # the plateau depends on the context
