@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 LEARNED_R2 = 0.9  # in-distribution R2 from which a model counts as having learned its task
 MIN_UNITS = 32  # units below which a bootstrap over units is not to be trusted
+OPPOSITE: dict[Verdict, Verdict] = {"supported": "contradicted", "contradicted": "supported"}
 QUESTIONS = ("far from the data", "attention", "functions", "algorithm", "weights and training")
 
 
@@ -67,7 +68,7 @@ class Claim:
         of_numbers: whether it is about functions whose values are numbers, so that it cannot apply where they are
             vectors.
         twins_agree: of an architecture claim: whether it is inconclusive where most untrained twins show the opposite,
-            because the design then does not make what the model does.
+            because the design then does not decide what the model does.
         aspects: what it is about beside the function that a model computes, in the words of
             `icl_interp.testing.edits.Aspect`: weights of the same function may then get different verdicts.
         learned: for learning claims: says how far a model with these facts is from having learned its task, or None.
@@ -176,8 +177,8 @@ class Claim:
                 )
             if verdict == "supported" and self._most_twins("supported", evidence, results, facts):
                 return "inconclusive", f"{reason} But an untrained twin passes as well, so training did not make it."
-        elif self.twins_agree and verdict == "supported" and self._most_twins("contradicted", evidence, results, facts):
-            return "inconclusive", f"{reason} But an untrained twin shows the opposite, so the design does not make it."
+        elif self.twins_agree and self._most_twins(OPPOSITE[verdict], evidence, results, facts):
+            return "inconclusive", f"{reason} But untrained twins show the opposite, so the design does not decide it."
         return verdict, reason
 
     def _most_twins(self, outcome: Verdict, evidence: Evidence, results: Results, facts: Facts) -> bool:

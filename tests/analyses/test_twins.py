@@ -49,6 +49,7 @@ def check_majority(judge):
         assert judge(LEARNING, LOW, *twins) == ("inconclusive" if passing >= 2 else "supported"), twins
         opposite = sum(twin == HIGH for twin in twins)
         assert judge(DESIGN, LOW, *twins) == ("inconclusive" if opposite >= 2 else "supported"), twins
+        assert judge(DESIGN, HIGH, *twins) == ("inconclusive" if passing >= 2 else "contradicted"), twins
 
 
 def test_most_twins_decide():
@@ -56,12 +57,12 @@ def test_most_twins_decide():
     must_fail(check_majority, lambda claim, own, *twins: verdict(claim, own, twins[0]))
     must_fail(check_majority, lambda claim, own, *twins: verdict(claim, own, min(twins), min(twins), min(twins)))
     must_fail(check_majority, lambda claim, own, *twins: verdict(replace(claim, kind="architecture"), own, *twins))
+    must_fail(check_majority, lambda claim, own, *twins: verdict(replace(claim, twins_agree=False), own, *twins))
 
 
 @pytest.mark.parametrize("twins", [(LOW,) * 3, (HIGH,) * 3])
 def test_twins_decide_nothing_else(twins):
     assert verdict(LEARNING, HIGH, *twins) == "contradicted"
-    assert verdict(DESIGN, HIGH, *twins) == "contradicted"
     assert verdict(replace(DESIGN, twins_agree=False), LOW, *twins) == "supported"
 
 

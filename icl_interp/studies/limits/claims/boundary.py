@@ -67,14 +67,6 @@ def _of_twin(twin: Results, edge: float) -> Estimate | None:
     return onset and Estimate.of("onset of the plateau beyond the trained range", onset, "decades")
 
 
-def _against(own: Estimate, results: Results, edge: float) -> float:
-    """The share of untrained twins whose onset lies in the region opposite to the model's own."""
-    twins = [twin for each in results.by_twin if (twin := _of_twin(each.twin, edge))]
-    regions = ((AT_ONCE.supports, AT_ONCE.contradicts), (AT_ONCE.contradicts, AT_ONCE.supports))
-    against = [any(own.within(here) and twin.within(there) for here, there in regions) for twin in twins]
-    return float(np.mean(against)) if against else 0.0
-
-
 def boundary_immediate(results: Results, facts: Facts) -> Evidence:
     """How far beyond the training range does f reach its boundary value, and how much do contexts still differ?"""
     table, curve, intact = results[boundary.boundary], results[boundary.approach], results[far.intact]
@@ -91,7 +83,6 @@ def boundary_immediate(results: Results, facts: Facts) -> Evidence:
         "moves": Estimate.exactly("change of f along the query", _moves(curve, intact, edge) / u, "u"),
         "reached": Estimate("onset", 10**onset.value, 10**onset.low, 10**onset.high, "units of x"),
         "drift": Estimate.of("change of f from 1e6 to 1e9 units", _drift(results[context.beyond], u), "u"),
-        "twins": Estimate.exactly("share of untrained twins that show the opposite", _against(found, results, edge)),
         "onset": found,
     }
     if not np.isnan(predicted := results[far.certificate].iloc[0]["onset"] / edge):
@@ -280,9 +271,6 @@ BOUNDARY_IMMEDIATE_CLAIM = Claim(
                 (-INF, (1 - 1e-9) * boundary.LAST),
                 "But an onset beyond {value:.3g} units of x is not measured: f meets its own end there.",
             ),
-            Precondition(
-                "twins", (-INF, 0.5), "But untrained twins show the opposite, so the design does not decide it."
-            ),
         ),
     ),
     measurements=(
@@ -297,6 +285,7 @@ BOUNDARY_IMMEDIATE_CLAIM = Claim(
         boundary.boundary,
     ),
     twin=(boundary.approach_decades, scale.own),
+    twins_agree=True,
     evidence=boundary_immediate,
     of_numbers=True,
     excluded=needs_growth,
