@@ -146,7 +146,7 @@ def attention_sufficient(results: Results, facts: Facts) -> Evidence:
         quantities,
         says + ".",
         quantities["ratio"],
-        f"{kinds.SCOPE}in distribution",
+        f"{kinds.SCOPE}, in distribution",
         causal=_without_mlp(results, facts),
         twin={"rate": _every_seed(alone, fresh=True), "ratio": twin},
         details=kinds.details(arms, (ATTENTION_ONLY, WITH_MLP), ["functions 1"]),

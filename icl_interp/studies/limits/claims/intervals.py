@@ -114,7 +114,7 @@ def density(results: Results, facts: Facts) -> Evidence:
     return Evidence(
         quantities | {"share": found},
         says + ".",
-        scope=f"{SCOPE}inputs and functions from U(-sigma, sigma)",
+        scope=f"{SCOPE}, inputs and functions from U(-sigma, sigma)",
         twin={"share": ordered(arms, "both", fresh=True)[0]},
         details=kinds.details(arms, [f"a = {arm.a:g}" for arm in arms], columns),
     )
@@ -181,7 +181,7 @@ def larger(results: Results, facts: Facts) -> Evidence:
     return Evidence(
         quantities | {"onset": Estimate.of(names[0], grown, TIMES), "cost": Estimate.of(names[1], cost, TIMES)},
         says + ".",
-        scope=f"{SCOPE}query arm for onsets",
+        scope=f"{SCOPE}, query arm for onsets",
         twin=twin,
         details=kinds.details(arms, [f"a = {arm.a:g}" for arm in arms], [*SIDES, column]),
     )

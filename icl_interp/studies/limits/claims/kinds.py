@@ -27,7 +27,7 @@ from icl_interp.studies.limits.measurements.shift import RATE
 
 SMALLER, LARGER = 0.8, 1.2  # times: a fifth less, and a fifth more
 ALIKE = 2.0  # times the median: up to this error rates count as those of runs that were trained equally well
-SCOPE = "these kinds of training, this task, "
+SCOPE = "these kinds of training, this task"
 Row = dict[str, Any]
 TIMES = "times"
 

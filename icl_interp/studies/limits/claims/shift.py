@@ -72,7 +72,7 @@ def no_norm(results: Results, facts: Facts) -> Evidence:
         quantities,
         says + ".",
         quantities["ratio"],
-        f"{SCOPE}in distribution",
+        f"{SCOPE}, in distribution",
         twin={"ratio": Estimate.of(name, kinds.times(*arms, one, fresh=True), TIMES)},
         details=kinds.details(arms, (WITHOUT, WITH), [f"functions {s:g}" for s in SIGMAS]),
     )
@@ -130,7 +130,7 @@ def near(results: Results, facts: Facts) -> Evidence:
     return Evidence(
         quantities | quantity(edge, more),
         says + ".",
-        scope=f"{SCOPE}the query within the inputs' interval",
+        scope=f"{SCOPE}, the query within the inputs' interval",
         twin=quantity(edge_twin, more_twin),
         details=kinds.details(arms, (WITHOUT, WITH), [f"inside {x:g}" for x in INSIDE]),
     )
@@ -168,7 +168,7 @@ def size(results: Results, facts: Facts) -> Evidence:
         quantities,
         says + ".",
         quantities["ratio"],
-        f"{SCOPE}functions scaled",
+        f"{SCOPE}, functions scaled",
         details=kinds.details(arms, ("wider", "narrower"), ["functions 1", *columns]),
     )
 
