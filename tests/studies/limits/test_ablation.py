@@ -245,7 +245,7 @@ def test_edit_sizes_by_brute_force():
     lab = bench()
     said = []
     for prompts in (ablation.sample(lab), ablation.reordered(lab)):
-        _, cache = lab.single.run_with_cache(lab.tokens(prompts[:4]).float())
+        _, cache = lab.single.run_with_cache(lab.tokens(prompts).float())
         said.append(torch.stack([cache[f"blocks.{i}.hook_attn_out"][:, -1].double() for i in range(2)], 1))
     mean, other = said[0].mean(0), said[1]
     size = sum(float(row.square().sum()) for row in said[0])

@@ -33,9 +33,10 @@ BLIND, NOTHING = "without context", "zero"
 
 
 def sample(lab: Lab) -> Prompts:
-    """Fresh units of one context a function: means measured on the lab's own prompts have not seen these.
+    """Fresh units of two prompts: means measured on the lab's own prompts have not seen these.
 
-    Errors without a context differ by function far more than by context, so another function tells more.
+    Each prompt is of a function of its own, where functions come in pairs: errors without a context differ by function
+    far more than by context.
     """
     return lab.units("layers/ablation")
 
@@ -167,7 +168,7 @@ def edit_size(lab: Lab) -> DataArray:
     if not names:
         return make_array([np.nan] * len(samples), {"edit": tuple(samples)})
     activations = []
-    for prompts in (prompts[: lab.n_units] for prompts in samples.values()):
+    for prompts in samples.values():
         seen = Activations(names)
         lab.last_predictions(prompts, [seen])
         activations.append(torch.stack([t[:, 0].double() for t in seen.recorded.values()]))
