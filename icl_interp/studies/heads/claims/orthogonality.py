@@ -337,7 +337,7 @@ ORTHOGONALITY_CLAIM = Claim(
     ),
     measurements=(scale.own, relevance.relevance, overlap, pair_ablation),
     twin=(overlap,),
-    aspects=("overlap of heads", "shares of heads"),
+    aspects=("shares of heads",),
     evidence=orthogonality,
     excluded=_one_head,
     figures=("heads",),
