@@ -21,6 +21,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lab import Lab
 from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.experiments import calibration
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.rescaled import RescaledValues
@@ -73,13 +74,8 @@ def judged(
     )
     errors = evaluation.in_distribution(lab, model.task, sample.n_contexts)
     facts = Facts.of(lab.model, model.task, _encoding(model.encoding), errors, n_units=sample.n_units)
-    applying = [claim for claim in claims if not claim.exclusion(facts)]
-    failed = lab.measure_all([m for claim in applying for m in claim.measurements])
-    for twin in lab.twins if any(claim.twin for claim in applying) else ():
-        failed |= twin.measure_all([m for claim in applying for m in claim.twin])
-    for error in failed.values():
-        raise error
-    return {claim.id: claim.judge_results(lab.results, facts) for claim in claims}
+    results = calibration.measure(lab, facts, claims)
+    return {claim.id: claim.judge_results(results, facts) for claim in claims}
 
 
 def _encoding(encoding: Encoding) -> str:
@@ -162,16 +158,11 @@ def try_ignorant(name: str, model: Posed, claims: Sequence[Claim], sample: Sampl
     """
     for variant, other in ignorant.ignorant(model.model, model.task, model.encoding):
         of_these = [c for c in claims if c.kind == "learning"] if variant.startswith("untrained") else claims
-        after = judged(replace_model(model, other), of_these, sample)
+        after = judged(model._replace(model=other), of_these, sample)
         yield [
             _row("ignorant", name, variant, None, found, "supported" if found.verdict == "supported" else "")
             for found in after.values()
         ]
-
-
-def replace_model(model: Posed, other: object) -> Posed:
-    """Another model on the same prompts."""
-    return model._replace(model=other)
 
 
 # ---- other draws ----------------------------------------------------------------------------------------------------
