@@ -24,9 +24,7 @@ N_DRAWS = 2000
 LEVEL = 0.95
 N_TAILS = 6  # conditions up to which a criterion finds the interval that it needs among an estimate's tails
 
-STEP = (
-    1e-4  # by which a mean is raised for a slope, in standard deviations of its units: about a thousandth of its error
-)
+STEP = 1e-4  # by which a mean is raised for a slope, in standard deviations of its units: a thousandth of its error
 CONSTANT = 1e-13  # of the size: a spread below is rounding
 NEGLIGIBLE = 1e-6  # of the largest: a slope below is rounding
 TOO_SMALL = 0.1  # of the sample's standard error: a draw with a smaller one uses the sample's
