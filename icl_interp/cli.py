@@ -204,23 +204,70 @@ def zoo() -> None:
 
 @app.command()
 def selfcheck(
-    draws: Annotated[int, typer.Option(help="Random draws of each construction.")] = 3,
+    draws: Annotated[
+        int | None, typer.Option(help="Random draws of each construction.  [default: 3; full: 200]")
+    ] = None,
     seed: Annotated[int, typer.Option(help="First draw.")] = 0,
+    full: Annotated[
+        bool, typer.Option("--full", help="Try every verdict on bundled models as well: edits, other samples. Hours.")
+    ] = False,
+    processes: Annotated[int, typer.Option(help="With --full: how many work beside each other.", min=1)] = 1,
     out: Out = None,
 ) -> None:
-    """Judge every claim on constructions of known truth."""
+    """Judge every claim on constructions of known truth, and show what its verdicts withstood."""
+    if full:
+        _full_selfcheck(draws, processes, out)
+        return
     from icl_interp import results
     from icl_interp.experiments import calibration
     from icl_interp.provenance import write_json
 
-    table = calibration.calibrate(draws, seed)
+    table = calibration.calibrate(3 if draws is None else draws, seed)
     print(results.text(table))
     if out:
         write_json(out / "selfcheck.json", results.to_dict(table))
+    _show_batteries()
     wrong = sum(n - k for n, k in zip(table["draws"], table["as expected"], strict=True))
     print(f"{sum(table['draws']) - wrong} of {sum(table['draws'])} verdicts as expected")
     if wrong:
         raise typer.Exit(1)
+
+
+def _show_batteries() -> None:
+    """What verdicts withstood when the whole battery was last run."""
+    from icl_interp.studies import STUDIES
+    from icl_interp.testing import battery
+
+    for study in STUDIES.values():
+        found = battery.kept(study)
+        if found:
+            print(f"{study.name}, kept results of {battery.COMMAND}:")
+            print("\n".join(f"  {line}" for line in (*found.summary(), *found.short())))
+
+
+def _full_selfcheck(draws: int | None, processes: int, out: Path | None) -> None:
+    """The battery of every study; parts and results go to a folder, where a run that was stopped goes on."""
+    from icl_interp.provenance import write_json
+    from icl_interp.studies import STUDIES
+    from icl_interp.testing import battery
+
+    if out is None:
+        raise InputError("--full takes hours and keeps its parts as it goes: name a folder for them with --out")
+    short = []
+    for study in STUDIES.values():
+        parts = out / study.name
+        n_draws = battery.DRAWS if draws is None else draws
+        found = battery.run(study, parts, n_draws=n_draws, processes=processes, watch=_on_stderr)
+        write_json(parts / "battery.json", found.to_dict())
+        short += found.short()
+        print(f"{study.name}:")
+        print("\n".join(f"  {line}" for line in (*found.summary(), *found.short())))
+    if short:
+        raise typer.Exit(1)
+
+
+def _on_stderr(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def main() -> None:

@@ -91,6 +91,7 @@ def run_folder(tmp_path, monkeypatch, capsys) -> Path:
         (("evaluate", "affine", "--contexts", "0"), ("n_contexts", "but got 0")),
         (("evaluate", "affine", "--functions", "1000000000000"), ("n_functions", "1,000,000")),
         (("selfcheck", "--draws", "0"), ("draws must be a whole number from 1",)),
+        (("selfcheck", "--full"), ("name a folder for them with --out",)),
         (("selfcheck", "--seed", "-1"), ("seed must be a whole number from 0 up",)),
         (("reproduce", "--scale", "huge"), ("unknown scale 'huge'", "smoke")),
         (("reproduce", "limits.table4", "--device", "cuda:99"), ("device 'cuda:99'",)),

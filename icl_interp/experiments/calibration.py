@@ -30,6 +30,7 @@ from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
 
+COLUMNS = ("construction", "claim", "expected", "as expected", "wrong", "draws", "other verdicts")
 YES, NO, OPEN = "supported", "contradicted", "inconclusive"
 TASK = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20)
 Predictor = Callable[[Prompts], Float[Tensor, "batch point target"]]
@@ -165,7 +166,7 @@ def runs(n_draws: int, seed: int = 0, only: Sequence[str] | None = None) -> Iter
 
 
 def calibrate(n_draws: int = 3, seed: int = 0, only: Sequence[str] | None = None) -> DataFrame:
-    """A row a construction and claim: the verdict expected, and in how many draws it came.
+    """A row a construction and claim: the verdict expected, in how many draws it came, and how many decide otherwise.
 
     The product's own test: a cell in which not every draw gives the expected verdict is a defect.
     """
@@ -177,14 +178,16 @@ def calibrate(n_draws: int = 3, seed: int = 0, only: Sequence[str] | None = None
         key = (construction.name, finding.id)
         rows.setdefault(key, []).append(finding.verdict)
         expected[key] = construction.expected[finding.id]
+    other = {key: [v for v in verdicts if v != expected[key]] for key, verdicts in rows.items()}
+    columns = (
+        [key[0] for key in rows],
+        [key[1] for key in rows],
+        [expected[key] for key in rows],
+        [len(verdicts) - len(other[key]) for key, verdicts in rows.items()],
+        [sum(v in (YES, NO) for v in verdicts) for verdicts in other.values()],
+        [len(verdicts) for verdicts in rows.values()],
+        [", ".join(sorted(set(verdicts))) for verdicts in other.values()],
+    )
     return make_table(
-        {
-            "construction": [key[0] for key in rows],
-            "claim": [key[1] for key in rows],
-            "expected": [expected[key] for key in rows],
-            "as expected": [sum(v == expected[key] for v in verdicts) for key, verdicts in rows.items()],
-            "draws": [len(verdicts) for verdicts in rows.values()],
-            "other verdicts": [", ".join(sorted({v for v in rows[key] if v != expected[key]})) for key in rows],
-        },
-        note=f"draws {seed} .. {seed + n_draws - 1} of each construction",
+        dict(zip(COLUMNS, columns, strict=True)), note=f"draws {seed} .. {seed + n_draws - 1} of each construction"
     )

@@ -24,13 +24,12 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode
 from icl_interp.results import make_table
 from icl_interp.studies.base import STUDIES, Study, forget, register
-from icl_interp.testing import effects, trials
+from icl_interp.testing import battery, effects, trials
 from icl_interp.testing.edits.targets import Posed
 
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
 LEVELS = ("fast", "full")
 SMALL = trials.Sample(n_units=64, n_contexts=1)  # of a trial
-DRAWS, MISSED = 200, 21  # of a construction: 95 % intervals leave out the truth 22 times or more with P = .0005
 LONGEST = 12  # words of a claim's short sentence
 Outcome = tuple[str, str | None]  # what was checked, and what falls short, if anything does
 
@@ -280,13 +279,10 @@ def models(it: Examined) -> Iterator[Outcome]:
 
 
 def coverage(it: Examined) -> Iterator[Outcome]:
-    """Of many draws of each construction at most so many get another verdict, and fewer the opposite one."""
+    """Of many draws of each construction most get the verdict that they must get, and few decide otherwise."""
     for construction in it.study.constructions:
-        table = calibration.calibrate(DRAWS, it.seed, [construction.name]).to_dict("records")
-        for row in table:
-            missed = row["draws"] - row["as expected"]
-            wrong = f"{missed} of {row['draws']} draws are {row['other verdicts']}" if missed > MISSED else None
-            yield f"{row['claim']} on {construction.name}, {DRAWS} draws", wrong
+        for row in battery.draws(construction.name, seed=it.seed, done=it.done).to_dict("records"):
+            yield f"{row['claim']} on {construction.name}, {battery.DRAWS} draws", battery.falls_short(row) or None
 
 
 SLOW_RULES: tuple[Rule, ...] = (models, coverage)

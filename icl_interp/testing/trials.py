@@ -237,4 +237,9 @@ def run(
 
 
 def _path(folder: Path, key: str) -> Path:
-    return folder / (re.sub(r"[^\w.]+", "_", key) + ".json")
+    return folder / f"{file_name(key)}.json"
+
+
+def file_name(key: str) -> str:
+    """A name as a file may have it."""
+    return re.sub(r"[^\w.]+", "_", key)

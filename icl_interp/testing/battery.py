@@ -1,0 +1,219 @@
+"""The whole battery of a study: all trials of its models, and many draws of its constructions.
+
+It takes hours. Each part is kept in a folder as soon as it is done, so a run that was stopped goes on. What came out
+for the bundled studies comes with the package (`results/battery.json` of each).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from pandas import DataFrame
+
+from icl_interp.analyses.claim import Claim
+from icl_interp.checkpoints import store
+from icl_interp.errors import InputError, shown
+from icl_interp.experiments import calibration
+from icl_interp.experiments.calibration import NO, YES
+from icl_interp.provenance import environment, read_json, write_json
+from icl_interp.results import from_dict, make_table, table_of_rows, to_dict
+from icl_interp.studies.base import STUDIES, Study
+from icl_interp.testing import trials
+
+SCHEMA = "icl_interp.battery/1"
+DRAWS = 200  # of each construction
+AS_EXPECTED = 179  # of them at least: where 95 of 100 are right, fewer come with P = .0005
+WRONG = 15  # of them at most decide otherwise than they must: where 1 of 40 does, more come with P = .00004
+COMMAND = "icl-interp selfcheck --full --out FOLDER"
+KINDS = {"edit": "before", "ignorant": "after", "draw": "before"}  # trials, and the verdict that says what is at stake
+STANDARD = trials.Sample()
+Watch = Callable[[str], object]
+Row = dict[Any, Any]
+
+
+@dataclass(frozen=True)
+class Battery:
+    """What came out.
+
+    Attributes:
+        study: its name.
+        claims: a row a claim and kind of trial ("edit", "ignorant", "draw"): "verdicts" that were compared, how many of
+            them are "decided" (supported or contradicted) before the change, and how many the change turned ("wrong").
+        wrong: the rows of `trials.run` whose verdict did not survive.
+        draws: a row a construction and claim, as `draws` gives it.
+        settings: what was run: models, edits, samples, draws.
+    """
+
+    study: str
+    claims: DataFrame
+    wrong: DataFrame
+    draws: DataFrame
+    settings: dict[str, Any]
+
+    def short(self) -> list[str]:
+        """What falls short, a line each; none where every verdict withstands."""
+        lines = [
+            f"{row['claim']} on {row['model']}, {row['trial']}, {row['variant']}: {row['wrong']}"
+            for row in self.wrong.to_dict("records")
+        ]
+        return lines + [
+            f"{row['claim']} on {row['construction']}: {missed}"
+            for row in self.draws.to_dict("records")
+            if (missed := falls_short(row))
+        ]
+
+    def summary(self) -> list[str]:
+        """The battery in a few sentences."""
+        lines = []
+        for kind, said in (
+            ("edit", "after edits that leave what the model computes"),
+            ("ignorant", "on models that know nothing of the function in their prompt"),
+            ("draw", "on other samples, or half of one"),
+        ):
+            rows = [row for row in self.claims.to_dict("records") if row["trial"] == kind]
+            counts = {name: sum(row[name] for row in rows) for name in ("verdicts", "wrong")}
+            lines.append(f"{counts['verdicts']} verdicts {said}: {counts['wrong']} wrong")
+        cells = self.draws.to_dict("records")
+        short = sum(bool(falls_short(row)) for row in cells)
+        n = self.settings["draws"]
+        lines.append(f"{len(cells)} verdicts on constructions, {n} draws each: {short} fall short of {AS_EXPECTED}")
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is written to a file."""
+        tables = {name: to_dict(getattr(self, name)) for name in ("claims", "wrong", "draws")}
+        return {
+            "schema": SCHEMA,
+            "study": self.study,
+            "command": COMMAND,
+            "settings": self.settings,
+            **tables,
+            "environment": environment(),
+        }
+
+    @classmethod
+    def read(cls, path: Path) -> "Battery":
+        """Of a file that `to_dict` made."""
+        data = read_json(path)
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            found = data.get("schema") if isinstance(data, dict) else data
+            raise InputError(f"{path} has schema {shown(found)}, but this version reads {SCHEMA!r}")
+        tables = (_read(data[name], f"{path}: {name}") for name in ("claims", "wrong", "draws"))
+        claims, wrong, drawn = tables
+        return cls(data["study"], claims, wrong, drawn, data["settings"])
+
+
+def falls_short(row: dict[str, Any]) -> str:
+    """What is wrong with a row of `draws`; nothing where enough draws get the verdict that they must get."""
+    n, kept, wrong = row["draws"], row["as expected"], row["wrong"]
+    if kept < AS_EXPECTED / DRAWS * n or wrong > WRONG / DRAWS * n:
+        return f"{kept} of {n} draws are {row['expected']}, {wrong} decide otherwise ({row['other verdicts']})"
+    return ""
+
+
+def kept(study: Study) -> Battery | None:
+    """What came out for a study, where it comes with the package."""
+    path = study.folder / "results" / "battery.json" if study.folder else None
+    return Battery.read(path) if path and path.is_file() else None
+
+
+def draws(construction: str, n_draws: int = DRAWS, seed: int = 0, done: Path | None = None) -> DataFrame:
+    """`calibration.calibrate` of one construction; kept in a folder, and not done again where it is there already."""
+    path = done / f"{trials.file_name(construction)}.json" if done else None
+    if path and path.exists():
+        table = _read(read_json(path), str(path))
+        if all(row["draws"] == n_draws for row in table.to_dict("records")):
+            return table
+    table = calibration.calibrate(n_draws, seed, [construction])
+    if path:
+        write_json(path, to_dict(table))
+    return table
+
+
+def run(
+    study: Study,
+    done: Path,
+    *,
+    n_draws: int = DRAWS,
+    sample: trials.Sample = STANDARD,
+    processes: int = 1,
+    watch: Watch | None = None,
+) -> Battery:
+    """The battery of a study that is registered.
+
+    Args:
+        study: its models and constructions are tried.
+        done: the folder that keeps each part.
+        n_draws: of each construction.
+        sample: the prompts of each trial.
+        processes: that work beside each other, a model or a construction at a time. With more than one, each computes
+            with one thread.
+        watch: is told what is done.
+    """
+    parts: list[Callable[[], str]] = [partial(_try_model, study.name, name, done, sample) for name in study.models]
+    parts += [partial(_draw, study.name, one.name, done, n_draws) for one in study.constructions]
+    if processes > 1:
+        # Not by fork: threads of the parent would not live on in its children.
+        with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+            for each in as_completed([pool.submit(part) for part in parts]):
+                if watch:
+                    watch(each.result())
+    posed = {name: trials.posed(store.load(name)) for name in study.models}
+    tried = trials.run(posed, study.claims, sample=sample, done=done / "trials", watch=watch).to_dict("records")
+    drawn = [
+        row for one in study.constructions for row in draws(one.name, n_draws, 0, done / "draws").to_dict("records")
+    ]
+    settings = {
+        "models": list(study.models),
+        "variants": {kind: sorted({row["variant"] for row in tried if row["trial"] == kind}) for kind in KINDS},
+        "sample": asdict(sample),
+        "draws": n_draws,
+    }
+    return Battery(
+        study.name,
+        by_claim(tried, study.claims),
+        _table([row for row in tried if row["wrong"]], trials.COLUMNS),
+        _table(drawn, calibration.COLUMNS),
+        settings,
+    )
+
+
+def _read(data: Any, where: str) -> DataFrame:
+    table = from_dict(data, where)
+    if not isinstance(table, DataFrame):
+        raise InputError(f"{where} must be a table, but it is an array")
+    return table
+
+
+def _table(rows: Sequence[Row], columns: Iterable[str]) -> DataFrame:
+    return make_table({name: [row[name] for row in rows] for name in columns})
+
+
+def by_claim(tried: Sequence[Row], claims: Iterable[Claim]) -> DataFrame:
+    """A row a claim and kind of trial of the rows of `trials.run`; verdicts that do not apply are left out."""
+    rows = []
+    for claim in claims:
+        for kind, compared in KINDS.items():
+            of_it = [
+                r for r in tried if (r["claim"], r["trial"]) == (claim.id, kind) and r["after"] != "not_applicable"
+            ]
+            decided = sum(r[compared] in (YES, NO) for r in of_it)
+            turned = sum(bool(r["wrong"]) for r in of_it)
+            rows.append({"claim": claim.id, "trial": kind, "verdicts": len(of_it), "decided": decided, "wrong": turned})
+    return table_of_rows(rows)
+
+
+def _try_model(study: str, name: str, done: Path, sample: trials.Sample) -> str:
+    trials.run({name: trials.posed(store.load(name))}, STUDIES.named(study).claims, sample=sample, done=done / "trials")
+    return name
+
+
+def _draw(study: str, name: str, done: Path, n_draws: int) -> str:
+    assert study in STUDIES  # reading the register has the studies of other packages loaded
+    draws(name, n_draws, 0, done / "draws")
+    return name

@@ -1,0 +1,122 @@
+"""The battery: what it counts, what falls short, and that a run which was stopped goes on."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from helpers import must_fail
+from pandas.testing import assert_frame_equal
+
+from icl_interp.errors import InputError
+from icl_interp.experiments import calibration
+from icl_interp.provenance import write_json
+from icl_interp.results import make_table, table_of_rows, to_dict
+from icl_interp.studies import BUNDLED, STUDIES
+from icl_interp.testing import battery, trials
+
+STUDY = STUDIES.named("heads")
+CLAIM = STUDY.claims[0].id
+
+
+def row(trial, before, after, wrong="", variant="one") -> dict[str, Any]:
+    return dict(zip(trials.COLUMNS, (trial, "affine", variant, CLAIM, before, after, 0.0, 0.0, wrong), strict=True))
+
+
+TRIED = [
+    row("edit", "supported", "supported"),
+    row("edit", "inconclusive", "inconclusive", variant="two"),
+    row("edit", "supported", "contradicted", "from supported to contradicted", variant="three"),
+    row("edit", "not_applicable", "not_applicable", variant="four"),
+    row("ignorant", "", "contradicted"),
+    row("draw", "supported", "inconclusive"),
+]
+
+
+def cell(kept, wrong, n=200) -> dict[str, Any]:
+    return dict(zip(calibration.COLUMNS, ("one", CLAIM, "supported", kept, wrong, n, "contradicted"), strict=True))
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Trials and draws that take no time; returns what was asked of them."""
+    asked = []
+
+    def run(models, claims, *, done, sample, watch):
+        asked.append(tuple(models))
+        return table_of_rows(TRIED)
+
+    def calibrate(n_draws, seed, only):
+        asked.append((n_draws, *only))
+        return table_of_rows([cell(n_draws - 1, 1, n_draws)])
+
+    monkeypatch.setattr(trials, "run", run)
+    monkeypatch.setattr(calibration, "calibrate", calibrate)
+    return asked
+
+
+def check_counts(count):
+    rows = count(TRIED, STUDY.claims).set_index("trial")
+    assert rows.loc["edit", ["verdicts", "decided", "wrong"]].tolist() == [3, 2, 1]
+    assert rows.loc["ignorant", ["verdicts", "decided", "wrong"]].tolist() == [1, 1, 0]
+    assert rows.loc["draw", ["verdicts", "decided", "wrong"]].tolist() == [1, 1, 0]
+
+
+def test_counts_by_claim():
+    check_counts(battery.by_claim)
+    must_fail(check_counts, lambda tried, claims: battery.by_claim(tried[1:], claims))
+    shown = [row | {"after": "inconclusive"} for row in TRIED]  # one that does not apply would then count
+    must_fail(check_counts, lambda tried, claims: battery.by_claim(shown, claims))
+
+
+@pytest.mark.parametrize(
+    ("kept", "wrong", "fine"), [(200, 0, True), (179, 15, True), (178, 0, False), (184, 16, False), (0, 0, False)]
+)
+def test_draws_that_fall_short(kept, wrong, fine):
+    assert (battery.falls_short(cell(kept, wrong)) == "") == fine
+    tenth = battery.falls_short(cell(kept // 10, wrong // 10, 20))
+    assert (tenth == "") == (kept // 10 >= 17.9 and wrong // 10 <= 1.5)
+
+
+def test_a_run_that_was_stopped_goes_on(quick, tmp_path):
+    names = [one.name for one in STUDY.constructions]
+    found = battery.run(STUDY, tmp_path, n_draws=20)
+    assert quick == [STUDY.models, *((20, name) for name in names)]
+    again = battery.run(STUDY, tmp_path, n_draws=20)
+    assert quick[len(names) + 1 :] == [STUDY.models]  # trials keep their own parts; each draw was read
+    assert_frame_equal(found.draws, again.draws)
+    battery.run(STUDY, tmp_path, n_draws=30)
+    assert quick[-len(names) :] == [(30, name) for name in names]  # other draws are drawn
+
+
+def test_what_falls_short_is_listed(quick, tmp_path):
+    found = battery.run(STUDY, tmp_path, n_draws=20)
+    assert found.short() == [f"{CLAIM} on affine, edit, three: from supported to contradicted"]
+    assert found.summary()[0] == "3 verdicts after edits that leave what the model computes: 1 wrong"
+    worse = replace(found, draws=make_table({name: [cell(100, 0)[name]] for name in calibration.COLUMNS}))
+    assert worse.short()[1:] == [f"{CLAIM} on one: 100 of 200 draws are supported, 0 decide otherwise (contradicted)"]
+    assert found.settings["variants"]["edit"] == ["four", "one", "three", "two"]
+
+
+def test_written_and_read(quick, tmp_path):
+    found = battery.run(STUDY, tmp_path, n_draws=20)
+    write_json(tmp_path / "battery.json", found.to_dict())
+    read = battery.Battery.read(tmp_path / "battery.json")
+    assert (read.study, read.settings, read.summary()) == (found.study, found.settings, found.summary())
+    for name in ("claims", "wrong", "draws"):
+        assert_frame_equal(getattr(read, name), getattr(found, name))
+    write_json(tmp_path / "other.json", to_dict(found.draws))
+    with pytest.raises(InputError, match=r"other.json has schema None, but this version reads 'icl_interp.battery/1'"):
+        battery.Battery.read(tmp_path / "other.json")
+
+
+def test_kept_batteries_are_of_these_claims():
+    """What comes with the package is about the claims, models and constructions that there are."""
+    for study in BUNDLED:
+        found = battery.kept(study)
+        if found is None:
+            continue
+        assert set(found.claims["claim"]) == {claim.id for claim in study.claims}
+        assert found.settings["models"] == list(study.models)
+        cells = {(one.name, name) for one in study.constructions for name in one.expected}
+        assert set(zip(found.draws["construction"], found.draws["claim"], strict=True)) == cells
+        assert found.settings["draws"] == battery.DRAWS
