@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 import icl_interp.studies  # noqa: F401  (their claims are then registered)
 from icl_interp import evaluation
 from icl_interp.analyses import registry
-from icl_interp.analyses.claim import Claim, in_one_line
+from icl_interp.analyses.claim import Claim, in_one_line, of_twins
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab, is_large
 from icl_interp.analyses.measurement import TWINS, Results
@@ -140,7 +140,7 @@ def analyze(
 def _measure(lab: Lab, claims: list[Claim], progress: bool) -> tuple[Results, dict[str, str]]:
     """Everything the claims need, each measurement once (the untrained twins' under `TWINS`), and what failed, why."""
     wanted = {m.name: m for claim in claims for m in claim.measurements}
-    of_twins = {m.name: m for claim in claims for m in claim.twin}
+    of_each = of_twins(claims)
     failed: dict[str, str] = {}
     with tqdm(desc="measuring", leave=False, disable=None if progress else True) as bar:
 
@@ -149,8 +149,8 @@ def _measure(lab: Lab, claims: list[Claim], progress: bool) -> tuple[Results, di
             bar.set_description(what)
 
         errors = lab.measure_all(list(wanted.values()), watch)
-        for prefix, twin in zip(TWINS, lab.twins if of_twins else (), strict=False):
-            errors |= {prefix + name: e for name, e in twin.measure_all(list(of_twins.values()), watch).items()}
+        for prefix, twin, asked in zip(TWINS, lab.twins if of_each else (), of_each, strict=False):
+            errors |= {prefix + name: e for name, e in twin.measure_all(list(asked.values()), watch).items()}
     for name, error in errors.items():
         log.warning("measuring %s failed", name, exc_info=error)
         failed[name] = in_one_line(error)

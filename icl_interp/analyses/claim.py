@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -133,7 +133,12 @@ class Claim:
     @property
     def needs(self) -> dict[str, Measurement[Any]]:
         """All measurements by the names of their results."""
-        return {m.name: m for m in self.measurements} | {prefix + m.name: m for prefix in TWINS for m in self.twin}
+        return {m.name: m for m in self.measurements} | {prefix + m.name: m for prefix in self.twins for m in self.twin}
+
+    @property
+    def twins(self) -> tuple[str, ...]:
+        """Prefixes of the untrained twins that are measured: of an architecture claim one, unless twins decide it."""
+        return TWINS if self.kind == "learning" or self.twins_agree else TWINS[:1]
 
     def judge_results(self, results: Mapping[str, Result], facts: Facts) -> Finding:
         """The finding that these results give; an error on the way passes through (`finding` catches it)."""
@@ -217,6 +222,12 @@ class Claim:
     def _broken(self, error: str) -> Finding:
         reason = f"{self.id} could not be judged: {error}. The log has the traceback."
         return replace(self._unasked("inconclusive", reason), error=error)
+
+
+def of_twins(claims: Iterable[Claim]) -> list[dict[str, Measurement[Any]]]:
+    """What claims need of each untrained twin, by name; nothing of those that no claim asks for."""
+    asked = ({m.name: m for claim in claims if prefix in claim.twins for m in claim.twin} for prefix in TWINS)
+    return [found for found in asked if found]
 
 
 def in_one_line(error: Exception) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from icl_interp import evaluation
 from icl_interp.analyses import registry
-from icl_interp.analyses.claim import Claim
+from icl_interp.analyses.claim import Claim, of_twins
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lab import Lab
@@ -131,9 +131,9 @@ def measure(lab: Lab, facts: Facts, claims: Sequence[Claim]) -> Results:
     """Everything that these claims need, if they apply."""
     applying = [claim for claim in claims if not claim.exclusion(facts)]
     errors = lab.measure_all([m for claim in applying for m in claim.measurements])
-    of_twin = [m for claim in applying for m in claim.twin]
-    for twin in lab.twins if of_twin else ():
-        errors |= twin.measure_all(of_twin)
+    of_each = of_twins(applying)
+    for twin, asked in zip(lab.twins if of_each else (), of_each, strict=False):
+        errors |= twin.measure_all(list(asked.values()))
     for error in errors.values():
         raise error
     return lab.results

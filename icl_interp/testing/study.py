@@ -181,9 +181,10 @@ def edits(it: Examined) -> Iterator[Outcome]:
     """An edit that leaves what a model computes leaves verdict and estimate: one edit a family, on a construction."""
     for one, claims in it.plain:
         model, before = _posed(one.case), None
+        twins = trials.twins_of(model, SMALL)
         for edit in trials.edits_of(model, one_a_family=True):
-            before = trials.judged(model, claims, SMALL) if before is None else before
-            for row in trials.try_edit(one.name, model, edit, claims, before, SMALL):
+            before = trials.judged(model, claims, SMALL, twins=twins) if before is None else before
+            for row in trials.try_edit(one.name, model, edit, claims, before, SMALL, twins):
                 wrong = f"on {one.name}, {row[-1]}: {row[6]:.4g} and {row[7]:.4g}" if row[-1] else None
                 yield f"{row[3]} after {edit.name}", wrong
 
@@ -191,7 +192,8 @@ def edits(it: Examined) -> Iterator[Outcome]:
 def ignorance(it: Examined) -> Iterator[Outcome]:
     """Models that know nothing of the function in their prompt support nothing about it."""
     for one, claims in it.plain:
-        for rows in trials.try_ignorant(one.name, _posed(one.case), claims, SMALL):
+        model = _posed(one.case)
+        for rows in trials.try_ignorant(one.name, model, claims, SMALL, trials.twins_of(model, SMALL)):
             for row in rows:
                 yield f"{row[3]} of {row[2]}", f"supported, as {one.name}" if row[-1] else None
 

@@ -60,10 +60,37 @@ def posed(checkpoint: Checkpoint) -> Posed:
 
 
 def judged(
-    model: Posed, claims: Sequence[Claim], sample: Sample, twin_config: HookedTransformerConfig | None = None
+    model: Posed,
+    claims: Sequence[Claim],
+    sample: Sample,
+    twin_config: HookedTransformerConfig | None = None,
+    twins: tuple[Lab, ...] = (),
 ) -> Findings:
-    """Findings about a model by itself, without companions or snapshots."""
-    lab = Lab(
+    """Findings about a model by itself, without companions or snapshots.
+
+    Args:
+        model: what is judged, and on what.
+        claims: what is judged of it.
+        sample: of prompts.
+        twin_config: of the untrained twins; the model's own by default.
+        twins: `twins_of` the same task, encoding, sample and config, which are then not measured again.
+    """
+    lab = _lab(model, sample, twin_config)
+    if twins:
+        lab.twins = twins
+    errors = evaluation.in_distribution(lab, model.task, sample.n_contexts)
+    facts = Facts.of(lab.model, model.task, _encoding(model.encoding), errors, n_units=sample.n_units)
+    results = calibration.measure(lab, facts, claims)
+    return {claim.id: claim.judge_results(results, facts) for claim in claims}
+
+
+def twins_of(model: Posed, sample: Sample) -> tuple[Lab, ...]:
+    """The untrained twins of a model: edits of its weights, and ignorant models of its config, have the same."""
+    return _lab(model, sample).twins
+
+
+def _lab(model: Posed, sample: Sample, twin_config: HookedTransformerConfig | None = None) -> Lab:
+    return Lab(
         model.model,
         model.task,
         model.encoding,
@@ -72,10 +99,6 @@ def judged(
         seed=sample.seed,
         twin_config=twin_config,
     )
-    errors = evaluation.in_distribution(lab, model.task, sample.n_contexts)
-    facts = Facts.of(lab.model, model.task, _encoding(model.encoding), errors, n_units=sample.n_units)
-    results = calibration.measure(lab, facts, claims)
-    return {claim.id: claim.judge_results(results, facts) for claim in claims}
 
 
 def _encoding(encoding: Encoding) -> str:
@@ -127,14 +150,21 @@ def edited(model: Posed, edit: Edit | TargetEdit, seed: int = 0) -> Posed:
 
 
 def try_edit(
-    name: str, model: Posed, edit: Edit | TargetEdit, claims: Sequence[Claim], before: Findings, sample: Sample
+    name: str,
+    model: Posed,
+    edit: Edit | TargetEdit,
+    claims: Sequence[Claim],
+    before: Findings,
+    sample: Sample,
+    twins: tuple[Lab, ...] = (),
 ) -> list[Row]:
-    """A row a claim: its verdict and estimate before and after an edit."""
+    """A row a claim: its verdict and estimate before and after an edit; `twins` are those of the model, if at hand."""
     other = edited(model, edit, sample.seed)
     if not isinstance(edit, TargetEdit) and not differ(model.model, other.model):
         return []
     asked = [claim for claim in claims if not set(claim.aspects) & set(edit.may_change)]
-    after = judged(other, asked, sample, twin_config=model.model.cfg)
+    same = () if isinstance(edit, TargetEdit) else twins  # other targets are another task
+    after = judged(other, asked, sample, twin_config=model.model.cfg, twins=same)
     rows = []
     for claim in asked:
         one, two = before[claim.id], after[claim.id]
@@ -151,14 +181,17 @@ def try_edit(
 # ---- models that know nothing ---------------------------------------------------------------------------------------
 
 
-def try_ignorant(name: str, model: Posed, claims: Sequence[Claim], sample: Sample) -> Iterator[list[Row]]:
+def try_ignorant(
+    name: str, model: Posed, claims: Sequence[Claim], sample: Sample, twins: tuple[Lab, ...] = ()
+) -> Iterator[list[Row]]:
     """For each model of the same config that knows nothing, a row a claim: none may be supported.
 
     Untrained ones are asked about what training made only: what follows from the design holds for them too.
     """
     for variant, other in ignorant.ignorant(model.model, model.task, model.encoding):
         of_these = [c for c in claims if c.kind == "learning"] if variant.startswith("untrained") else claims
-        after = judged(model._replace(model=other), of_these, sample)
+        same = twins if other.cfg == model.model.cfg else ()
+        after = judged(model._replace(model=other), of_these, sample, twins=same)
         yield [
             _row("ignorant", name, variant, None, found, "supported" if found.verdict == "supported" else "")
             for found in after.values()
@@ -186,9 +219,10 @@ def jobs(
     name: str, model: Posed, claims: Sequence[Claim], sample: Sample = Sample()
 ) -> Iterator[tuple[str, Callable[[Findings], list[Row]]]]:
     """All trials of a model, by name: what each does with the findings about the model as it is."""
+    twins = twins_of(model, sample)
     for edit in edits_of(model):
-        yield f"edit: {edit.name}", lambda before, edit=edit: try_edit(name, model, edit, claims, before, sample)
-    yield "ignorant", lambda before: [row for rows in try_ignorant(name, model, claims, sample) for row in rows]
+        yield f"edit: {edit.name}", lambda before, edit=edit: try_edit(name, model, edit, claims, before, sample, twins)
+    yield "ignorant", lambda before: [row for rows in try_ignorant(name, model, claims, sample, twins) for row in rows]
     for seed in SEEDS:
         if seed != sample.seed:
             other, variant = replace(sample, seed=seed), f"seed {seed}"

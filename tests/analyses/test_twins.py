@@ -7,7 +7,7 @@ import pytest
 from helpers import must_fail
 from known import facts
 
-from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.claim import Claim, Evidence, of_twins
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.measurement import TWINS, Results, measurement
 from icl_interp.results import make_array
@@ -77,4 +77,23 @@ def test_results_by_twin():
     assert [r[size].item() for r in stored.by_twin] == [1.0] * 3
     assert [sorted(r) for r in stored.by_twin] == [["test/size", "twin/test/size"]] * 3
     assert results(1.0).by_twin == []
-    assert set(LEARNING.needs) == {"test/size", *(twin + "test/size" for twin in TWINS)}
+
+
+def check_needs(needs):
+    """Where twins decide, all are measured; beside another architecture claim one is shown."""
+    all_of_them = {"test/size", *(twin + "test/size" for twin in TWINS)}
+    assert needs(LEARNING) == needs(DESIGN) == all_of_them
+    assert needs(replace(DESIGN, twins_agree=False)) == {"test/size", "twin/test/size"}
+
+
+def enumerated(of_each):
+    """What is asked of each twin, with the prefix of its results."""
+    return zip(TWINS, of_each, strict=False)
+
+
+def test_what_is_measured_of_twins():
+    check_needs(lambda claim: set(claim.needs))
+    check_needs(lambda claim: {"test/size", *(t + n for t, asked in enumerated(of_twins([claim])) for n in asked)})
+    must_fail(check_needs, lambda claim: set(LEARNING.needs))
+    must_fail(check_needs, lambda claim: set(replace(claim, kind="architecture").needs))
+    assert of_twins([replace(LEARNING, twin=())]) == []

@@ -10,6 +10,7 @@ from small_models import TASK, make
 
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.finding import Kind
 from icl_interp.analyses.measurement import measurement
 from icl_interp.models.tokens import Interleaved
 from icl_interp.results import make_array
@@ -20,7 +21,7 @@ SAMPLE = trials.Sample(n_units=32, n_contexts=1)
 RULE = Criterion("above 0 / below 0", (Condition("size", (1e-9, INF), (-INF, -1e-9)),))
 
 
-def claim(name, number, kind="architecture", **more) -> Claim:
+def claim(name, number, kind: Kind = "architecture", **more) -> Claim:
     """A claim about a number that a function reads off a lab."""
 
     @measurement(f"trial/{name}")
@@ -71,6 +72,29 @@ def test_edits_find_what_depends_on_weights(model):
     edit = next(edit for edit in trials.edits_of(model) if edit.may_change)
     excepted = replace(OF_WEIGHTS, aspects=edit.may_change[:1])
     assert outcome(model, lambda before: trials.try_edit("m", model, edit, (excepted,), before, SAMPLE), excepted) == {}
+
+
+def check_shared_twins(model, twins, claims):
+    """Findings with twins that were measured before are those with twins of their own."""
+    edit = next(edit for edit in trials.edits_of(model) if edit.name == "width doubled")
+    before = trials.judged(model, claims, SAMPLE, twins=twins)
+    assert before == trials.judged(model, claims, SAMPLE)
+    rows = [trials.try_edit("m", model, edit, claims, before, SAMPLE, *shared) for shared in ((), (twins,))]
+    assert rows[0] == rows[1]
+
+
+def test_twins_are_measured_once(model):
+    def size(results, facts):
+        own, twin = results[moves], results.twin[moves]
+        numbers = {"size": Estimate.exactly("size", own.item())}
+        return Evidence(numbers, "measured.", twin={"size": Estimate.exactly("size", twin.item())})
+
+    moves = OF_FUNCTION.measurements[0]
+    learning = replace(OF_FUNCTION, kind="learning", twin=(moves,), evidence=size, learned=lambda facts: None)
+    twins = trials.twins_of(model, SAMPLE)
+    check_shared_twins(model, twins, (learning,))
+    assert all(set(twin.results) == {moves.name} for twin in twins)
+    must_fail(check_shared_twins, model, trials.twins_of(model, replace(SAMPLE, seed=1)), (learning,))
 
 
 def test_one_edit_a_family(model):
