@@ -360,6 +360,8 @@ def _print_report(report: "Report") -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from icl_interp.analyses import multiplicity
+
     error, config = report.model["in_distribution"], report.model["config"]
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     # Texts of a report are never markup: a folder may be called [red].
@@ -375,6 +377,7 @@ def _print_report(report: "Report") -> None:
         verdict = Text(finding.verdict, style=MARKS[finding.verdict])
         table.add_row(verdict, Text(finding.id), Text(_decided(finding)), Text(finding.reason))
     console.print(table)
+    console.print(Text(multiplicity.by_chance(report.findings)))
 
 
 def _decided(finding: "Finding") -> str:

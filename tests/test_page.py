@@ -12,6 +12,7 @@ from helpers import must_fail
 from markupsafe import escape
 from small_reports import report
 
+from icl_interp.analyses import multiplicity
 from icl_interp.figures import catalogue, files
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import interval, number
@@ -122,6 +123,7 @@ def says_everything(r: Report, figures: Collection[str], text: str):
             assert key in shown
         for row in finding.details:
             assert all(str(key) in shown for key in row)
+    assert multiplicity.by_chance(r.findings) in shown
     for name in figures:
         assert name == "claims" or catalogue.FIGURES[name].caption in shown
     for value in (*r.provenance["environment"].values(), r.checkpoint["name"]):

@@ -5,6 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from icl_interp.analyses import multiplicity
 from icl_interp.analyses.finding import Finding
 from icl_interp.figures import catalogue, files
 from icl_interp.figures.style import VERDICTS, Figure
@@ -55,7 +56,7 @@ def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
     """One self-contained page: the answer on the first screen, then figures, findings in full, and provenance.
 
     Args:
-        report: as `Report.to_dict` gives it, also after a trip through JSON.
+        report: as `Report.to_dict` gives it, also after a trip through JSON; of its "results" only the names are read.
         figures: by name; "claims" goes to the top.
 
     Returns:
@@ -67,7 +68,8 @@ def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
     parts = [
         markup("<header><div>{}</div></header><main>", _banner(report, findings)),
         markup('<div class="plot" id="claims">{}</div>', first) if first else "",
-        markup('<h2 id="verdicts">Verdicts</h2><div class="wide">{}</div>', _verdicts(findings)),
+        markup('<h2 id="verdicts">Verdicts</h2><p class="quiet small">{}</p>', multiplicity.by_chance(findings)),
+        markup('<div class="wide">{}</div>', _verdicts(findings)),
         markup('<h2 id="figures">Figures</h2>') if rest else "",
         *(_figure(name, divs[name], findings) for name in rest),
         markup('<h2 id="findings">Findings in full</h2>'),
@@ -277,7 +279,7 @@ def _verdicts(findings: Iterable[Finding]) -> Markup:
             "<tr><td>{f.statement}<br>{link}</td><td>{verdict}</td><td>{estimates}</td><td>{f.reason}</td></tr>",
             f=f,
             link=link(f),
-            verdict=verdict_mark(f),
+            verdict=joined([verdict_mark(f), *([markup("<small>firm</small>")] if f.firm else [])], "<br>"),
             estimates=estimates(f),
         )
         for f in findings
