@@ -1,10 +1,10 @@
-"""A task as a user brings one: two-layer ReLU networks, which are linear in no fixed features."""
+"""Tasks as users bring them: two-layer ReLU networks, linear in no fixed features, and polynomials that are changed."""
 
 from dataclasses import dataclass
 
 from icl_interp.checkpoints.config import RunConfig, TrainingConfig
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.tasks import Distribution, Task, Uniform
+from icl_interp.tasks import Distribution, Polynomial, Task, Uniform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,27 @@ class ReluNetwork(Task):
     def value(self, parameters, xs):
         w, b, v = parameters.unflatten(-1, (3, self.width)).unbind(-2)
         return (v[:, None] * (xs * w[:, None] + b[:, None]).relu()).sum(-1)
+
+
+class Plus5(Polynomial):
+    """Polynomials shifted by 5: the law stays symmetric, about another centre."""
+
+    def value(self, parameters, xs):
+        return super().value(parameters, xs) + 5
+
+
+class Square(Polynomial):
+    """Squared values: not affine in the coefficients, so there are no pairs and no closed mean."""
+
+    def value(self, parameters, xs):
+        return super().value(parameters, xs).square()
+
+
+class Squares(Polynomial):
+    """Squared coefficients, whose law is not symmetric: there are no pairs."""
+
+    def sample_parameters(self, n_functions, generator, dtype):
+        return super().sample_parameters(n_functions, generator, dtype) ** 2
 
 
 RELU = ReluNetwork(width=2, weights=Uniform(-1, 1), inputs=Uniform(-2, 2), n_points=10)

@@ -150,7 +150,7 @@ def test_a_large_model_gets_a_whole_report(checkpoint, monkeypatch):
     monkeypatch.setattr(lab, "LARGE", 1)
     report = icl_interp.analyze(checkpoint, **SHORT)
     assert [finding.error for finding in report.findings if finding.error] == []
-    assert "1 context a function" in report.results["algorithms/distance"].attrs["note"]
+    assert "1 context a function" in report.results["algorithms/own"].attrs["note"]
 
 
 def test_bad_input():

@@ -21,7 +21,7 @@ NEEDS = {
     "heads": ["heads/delta", "heads/overlap"],
     "dispersion": ["heads/dispersion"],
     "layers": ["layers/curves", "layers/lens", "layers/without attention", "patterns/degrees"],
-    "classes": ["classes/errors", "classes/continuous", "algorithms/distance"],
+    "classes": ["classes/errors", "classes/continuous", "algorithms/own"],
     "shift": ["seeds/functions", "seeds/inside", "seeds/intervals"],
 }
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 import torch
 from helpers import must_fail
-from own_tasks import RELU
+from own_tasks import RELU, Plus5, Square
 from vector_tasks import PATHS, LinearMap
 
 from icl_interp.baselines import LawMean, MeanValue, Zero
@@ -31,16 +31,6 @@ SMALL = {"n_points": 6}
 UNIT = Uniform(-1, 1)
 AROUND_2 = Normal(0.5, mean=2.0)
 MIXTURE = {"degrees": (0, 1, 3, 3), "inputs": UNIT, "coefficients": Uniform(0, 4), **SMALL}
-
-
-class Plus5(Polynomial):
-    def value(self, parameters, xs):
-        return super().value(parameters, xs) + 5
-
-
-class Square(Polynomial):
-    def value(self, parameters, xs):
-        return super().value(parameters, xs).square()
 
 
 class SquareInsists(Square):

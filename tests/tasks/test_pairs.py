@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 import torch
 from helpers import must_fail
-from own_tasks import RELU
+from own_tasks import RELU, Plus5, Squares
 from vector_tasks import MAPS, PATHS, Rotations
 
 from icl_interp.errors import InputError
@@ -247,19 +247,9 @@ class Squared(Uniform):
         return super().sample(shape, generator, dtype).square()
 
 
-class Plus5(Polynomial):
-    def value(self, parameters, xs):
-        return super().value(parameters, xs) + 5
-
-
 class Exp(Polynomial):
     def value(self, parameters, xs):
         return super().value(parameters, xs).exp()
-
-
-class Squares(Polynomial):
-    def sample_parameters(self, n_functions, generator, dtype):
-        return super().sample_parameters(n_functions, generator, dtype) ** 2
 
 
 class Sorted(Polynomial):

@@ -15,6 +15,7 @@ from icl_interp.studies.limits.claims import failure as failure_claims
 from icl_interp.studies.limits.claims import intervals as intervals_claims
 from icl_interp.studies.limits.claims import layernorm as layernorm_claims
 from icl_interp.studies.limits.claims import layers as layers_claims
+from icl_interp.studies.limits.claims import no_classical as no_classical_claims
 from icl_interp.studies.limits.claims import patterns as patterns_claims
 from icl_interp.studies.limits.claims import shift as shift_claims
 from icl_interp.studies.limits.claims import softmax as softmax_claims
@@ -85,7 +86,8 @@ FIGURES = {
         "First, what the read-out makes of the stream after each layer, for one prompt, as the query moves. Then "
         "the share of the final prediction's variance that is there after so many layers: for the model's own "
         "read-out (the logit lens), and for the best affine one, fitted to other functions, which finds a "
-        "prediction in any basis; the claim is supported where that lies in the shaded zone. Then errors, 1 for "
+        "prediction in any basis; the claim asks for that to lie in the shaded zone, and for as little to be left "
+        "without the last layer. Then errors, 1 for "
         "whoever always predicts 0, with a part of the model made its mean, at every position or at the query's "
         "token alone. Where several degrees can be compared: how far apart their mean attention patterns are, in "
         "units of the distance between two prompts of one degree; shaded counts as alike.",
@@ -94,9 +96,11 @@ FIGURES = {
         classes,
         "Left, a row a class of functions: the squared error where the function is determined, 1 for whoever always"
         " predicts 0 (the mean, for the fixed functions). Filled marks are degrees the model was trained on. Right,"
-        " a row a classical algorithm: how far its predictions for the query are from the model's, in units of how "
-        "far the model is from itself when its context is reshuffled (or trained from another seed), and no less "
-        "than its error. It resembles an algorithm that lies in the shaded zone with all three marks.",
+        " a row a classical algorithm: how similar the model's predictions for the query are to its own, 1 - E(f - A)²"
+        " / Var f, in distribution, with functions scaled by 3, and with the query at an end of the inputs' interval."
+        " Each algorithm is plain, or bounded by one number in all three, whichever is nearer on the half of the sample"
+        " that is not drawn. The model resembles an algorithm that lies in the right shaded zone with all three marks,"
+        " and none if all marks of every algorithm lie in the left one.",
     ),
     "shift": ReportFigure(
         shift,
@@ -140,7 +144,7 @@ STUDY = Study(
         classes_claims.UNSEEN_CLASSES_CLAIM,
         continuous_claims.CONTINUOUS_FUNCTIONS_CLAIM,
         algorithms_claims.BETTER_THAN_UNKNOWN_DEGREE_CLAIM,
-        algorithms_claims.NO_CLASSICAL_ALGORITHM_CLAIM,
+        no_classical_claims.NO_CLASSICAL_ALGORITHM_CLAIM,
         boundary_claims.BOUNDARY_IMMEDIATE_CLAIM,
         boundary_claims.NO_ICL_AT_HIGH_NORM_CLAIM,
         shift_claims.NO_NORM_BETTER_CLAIM,

@@ -13,7 +13,9 @@ from icl_interp import pipeline
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
 from icl_interp.results import make_array
-from icl_interp.studies.limits.claims.algorithms import ARMS, ERROR, SELF, SIZE
+from icl_interp.studies.limits.claims.no_classical import Comparison
+from icl_interp.studies.limits.figures.classes import LEAST
+from icl_interp.studies.limits.measurements.algorithms import ARMS, MODEL
 
 CLAIMS = ("limits.unseen_classes", "limits.continuous_functions", "limits.no_classical_algorithm")
 
@@ -46,31 +48,43 @@ def check_rates(r, figure):
         assert marks[name] == pytest.approx(mine.mean() / zero.mean(), rel=1e-12)
 
 
-def check_distances(r, figure):
-    """Distance to each algorithm, over the largest of the model's distances from itself and its error."""
-    result = r.results["algorithms/distance"]
-    mean = {to: result.sel(to=to).values.mean(-1) for to in result.indexes["to"]}
-    error = mean[ERROR][0] / mean[SIZE][0]
+def check_similarities(results, figure):
+    """Similarity to each algorithm in the form that was chosen on one half of the units, on the other half."""
+    f = results["algorithms/own"].sel(who=MODEL).values
+    found = Comparison.of(results["algorithms/own"], results["algorithms/rivals"])
+    scored = slice(f.shape[1] // 2, None)
     for a, arm in enumerate(ARMS):
         trace = next(t for t in figure.data if t.name == arm)
-        ceiling = max(mean[SELF][a] / mean[SIZE][a], error) + 1e-9
-        for name, x in zip(figure.layout.yaxis2.ticktext, trace.x, strict=True):
-            assert x == pytest.approx((mean[name][a] / mean[SIZE][a] + 1e-9) / ceiling, rel=1e-9)
+        for rival, name, x in zip(found.chosen.each, figure.layout.yaxis2.ticktext, trace.x, strict=True):
+            assert name == rival.algorithm
+            mine, its = f[a, scored], found.scored.by(rival, found.chosen.u)[a]
+            assert x == pytest.approx(max(LEAST, 1 - ((mine - its) ** 2).mean() / mine.var()), rel=1e-9)
 
 
 def test_marks_are_the_stored_numbers(small):
     figure = drawn(small)
     check_rates(small, figure)
-    check_distances(small, figure)
-    for name, check in (("classes/errors", check_rates), ("algorithms/distance", check_distances)):
-        stored = small.results[name]
-        values = stored.values.copy()
-        values[0] *= 1.5
-        values[1, -1] *= 2
-        must_fail(check, small, drawn(small, {**small.results, name: make_array(values, stored.indexes)}))
+    stored = small.results["classes/errors"]
+    values = stored.values.copy()
+    values[0] *= 1.5
+    values[1, -1] *= 2
+    changed = {**small.results, "classes/errors": make_array(values, stored.indexes)}
+    must_fail(check_rates, small, drawn(small, changed))
 
 
-@pytest.mark.parametrize("removed", ["classes/errors", "classes/continuous", "algorithms/distance"])
+def test_similarities_are_those_of_the_other_half(small):
+    """Of this random model, which is like nobody, and of one that is near least squares."""
+    check_similarities(small.results, drawn(small))
+    stored, rivals = small.results["algorithms/own"], small.results["algorithms/rivals"]
+    values = rivals.sel(who=["least squares"]).values
+    near = make_array(values + 0.2 * np.sin(9 * values), stored.indexes)
+    results = {**small.results, "algorithms/own": near}
+    check_similarities(results, drawn(small, results))
+    swapped = {**results, "algorithms/own": make_array(near.values[:, :, ::-1], stored.indexes)}
+    must_fail(check_similarities, results, drawn(small, swapped))
+
+
+@pytest.mark.parametrize("removed", ["classes/errors", "classes/continuous", "algorithms/own", "algorithms/rivals"])
 def test_parts_are_drawn_by_themselves(small, removed):
     left = {name: result for name, result in small.results.items() if name != removed}
     assert len(drawn(small, left).data) < len(drawn(small).data) or removed == "classes/continuous"

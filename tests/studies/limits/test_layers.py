@@ -4,21 +4,18 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from known import facts
+from own_tasks import Squares
 from small_models import TASK, encoding_of, make
 from torch.testing import assert_close
-from xarray import DataArray
 
-from icl_interp.analyses import registry
 from icl_interp.analyses.lab import Lab
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import layers as limits_layers
-from icl_interp.studies.limits.claims.layers import LENSES, cross_validated, r_squared
+from icl_interp.studies.limits.claims.layers import LENSES, cross_validated, left, r_squared
 from icl_interp.studies.limits.constructions.layers import LABEL, TOKEN, WRITTEN, hand_set
 from icl_interp.studies.limits.constructions.mechanisms import step_elsewhere, step_in_layers
-from icl_interp.studies.limits.measurements.ablation import ALL, QUERY
 
 LAST_ID = "limits.last_layer"
 N = 40
@@ -106,11 +103,13 @@ def judged_step(measured, case):
 
 
 def check_formed_in_the_first_layer(found, finding):
-    """Both lenses see all of it after the first layer; at its mean the second costs nothing, the first all."""
+    """Both lenses see all of it after the first layer; without the second all is left, without the first nothing."""
     result = found.results["layers/lens"]
     for lens in LENSES:
         assert r_squared(result, lens, 1).value == pytest.approx(1, abs=1e-6)
         assert r_squared(result, lens, 0).high < 0.1
+    assert finding.verdict == "contradicted"
+    assert left(found.results["layers/without last"], "last block").low > 1 - 1e-6
     by_block = finding.causal["by block"]
     assert finding.causal["effect"] == by_block[1] == pytest.approx(finding.causal["intact"], rel=1e-5)
     assert finding.causal["the same for another block (the largest effect)"] == by_block[0]
@@ -122,6 +121,8 @@ def test_what_lenses_and_ablations_say_of_a_prediction_formed_in_one_layer(measu
     check_formed_in_the_first_layer(*judged_step(measured, step_in_layers(g, 1.0, 0.0)))
     found, finding = judged_step(measured, step_in_layers(g, 0.0, 1.0))
     must_fail(check_formed_in_the_first_layer, found, finding)
+    assert (finding.verdict, finding.estimate.value) == ("supported", pytest.approx(0, abs=0.05))
+    assert left(found.results["layers/without last"], "last block").high < 1e-6
     assert finding.causal["by block"][0] == pytest.approx(finding.causal["intact"], rel=1e-5)
     assert finding.causal["by block"][1] == pytest.approx(1, abs=0.2)
 
@@ -147,9 +148,27 @@ def test_the_logit_lens_misses_another_basis(measured):
     g = generator(0, "test/basis")
     _, finding = judged_step(measured, step_elsewhere(g))
     assert finding.estimate.low > 0.99
+    assert finding.verdict == "inconclusive"  # it is there before the last layer, and lost without it
     assert [row["R2"] < 0.5 for row in finding.details if row["lens"] == "logit"] == [True, True, False]
-    assert "the logit lens has R2 1.00 there" not in finding.reason
-    assert "the logit lens has R2 1.00 there" in judged_step(measured, step_in_layers(g, 1.0, 0.0))[1].reason
+    seen = judged_step(measured, step_in_layers(g, 1.0, 0.0))[1]
+    assert [row["R2"] < 0.5 for row in seen.details if row["lens"] == "logit"] == [True, False, False]
+
+
+def check_prompts(task):
+    """As many functions as prompts, whether the task has pairs or not."""
+    lab = Lab(make("pre"), task, encoding_of(make("pre")), n_units=4, n_contexts=2)
+    prompts = limits_layers.prompts_of(lab)
+    assert len(prompts) == len(prompts.function.unique()) == len(prompts.parameters.unique(dim=0)) == 16
+    assert ("no antithetic pairs" in limits_layers._note(lab, prompts)) == (not task.paired)
+
+
+def test_every_prompt_is_of_a_function_of_its_own(monkeypatch):
+    check_prompts(TASK)
+    single = Squares(degrees=(1,), inputs=TASK.inputs, coefficients=TASK.coefficients, n_points=TASK.n_points)
+    assert not single.paired
+    check_prompts(single)
+    monkeypatch.setattr(limits_layers, "prompts_of", lambda lab: lab.units("layers/prompts", n_units=8))
+    must_fail(check_prompts, single)
 
 
 def check_lens(measure):
@@ -200,82 +219,3 @@ def test_curves_are_the_stream_read_at_each_query():
             assert curve.sel(context=c, what="depth 2").values[k] == pytest.approx(out[0, -1, 0].item(), abs=1e-9)
             line = one.parameters[0, 0] + one.parameters[0, 1] * curve["x"].values[k]
             assert curve.sel(context=c, what="f").values[k] == pytest.approx(float(line), abs=1e-9)
-
-
-# ---- verdicts -------------------------------------------------------------------------------------------------------
-
-
-def lensed(affine, logit=None, noise=0.05) -> DataArray:
-    """Made-up results with an R2 at each depth before the last, where it is 1."""
-    g = np.random.default_rng(0)
-    total = np.exp(0.3 * g.standard_normal(N))
-    shares = [[*(logit or affine), 1.0], [*affine, 1.0]]
-    values = [[[(1 - r) * total * np.exp(noise * g.standard_normal(N)), total] for r in row] for row in shares]
-    axes = {
-        "lens": LENSES,
-        "depth": tuple(range(len(affine) + 1)),
-        "statistic": ("residual", "total"),
-        "group": tuple(range(N)),
-    }
-    return make_array(values, axes)
-
-
-def results(affine, logit=None, twin=0.99):
-    n = len(affine)
-    axes = {"points": (ALL, QUERY), "group": tuple(range(N))}
-    parts = {f"block {i}": np.full((2, N), 0.1 * (i + 1)) for i in range(n)} | {"reordered": np.full((2, N), np.nan)}
-    whole = {"intact": np.full((2, N), 1e-3), "zero": np.full((2, N), 0.5)}
-    return {
-        "layers/lens": lensed(affine, logit),
-        "twin/layers/lens": lensed([twin] * n),
-        "layers/ablated": make_array(list(parts.values()), {"arm": tuple(parts), **axes}),
-        "layers/without attention": make_array(list(whole.values()), {"arm": tuple(whole), **axes}),
-    }
-
-
-def known(n_layers=3, **more):
-    config = {key: more.pop(key) for key in list(more) if key in ("mlp_only", "norm_position", "normalization_type")}
-    return facts(config={"n_layers": n_layers, **config}, n_units=N, **more)
-
-
-def judge(found, facts=None):
-    return registry.REGISTRY[LAST_ID].judge_results(found, facts or known())
-
-
-@pytest.mark.parametrize(
-    ("affine", "verdict"),
-    [
-        ([0, 0.1, 0.2], "supported"),
-        ([0, 0.4, 0.501], "inconclusive"),
-        ([0, 0.5, 0.8], "contradicted"),
-        ([0.9, 0.9, 0.1], "supported"),
-    ],
-)
-def test_the_depth_before_the_last_decides(affine, verdict):
-    finding = judge(results(affine))
-    assert finding.verdict == verdict
-    assert finding.estimate.value == pytest.approx(affine[2], abs=0.02)
-    assert finding.causal["by block"] == pytest.approx([0.2, 0.4, 0.6])
-    assert finding.causal["effect"] == pytest.approx(0.6)
-    assert finding.causal["the same for another block (the largest effect)"] == pytest.approx(0.4)
-    assert len(finding.details) == 8
-
-
-def test_the_affine_read_out_decides_and_not_the_logit_lens():
-    finding = judge(results([0, 0.7, 0.9], logit=[0, 0, 0]))
-    assert finding.verdict == "contradicted"
-    assert "the logit lens has R2 0.0" in finding.reason
-    turned = judge(results([0, 0.1, 0.2], logit=[0.9, 0.9, 0.9]))
-    assert turned.verdict == "supported"
-    assert "the logit lens has R2 0.90 there" in turned.reason
-
-
-def test_the_gate():
-    assert judge(results([0, 0.1, 0.2], twin=0.1)).verdict == "inconclusive"
-    assert judge(results([0, 0.1, 0.2]), known(r2=0.5)).verdict == "inconclusive"
-    assert "no final norm" in judge(results([0, 0.1, 0.2]), known(norm_position="post")).reason
-
-
-def test_who_cannot_be_asked():
-    assert judge({}, known(n_layers=1)).reason == "the model has one layer, which is the last"
-    assert judge({}, known(mlp_only=True)).verdict == "not_applicable"

@@ -17,22 +17,12 @@ from icl_interp.checkpoints.companions import Role, kind_of
 from icl_interp.errors import InputError
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode
+from icl_interp.studies.limits.constructions.neighbours import BETTER, DENSITY, LARGER, NEAR, SIZE, SUFFICIENT
 from icl_interp.studies.limits.measurements import seeds, shift
 from icl_interp.studies.limits.measurements.seeds import OWN, TRAINED, UNTRAINED
 
 ARMS = ("affine", "affine_no_ln", "affine_attn_only", "affine_u5", "affine_u10")
-SUFFICIENT_ID = "limits.attention_sufficient"
-CLAIMS = tuple(
-    f"limits.{name}"
-    for name in (
-        "no_norm_better",
-        "error_near_boundary",
-        "size_does_not_help",
-        "training_density",
-        "larger_intervals",
-        "attention_sufficient",
-    )
-)
+CLAIMS = (BETTER, NEAR, SIZE, DENSITY, LARGER, SUFFICIENT)
 
 
 def never(*args, **settings):
@@ -211,14 +201,14 @@ def test_where_nothing_can_be_decided_nothing_is_measured(monkeypatch):
 def test_bundled_kinds_are_judged_without_a_measurement(monkeypatch):
     """All numbers of these kinds come with the package."""
     monkeypatch.setattr(seeds, "measured", never)
-    claims = [c for c in CLAIMS if c != SUFFICIENT_ID]
+    claims = [c for c in CLAIMS if c != SUFFICIENT]
     report = icl_interp.analyze("affine", claims=claims, n_prompts=256, progress=False)
     for finding in report.findings:
         assert finding.error is None
-        assert (finding.estimate is None) == (finding.id == "limits.size_does_not_help")
-    assert "5 seeds each" in report["limits.no_norm_better"].reason
+        assert (finding.estimate is None) == (finding.id == SIZE)
+    assert "5 seeds each" in report[BETTER].reason
     assert "interval 100" in " ".join(report.results["seeds/intervals"]["arm"])
-    assert "a = 100" in report["limits.training_density"].reason
+    assert "a = 100" in report[DENSITY].reason
 
 
 def test_companions_count_as_seeds_and_judge_again():
@@ -230,7 +220,7 @@ def test_companions_count_as_seeds_and_judge_again():
     assert "no norm, further seed 3" in report.model["companions"]
     for finding in report.findings:
         assert finding.verdict == "inconclusive"  # nobody has learned anything
-        assert "left out, not learned" in finding.reason or finding.id == "limits.size_does_not_help"
+        assert "left out, not learned" in finding.reason or finding.id == SIZE
     assert report.figures["shift"] is not None
     again = report.judge()
     assert [f.reason for f in again.findings] == [f.reason for f in report.findings]

@@ -1,5 +1,6 @@
 """Claims that read weights: layers at the optimum, beside it, in the trap; flows with their balance and PL bound."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from icl_interp.analyses.claim import low_r2
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.units import read_layer
+from icl_interp.results import make_curve
 from icl_interp.studies.linear_attention.constructions import flow
 from icl_interp.studies.linear_attention.hand_built import by_inputs
 from icl_interp.studies.linear_attention.measurements import setting
@@ -170,6 +172,44 @@ def test_what_it_takes_to_judge_a_path():
     assert found.reason == (
         "The run kept 2 snapshots. Only 2 snapshots do better than predicting 0 and have not arrived; 5 are needed."
     )
+
+
+PL_ID = "linear_attention.pl_inequality"
+
+
+def check_pl(least, verdict, n=8):
+    """A made-up path whose squared gradient is `least` times the lemma's bound at one snapshot, 4 times elsewhere."""
+    steps = range(1, n + 1)
+    excess = [2.0**-step for step in steps]
+    bound = [0.5 * e for e in excess]
+    square = [(least if step == 3 else 4.0) * b for step, b in zip(steps, bound, strict=True)]
+    rows = {"excess": excess, "PL bound": bound, "squared gradient": square}
+    curve = make_curve(list(rows.values()), {"quantity": tuple(rows), "step": tuple(steps)})
+    _, known = bench(FLOW[END], snapshots=FLOW)
+    found = registry.REGISTRY[PL_ID].judge_results({"lsa/path": curve}, known)
+    assert found.verdict == verdict
+    if found.estimate is not None:
+        assert value(found) == pytest.approx(math.log10(least))
+        assert f"{least:.3g} times the bound (step 3)" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("least", "verdict"), [(3.0, "supported"), (1.01, "supported"), (0.99, "contradicted"), (0.01, "contradicted")]
+)
+def test_one_snapshot_below_the_bound_contradicts_the_lemma(least, verdict, monkeypatch):
+    check_pl(least, verdict)
+    check_pl(least, "inconclusive", n=4)
+    claim = registry.REGISTRY[PL_ID]
+    (condition,) = claim.criterion.conditions
+    none, swapped = (
+        replace(condition, contradicts=None),
+        replace(condition, supports=condition.contradicts, contradicts=condition.supports),
+    )
+    far = replace(condition, supports=(-3.0, math.inf), contradicts=(-math.inf, -3.0))
+    for other in (swapped, *((none, far) if verdict == "contradicted" else ())):
+        changed = replace(claim, criterion=replace(claim.criterion, conditions=(other,)))
+        monkeypatch.setitem(registry.REGISTRY, PL_ID, changed)
+        must_fail(check_pl, least, verdict)
 
 
 def test_the_rate_is_the_lemma_s_or_sharper():

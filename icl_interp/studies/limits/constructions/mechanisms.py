@@ -107,6 +107,13 @@ def step_elsewhere(g: torch.Generator) -> Case:
     return case
 
 
+def step_twice(g: torch.Generator) -> Case:
+    """The first layer takes the step and writes it where nobody looks; the second takes it again for the read-out."""
+    case = step_in_layers(g, 0.0, 1.0)
+    case.model.blocks[0].attn.W_O.data[0, 0, MARK] = _between(g, 0.5, 2)
+    return case
+
+
 def step_and_norm(g: torch.Generator, cubic: bool) -> Case:
     """A step, then LayerNorm of a stream in which a constant is the largest part: in distribution it divides by that.
 
@@ -167,9 +174,9 @@ class Beside(HookedTransformer):
         return super().forward(tokens, positions) + (added if positions is None else added[:, list(positions)])
 
 
-def step_beside_attention(g: torch.Generator) -> Case:
-    """Most of the step is a sum over the prompt that no head takes, the rest is the head's."""
-    share = _between(g, 0.7, 0.95)
+def step_beside_attention(g: torch.Generator, low: float, high: float) -> Case:
+    """A share of the step is a sum over the prompt that no head takes, the rest is the head's."""
+    share = _between(g, low, high)
     case = step_in_layers(g, 1 - share, attention_dir="bidirectional")
     rate = case.model.blocks[0].attn.W_Q[0, TOKEN, 0].item()
 
@@ -293,9 +300,15 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
         {HIGH_NORM: NO, ERASED: NO, LINEAR: NO, NECESSARY: YES},
     ),
     Construction(
+        "a step of gradient descent on centred slopes",
+        "without its head it says 0, which is the mean of the functions: exactly the error of somebody without context",
+        lambda g: step_in_layers(g, 1.0),
+        {NECESSARY: YES},
+    ),
+    Construction(
         "a step in the last of two layers",
-        "the first layer writes nothing",
-        lambda g: step_in_layers(g, 0.0, 1.0),
+        "the first layer writes nothing, and the query alone tells no more than the mean of the functions",
+        lambda g: step_in_layers(g, 0.0, 1.0, lean=1.5),
         {LAST: YES},
     ),
     Construction(
@@ -306,9 +319,15 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "a step in the first layer, in another basis",
-        "the second layer carries what the first has written to where it is read",
+        "the second layer carries what the first has written to where it is read: it is there before, and lost without",
         step_elsewhere,
-        {LAST: NO},
+        {LAST: OPEN},
+    ),
+    Construction(
+        "a step in both of two layers, read from the last",
+        "what the first layer writes could be decoded, but the prediction is made of what the second writes",
+        step_twice,
+        {LAST: OPEN},
     ),
     Construction(
         "a step and a norm",
@@ -331,8 +350,14 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "a step beside attention",
         "with all heads at their mean at least 70 % of the step is left",
-        step_beside_attention,
+        functools.partial(step_beside_attention, low=0.7, high=0.95),
         {NECESSARY: NO},
+    ),
+    Construction(
+        "a fifth of a step beside attention",
+        "with all heads at their mean a fifth of the step is left, and so two thirds of the squared error",
+        functools.partial(step_beside_attention, low=0.16, high=0.22),
+        {NECESSARY: OPEN},
     ),
     Construction(
         "an aligned stream, early plateau",

@@ -1,11 +1,10 @@
-"""Classes of functions: the error rate on each, trained on or not; and how near predictions are to algorithms'."""
+"""Classes of functions: the error rate on each, trained on or not; and how similar predictions are to algorithms'."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
-from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
@@ -14,10 +13,12 @@ from icl_interp.figures.style import BLUE, GREY, INK, ORANGE, VERDICTS, finish, 
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.limits.claims import continuous as limits_continuous
-from icl_interp.studies.limits.claims.algorithms import ARMS, ERROR, RESEMBLES, SEED, SELF, SIZE, distance, ratios
 from icl_interp.studies.limits.claims.classes import LOW, rate
 from icl_interp.studies.limits.claims.continuous import PRINTED, shares
+from icl_interp.studies.limits.claims.no_classical import RESEMBLES, UNLIKE, Comparison
+from icl_interp.studies.limits.measurements import algorithms
 from icl_interp.studies.limits.measurements import classes as measured
+from icl_interp.studies.limits.measurements.algorithms import ARMS
 from icl_interp.studies.limits.measurements.classes import polynomial_in
 
 ROW = 22  # pixels
@@ -33,14 +34,15 @@ MEANING = {
     "companion": "a companion trained on this degree alone",
     "least squares": "least squares of the largest degree the model was trained on",
 }
+LEAST = -0.5  # similarity at which the axis ends: an algorithm that lies beyond is drawn there
 SIGNS = dict(zip(ARMS, (("circle", BLUE), ("triangle-up", ORANGE), ("square-open", INK)), strict=True))
 
 
 def classes(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """Error rate on every class with its interval; distance to every algorithm over the model's own, arm by arm."""
-    distances = results.get(distance)
+    """Error rate on every class with its interval; similarity to every algorithm, arm by arm."""
+    model, others = results.get(algorithms.own), results.get(algorithms.rivals)
     rows = _rates(results, facts)
-    paired = distances is not None
+    paired = model is not None and others is not None
     if not (rows or paired):
         return None
     figure = go.Figure()
@@ -50,9 +52,9 @@ def classes(results: Results, findings: Sequence[Finding], facts: Facts) -> Figu
         _draw_rates(figure, rows)
         panel_title(figure, "Error in units of knowing nothing", left)
     n_rows = len({label for label, _, _ in rows})
-    if distances is not None:
-        n_rows = max(n_rows, _draw_distances(figure, distances, "2" if rows else ""))
-        panel_title(figure, "Distance from algorithms", right)
+    if model is not None and others is not None:
+        n_rows = max(n_rows, _draw_similarities(figure, Comparison.of(model, others), "2" if rows else ""))
+        panel_title(figure, "Similarity to algorithms", right)
     finish(
         figure,
         "Which classes of functions the model learns in context, and like which algorithm",
@@ -155,57 +157,56 @@ def _draw_rates(figure: Figure, rows: list[tuple[str, str, Interval]]) -> None:
     )
 
 
-def _draw_distances(figure: Figure, result: DataArray, axis: str) -> int:
+def _draw_similarities(figure: Figure, found: Comparison, axis: str) -> int:
     """Returns how many rows were drawn."""
-    over = 10 ** ratios(result, result.values.mean(-1)[None])[0]
-    names = [name for name in result.indexes["to"] if name not in (SIZE, ERROR, SELF, SEED)]
-    for arm, values in zip(result.indexes["arm"], over, strict=True):
+    each = found.chosen.each
+    values = np.array([found.similarities(rival) for rival in each])
+    for arm, column in zip(ARMS, values.T, strict=True):
         symbol, colour = SIGNS[arm]
         figure.add_trace(
             go.Scatter(
-                x=np.maximum(values, 1e-3),
-                y=list(range(len(names))),
+                x=np.maximum(column, LEAST),
+                y=list(range(len(each))),
                 mode="markers",
                 name=arm,
                 xaxis=f"x{axis}",
                 yaxis=f"y{axis}",
                 marker={"symbol": symbol, "color": colour, "size": 9, "line": {"color": colour, "width": 1.4}},
                 text=[
-                    f"{plain(name)}<br>{arm}<br>{number(float(v))} times the ceiling"
-                    for name, v in zip(names, values, strict=True)
+                    f"{plain(str(rival))}<br>{arm}<br>similarity {number(float(value))}"
+                    for rival, value in zip(each, column, strict=True)
                 ],
                 hovertemplate="%{text}<extra></extra>",
             )
         )
-    look = VERDICTS["contradicted"]
-    low, high = max(1e-3, float(over.min()) / 2), max(10.0, float(over.max()) * 2)
-    figure.add_shape(
-        type="rect",
-        xref=f"x{axis}",
-        x0=low,
-        x1=RESEMBLES,
-        yref=f"y{axis} domain",
-        y0=0,
-        y1=1,
-        fillcolor=look.pale,
-        line={"width": 0},
-        layer="below",
-    )
+    for verdict, x0, x1 in (("supported", LEAST, UNLIKE), ("contradicted", RESEMBLES, 1.0)):
+        figure.add_shape(
+            type="rect",
+            xref=f"x{axis}",
+            x0=x0,
+            x1=x1,
+            yref=f"y{axis} domain",
+            y0=0,
+            y1=1,
+            fillcolor=VERDICTS[verdict].pale,
+            line={"width": 0},
+            layer="below",
+        )
     figure.add_annotation(
-        text="resembles, if all three lie here",
+        text="resembles, if all three lie right",
         xref=f"x{axis}",
-        x=float(np.log10(RESEMBLES)),
+        x=UNLIKE,
         xanchor="right",
         yref=f"y{axis} domain",
         y=0,
         yanchor="bottom",
         showarrow=False,
-        font={"size": 11, "color": look.ink},
+        font={"size": 11, "color": VERDICTS["contradicted"].ink},
     )
     figure.update_layout(
         {
-            f"xaxis{axis}": log_axis("squared distance / the model's from itself", low, high, 6),
-            f"yaxis{axis}": rows_axis(names, spare=0.6),
+            f"xaxis{axis}": {"title": {"text": "similarity, 1 - E(f - A)² / Var f"}, "range": [LEAST - 0.04, 1.04]},
+            f"yaxis{axis}": rows_axis([rival.algorithm for rival in each], spare=0.6),
         }
     )
-    return len(names) + 1
+    return len(each) + 1

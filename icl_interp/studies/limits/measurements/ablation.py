@@ -93,13 +93,6 @@ def _queries(lab: Lab, tokens: Float[Tensor, "batch token d_in"]) -> Callable[[M
     return predict
 
 
-def without_context(lab: Lab, prompts: Prompts) -> Float[Tensor, "batch point target"]:
-    """The mean over the lab's functions at the same input: an estimate of the best guess that reads the query alone."""
-    rows = lab.few.parameters
-    values = [lab.task.targets(row.expand(len(prompts), -1), prompts.xs) for row in rows]
-    return torch.stack(values).mean(0)
-
-
 def _matrix(lab: Lab, rows: Mapping[str, Sequence[np.ndarray]]) -> DataArray:
     axes = {"arm": tuple(rows), "points": (ALL, QUERY), "group": tuple(range(lab.n_units))}
     note = f"{lab.n_units} units of two prompts; means from others; float32"
@@ -109,11 +102,12 @@ def _matrix(lab: Lab, rows: Mapping[str, Sequence[np.ndarray]]) -> DataArray:
 # ---- measurements ---------------------------------------------------------------------------------------------------
 
 
-@measurement("layers/without attention")
+@measurement("layers/without attention", version=2)
 def without_attention(lab: Lab) -> DataArray:
     """Squared error intact, with all attention outputs at their mean, and of those beside it; by group of functions.
 
-    Beside it: companions that are MLP only, attention only or with MLP; the best guess without a context; zero. Points
+    Beside it: companions that are MLP only, attention only or with MLP; the mean of the law of functions at each input,
+    which is the best guess without a context; zero. Points
     "all": the edit is made at every position and all scored points count. "query": made at the last query's own token
     only, and scored there.
     """
@@ -124,7 +118,7 @@ def without_attention(lab: Lab) -> DataArray:
     prompts, first = sample(lab), first_scored(lab)
     partners = {kind: lab.companions.get(Role(kind)) for kind in PARTNERS}
     others = {kind: other.predict(prompts).double().cpu() for kind, other in partners.items() if other is not None}
-    for name, out in {**others, BLIND: without_context(lab, prompts), NOTHING: torch.zeros_like(prompts.ys)}.items():
+    for name, out in {**others, BLIND: lab.task.expected(prompts.xs), NOTHING: torch.zeros_like(prompts.ys)}.items():
         missed = (out - prompts.ys).square().mean(-1)
         rows[name] = [lab.by_unit(missed[:, first:].mean(1)), lab.by_unit(missed[:, -1])]
     return _matrix(lab, rows)

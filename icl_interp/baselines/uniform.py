@@ -1,0 +1,98 @@
+"""The best prediction of somebody who knows that coefficients are uniform, but not the degree of this function."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.optimize import lsq_linear
+from torch import Tensor
+
+from icl_interp.baselines import prefixes
+from icl_interp.baselines.base import Powers, whole
+from icl_interp.errors import InputError
+from icl_interp.prompts import Prompts
+
+INSIDE = 1e-9  # of the interval's length: so far outside a coefficient still counts as inside
+
+
+@dataclass(frozen=True)
+class BayesUniformPrior:
+    """Posterior mean of the next value for polynomials with coefficients from U(low, high), seen without noise.
+
+    The degree is drawn uniformly from `degrees`. Values are numbers. Points that outnumber the coefficients determine
+    the function, so there the posterior is a single function. It is the limit of posteriors under normal noise, as the
+    noise goes to 0: that concentrates where the squared error is smallest among all functions that the law can draw.
+    So the prediction is that of least squares with every coefficient kept within [low, high], with the degree that
+    leaves the smallest error.
+
+    On data of the law itself this is the function itself. On functions that the law cannot draw, such as functions
+    scaled by 3, the posterior without noise does not exist. Its limit does, and is the nearest function that the law
+    can draw: somebody who believes in the law never says more than its largest function.
+
+    Where the points do not outnumber the coefficients, the posterior is uniform on a polytope, and there is no
+    prediction here. Under a normal law the limit is least squares itself; see `BayesOverDegrees`.
+
+    Where the free fit leaves the interval, `scipy.optimize.lsq_linear` solves it. Source: Stark & Parker (1995),
+    Bounded-variable least squares.
+
+    Args:
+        degrees: those that can come, equally likely.
+        low: end of the coefficients' interval. high: its other end.
+        first: the first point that is predicted; by default the first one that has as many points before it as the
+            largest degree has coefficients. Fewer points take less time.
+
+    >>> import torch
+    >>> xs = torch.tensor([[0.0, 1.0, -1.0, 0.5]], dtype=torch.float64)[..., None]
+    >>> prompts = Prompts(xs, 4 * xs, torch.zeros(1, 2), torch.zeros(1).long())  # a slope of 4 is more than can come
+    >>> round(float(BayesUniformPrior((1,), -1, 1).predict(prompts)[0, 3]), 9)
+    0.5
+    """
+
+    degrees: tuple[int, ...]
+    low: float
+    high: float
+    first: int = 0
+    name: str = "Bayes over degrees, uniform prior"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "degrees", tuple(self.degrees))
+        if not self.degrees:
+            raise InputError("degrees must name at least one degree, for example (1, 3, 5), but got none")
+        for degree in self.degrees:
+            whole("a degree", degree, 0)
+        if not self.low < self.high:
+            raise InputError(f"coefficients need an interval, its lower end first, but got ({self.low}, {self.high})")
+        whole("first", self.first, 0)
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
+        """The prediction of each point that enough points come before; NaN for the others."""
+        largest = max(self.degrees)
+        first = max(self.first, largest + 1)
+        out = torch.full(prompts.ys.shape, torch.nan, dtype=torch.float64)
+        if first >= prompts.n_points:
+            return out
+        # An interval that holds 0 has every function of a smaller degree among those of the largest one.
+        degrees = (largest,) if self.low <= 0 <= self.high else self.degrees
+        found = [self._fitted(degree, first, prompts) for degree in degrees]
+        values, errors = (torch.stack(each) for each in zip(*found, strict=True))
+        out[:, first:, 0] = values.gather(0, errors.argmin(0, keepdim=True))[0]
+        return out
+
+    def _fitted(
+        self, degree: int, first: int, prompts: Prompts
+    ) -> tuple[Float[Tensor, "batch point"], Float[Tensor, "batch point"]]:
+        """(value at each point from `first` on, squared error on the points before it), were this the degree."""
+        features, ys = Powers(degree).features(prompts.xs.double()), prompts.ys.double()
+        n = degree + 1
+        factors = prefixes.factors(features, ys, features.new_zeros(n + 1, n + 1))[:, first:]
+        w = prefixes.solve(factors, n)[..., 0]
+        error = factors[..., n, n].square()
+        slack = INSIDE * (self.high - self.low)
+        inside = ((w >= self.low - slack) & (w <= self.high + slack)).all(-1)  # false where it is not unique
+        for row, point in (~inside).nonzero().tolist():
+            triangle = np.asarray(factors[row, point, :n])
+            fit = lsq_linear(triangle[:, :n], triangle[:, n], (self.low, self.high), method="bvls")
+            w[row, point] = torch.from_numpy(fit.x)
+            error[row, point] += 2 * float(fit.cost)
+        return (features[:, first:] * w).sum(-1), error

@@ -1,0 +1,343 @@
+"""The claim of `limits` that predictions resemble those of no classical learning algorithm."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from xarray import DataArray
+
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
+from icl_interp.analyses.measurement import Results
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.studies.limits.claims.words import answer
+from icl_interp.studies.limits.measurements.algorithms import (
+    ARMS,
+    LAW_MEAN,
+    MODEL,
+    SELF,
+    TRUTH,
+    itself,
+    own,
+    polynomials_in,
+    rivals,
+)
+from icl_interp.studies.limits.measurements.classes import needs_polynomials
+
+RESEMBLES, UNLIKE = 0.95, 0.8  # similarities from which on, and up to which
+FOLLOWS = 0.5  # similarity to the truth in distribution from which on a model is about its functions
+PLAIN, CLIPPED, TANH = "", "clipped at", "tanh at"
+# Bounds B that are tried, in standard deviations of the model's output in distribution: 9 % apart.
+BOUNDS = np.geomspace(0.5, 8.0, 33)
+TINY = np.finfo(float).tiny
+FORMS = {PLAIN: np.array([INF]), CLIPPED: BOUNDS, TANH: BOUNDS}
+ALIKE = 2e-3  # of similarity: of rivals as near as this to the nearest the first counts, plain ones before bounded ones
+
+
+@dataclass(frozen=True)
+class Rival:
+    """An algorithm, as it is or bounded: what it says then is m + clip(A - m, -B, B), or m + B tanh((A - m) / B).
+
+    m is the mean of the law of functions at the query, so that a shift of all values shifts every rival, too.
+
+    Attributes:
+        algorithm: its name.
+        form: `PLAIN`, `CLIPPED` or `TANH`.
+        bound: B in standard deviations of the model's output in distribution; the same in all arms.
+    """
+
+    algorithm: str
+    form: str = PLAIN
+    bound: float = INF
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}, {self.form} {self.bound:.2g} u" if self.form else self.algorithm
+
+
+def bounded(values: np.ndarray, mean: np.ndarray, form: str, bound: float | np.ndarray) -> np.ndarray:
+    """What an algorithm says, bounded in one of the forms.
+
+    Args:
+        values: what it says.
+        mean: of the law of functions, at the same queries.
+        form: `PLAIN`, `CLIPPED` or `TANH`.
+        bound: B, in units of the values; several broadcast with them.
+    """
+    if form == CLIPPED:
+        return mean + np.clip(values - mean, -bound, bound)
+    # A model that says the same everywhere has a bound of 0.
+    return mean + bound * np.tanh((values - mean) / np.maximum(bound, TINY)) if form == TANH else values
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model and its rivals say at the queries of some units: arrays (arm, unit, prompt), `said` by algorithm.
+
+    Attributes:
+        f: what the model says. mean: of the law of functions.
+        said: what every algorithm says.
+    """
+
+    f: Float[np.ndarray, "arm unit prompt"]
+    mean: Float[np.ndarray, "arm unit prompt"]
+    said: dict[str, Float[np.ndarray, "arm unit prompt"]]
+
+    @classmethod
+    def of(cls, model: DataArray, others: DataArray) -> "Answers":
+        """From `algorithms/own` and `algorithms/rivals`."""
+        names = [who for who in others.indexes["who"] if who not in (TRUTH, LAW_MEAN)]
+        said = {who: others.sel(who=who).values for who in names}
+        return cls(model.sel(who=MODEL).values, others.sel(who=LAW_MEAN).values, said)
+
+    def rows(self, units: slice) -> "Answers":
+        """Those of some units."""
+        said = {name: values[:, units] for name, values in self.said.items()}
+        return replace(self, f=self.f[:, units], mean=self.mean[:, units], said=said)
+
+    def by(self, rival: Rival, u: float) -> Float[np.ndarray, "arm unit prompt"]:
+        """What a rival says, its bound in units of u."""
+        return bounded(self.said[rival.algorithm], self.mean, rival.form, rival.bound * u)
+
+
+# ---- similarity -----------------------------------------------------------------------------------------------------
+
+
+def unlikeness(square: np.ndarray, f: np.ndarray, f_squared: np.ndarray) -> np.ndarray:
+    """1 - similarity = E (f - A)^2 / Var f, from means; 1 where f is the same everywhere."""
+    variance = f_squared - f**2
+    return np.where(variance > 0, square / np.where(variance > 0, variance, 1.0), 1.0)
+
+
+def similarity(
+    f: Float[np.ndarray, "*arms unit prompt"], other: Float[np.ndarray, "... unit prompt"]
+) -> Float[np.ndarray, "..."]:
+    """1 - E (f - A)^2 / Var f over the prompts of each arm; Var f is the variance of f over the same prompts."""
+    f, other = (x.reshape(*x.shape[:-2], -1) for x in (f, other))
+    centred = f - f.mean(-1, keepdims=True)
+    return 1 - unlikeness(((f - other) ** 2).mean(-1), centred.mean(-1), (centred**2).mean(-1))
+
+
+def interval(f: np.ndarray, others: np.ndarray, worst: bool) -> Interval:
+    """Similarity with its interval, in the arm in which it is smallest, or largest: that is found in every draw.
+
+    Args:
+        f: what the model says, `(arm, unit, prompt)`.
+        others: what others say, one for each arm.
+        worst: whether the arm with the smallest similarity counts.
+    """
+    centred = f - f.mean((1, 2), keepdims=True)
+    means = [x.mean(-1).T for x in ((f - others) ** 2, centred, centred**2)]  # (unit, arm) each
+
+    def statistic(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -> np.ndarray:
+        found = unlikeness(square, value, squared)
+        return found.max(-1) if worst else found.min(-1)
+
+    far = bootstrap(statistic, *means, positive=True)
+    tails = tuple((1 - high, 1 - low) for low, high in far.tails)
+    return Interval(1 - far.value, 1 - far.high, 1 - far.low, far.se, tails)
+
+
+# ---- choosing on one half of the units, scoring on the other --------------------------------------------------------
+
+
+def halves(n_units: int) -> tuple[slice, slice]:
+    """The units on which a rival is chosen, and those on which it is scored."""
+    return slice(0, n_units // 2), slice(n_units // 2, None)
+
+
+def compared(answers: Answers, u: float) -> tuple[list[Rival], Float[np.ndarray, "rival arm"]]:
+    """All rivals, each algorithm as it is, then bounded in both forms at every B, with their similarities."""
+    every, found = [], []
+    for form, bounds in FORMS.items():
+        for name, values in answers.said.items():
+            every += [Rival(name, form, float(b)) for b in bounds]
+            scaled = bounds[:, None, None, None] * (u if form else 1.0)  # a model that never varies has no u
+            said = bounded(values, answers.mean, form, scaled)
+            found.append(similarity(answers.f, said).reshape(len(bounds), -1))
+    return every, np.concatenate(found)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Rivals that were chosen on one half of the units.
+
+    Attributes:
+        one: the one whose smallest similarity over the arms is largest.
+        nearest: the nearest of each arm.
+        each: of each algorithm the form and bound that `one` would be chosen among.
+        u: the standard deviation of the model's output in distribution.
+    """
+
+    one: Rival
+    nearest: tuple[Rival, ...]
+    each: tuple[Rival, ...]
+    u: float
+
+    @classmethod
+    def on(cls, answers: Answers) -> "Chosen":
+        """The choice on these answers."""
+        u = float(answers.f[0].std())
+        every, found = compared(answers, u)
+        of_each = {name: [i for i, rival in enumerate(every) if rival.algorithm == name] for name in answers.said}
+        each = tuple(every[rows[_first_best(found[rows].min(-1))]] for rows in of_each.values())
+        nearest = tuple(every[_first_best(column)] for column in found.T)
+        return cls(every[_first_best(found.min(-1))], nearest, each, u)
+
+
+def _first_best(values: Float[np.ndarray, " rival"]) -> int:
+    return int(np.flatnonzero(values >= values.max() - ALIKE)[0])
+
+
+# ---- evidence -------------------------------------------------------------------------------------------------------
+
+ONE, NEAREST, OF_TRUTH, ITSELF = "one rival", "nearest in each arm", "truth", "itself"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A model beside its rivals: those that were chosen on one half of the units, and the answers of the other half."""
+
+    chosen: Chosen
+    scored: Answers
+    truth: Estimate
+
+    @classmethod
+    def of(cls, model: DataArray, others: DataArray) -> "Comparison":
+        """From `algorithms/own` and `algorithms/rivals`."""
+        answers = Answers.of(model, others)
+        first, second = halves(answers.f.shape[1])
+        near = interval(answers.f[:1], others.sel(who=TRUTH).values[:1], worst=True)
+        truth = Estimate.of("similarity to the truth in distribution", near)
+        return cls(Chosen.on(answers.rows(first)), answers.rows(second), truth)
+
+    def similarities(self, rival: Rival) -> Float[np.ndarray, " arm"]:
+        """Of the model to a rival, by arm, on the half on which it was not chosen."""
+        return similarity(self.scored.f, self.scored.by(rival, self.chosen.u))
+
+    def quantities(self) -> dict[str, Estimate]:
+        """What the criterion asks for of the rivals."""
+        one = self.scored.by(self.chosen.one, self.chosen.u)
+        nearest = np.stack([self.scored.by(rival, self.chosen.u)[a] for a, rival in enumerate(self.chosen.nearest)])
+        return {
+            ONE: Estimate.of(
+                "similarity to the rival nearest over all arms, in its worst arm",
+                interval(self.scored.f, one, worst=True),
+            ),
+            NEAREST: Estimate.of(
+                "similarity to the nearest rival of each arm, where it is largest",
+                interval(self.scored.f, nearest, worst=False),
+            ),
+            OF_TRUTH: self.truth,
+        }
+
+
+CRITERION = Criterion(
+    "similarity 1 - E(f - A)^2 / Var f over the prompts of an arm; A is an algorithm, plain, clipped to [-B, B] or "
+    "B tanh(A / B) about the law's mean, with one B in all arms; rival and B are chosen on one half of the units and "
+    f"scored on the other: the nearest rival of every arm at most {UNLIKE}, and the truth in distribution at least "
+    f"{FOLLOWS}, because whoever has learned nothing resembles nothing / one rival at least {RESEMBLES} in every arm. "
+    f"Asked where the model, its context reshuffled, is at least {RESEMBLES} similar to itself in every arm",
+    (
+        Condition(ONE, (-INF, UNLIKE), (RESEMBLES, INF)),
+        Condition(NEAREST, (-INF, UNLIKE), None),
+        Condition(OF_TRUTH, (FOLLOWS, INF), None),
+    ),
+    (
+        Precondition(
+            ITSELF,
+            (RESEMBLES, INF),
+            "But that is too little to tell algorithms apart: what it says depends on the order of the examples, or is "
+            "the same everywhere.",
+        ),
+    ),
+)
+
+
+def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
+    """Is there a classical algorithm that the model follows wherever the two are put to the test?"""
+    model, others, same = results[own], results[rivals], results[itself]
+    found = Comparison.of(model, others)
+    f = model.sel(who=MODEL).values
+    quantities = found.quantities()
+    quantities[ITSELF] = Estimate.of(
+        "similarity to itself, context reshuffled, in its worst arm", interval(f, same.sel(who=SELF).values, worst=True)
+    )
+    one = found.similarities(found.chosen.one)
+    nearest = [found.similarities(rival)[a] for a, rival in enumerate(found.chosen.nearest)]
+    by_arm = ", ".join(f"{value:.3g} {arm}" for value, arm in zip(one, ARMS, strict=True))
+    each = "; ".join(
+        f"{arm} {rival} ({value:.3g})" for arm, rival, value in zip(ARMS, found.chosen.nearest, nearest, strict=True)
+    )
+    alike = sum(found.similarities(rival).min() >= RESEMBLES for rival in found.chosen.each)
+    says = (
+        f"{answer(CRITERION, quantities)}: of all rivals, {found.chosen.one} is nearest over the three arms together, "
+        f"with a similarity of {by_arm} (it resembles from {RESEMBLES} on in every arm, and none does up to {UNLIKE}). "
+        f"Nearest in each arm: {each}. Rivals and their bounds were chosen on one half of the sample and scored on the "
+        f"other; u is the standard deviation of the model's output in distribution. With its context in another order "
+        f"the model is similar to itself by at least {quantities[ITSELF].value:.3g} in every arm."
+    )
+    if alike > 1:
+        says += (
+            f" {alike} of {len(found.chosen.each)} algorithms, each in its nearest form, reach {RESEMBLES:g} in every "
+            "arm: these predictions do not tell which of them it is."
+        )
+    return Evidence(
+        quantities,
+        says,
+        scope="these weights, this task, predictions at the last query: in distribution, functions x 3, query at the "
+        "edge",
+        twin=Comparison.of(results.twin[own], others).quantities(),
+        details=_rows(found, f, others, same),
+    )
+
+
+def _rows(found: Comparison, f: np.ndarray, others: DataArray, same: DataArray) -> tuple[dict[str, Any], ...]:
+    """Similarity to each algorithm in its nearest form, to the truth and to the model itself, by arm."""
+    rows: list[dict[str, Any]] = []
+    for rival in found.chosen.each:
+        bound = {"form": rival.form.removesuffix(" at"), "bound / u": rival.bound} if rival.form else {"form": "plain"}
+        rows += [
+            {"arm": arm, "algorithm": rival.algorithm, **bound, "similarity": float(value)}
+            for arm, value in zip(ARMS, found.similarities(rival), strict=True)
+        ]
+    beside = {TRUTH: others, **dict.fromkeys(same.indexes["who"], same)}
+    for who, array in beside.items():
+        values = similarity(f, array.sel(who=who).values)
+        rows += [
+            {"arm": arm, "algorithm": who, "similarity": float(value)} for arm, value in zip(ARMS, values, strict=True)
+        ]
+    return tuple(rows)
+
+
+def excluded(facts: Facts) -> str | None:
+    """Why it cannot apply to a model with these facts: polynomials count in whatever units their values are shown."""
+    return None if polynomials_in(facts.task) else needs_polynomials(facts)
+
+
+NO_CLASSICAL_ALGORITHM_CLAIM = Claim(
+    id="limits.no_classical_algorithm",
+    question="algorithm",
+    short="The model's predictions resemble those of no classical learning algorithm.",
+    quote=Quote(
+        "It does not resemble the application of any classical learning algorithm such as least squares, "
+        "ridge regression, or interpolation.",
+        "Naim & Asher (2025), section 6, before Proposition 3",
+        "The paper argues from the form of the model's formula and compares no predictions. We compare the model's "
+        "predictions with those of classical algorithms in distribution, for functions scaled by 3, and at the edge of "
+        "the input interval. An algorithm may also be bounded, because a model with LayerNorm is. In distribution a "
+        "model that has learned its task is near every algorithm that solves it, so the sentence, taken literally, "
+        "can hardly be true there; similarities of each arm are listed.",
+    ),
+    kind="learning",  # argued from the design, but a model that failed at its task would be like no algorithm too
+    statement="Predictions resemble those of no classical learning algorithm",
+    source="Naim & Asher (2025), section 6",
+    criterion=CRITERION,
+    measurements=(own, itself, rivals),
+    twin=(own,),
+    evidence=no_classical_algorithm,
+    excluded=excluded,
+    figures=("classes",),
+)

@@ -1,0 +1,135 @@
+"""What classical algorithms and a model predict for the same queries, in distribution and near it.
+
+Every query is the last point of a prompt. Prompts come in units of two, as everywhere: an antithetic pair of functions
+with one context each, or two contexts of one function where the law of functions has no symmetry.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import measurement
+from icl_interp.baselines.base import Predictor, predictions
+from icl_interp.baselines.named import classical
+from icl_interp.baselines.uniform import BayesUniformPrior
+from icl_interp.checkpoints.companions import Role
+from icl_interp.prompts import Prompts, as_numbers
+from icl_interp.provenance import generator
+from icl_interp.results import make_array
+from icl_interp.tasks.distributions import Uniform
+from icl_interp.tasks.functions import Polynomial
+from icl_interp.tasks.rescaled import Rescaled
+
+ARMS = ("in distribution", "functions x 3", "query at the edge")
+SCALED = 3.0
+MODEL, SELF, SEED = "model", "itself, context reshuffled", "another seed"
+TRUTH, LAW_MEAN = "truth", "law's mean"
+UNIT_SIZE = 2  # prompts of a unit
+
+
+class Values(NamedTuple):
+    """Polynomials whose values are shown in other units, as scale y + shift."""
+
+    task: Polynomial
+    scale: float
+    shift: float
+
+
+def polynomials_in(task: object) -> Values | None:
+    """The polynomials that a task is about, and the units of their values; None where it is about others."""
+    scale, shift = 1.0, 0.0
+    while isinstance(task, Rescaled):
+        task, scale, shift = task.task, scale * task.scale, scale * task.shift + shift
+    return Values(task, scale, shift) if isinstance(task, Polynomial) else None
+
+
+def arms(lab: Lab) -> dict[str, Prompts]:
+    """The same prompts in distribution, with functions scaled by 3, and with the query at an end of the interval."""
+    inside = lab.units("algorithms/prompts")
+    xs = inside.xs.clone()
+    ends = torch.tensor(lab.task.inputs.interval, dtype=torch.float64)
+    xs[:, -1, 0] = ends[torch.arange(len(inside)) % 2]
+    at_edge = Prompts(xs, lab.task.targets(inside.parameters, xs), inside.parameters, inside.function)
+    parameters = SCALED * inside.parameters
+    scaled = Prompts(inside.xs, lab.task.targets(parameters, inside.xs), parameters, inside.function)
+    return dict(zip(ARMS, (inside, scaled, at_edge), strict=True))
+
+
+def reshuffled(prompts: Prompts, seed: int) -> Prompts:
+    """The same examples in another order: all one to a classical algorithm."""
+    return prompts.reordered(generator(seed, "algorithms/order"))
+
+
+def at_query(predictor: Predictor, prompts: Prompts) -> Float[Tensor, " batch"]:
+    """A prediction for the query of each prompt."""
+    return as_numbers(predictions(predictor, prompts))[:, -1]
+
+
+def algorithms(task: Polynomial) -> dict[str, Predictor]:
+    """Classical algorithms by name, Bayes with the true law of coefficients among them.
+
+    `classical` has the Bayes predictor of a normal law: the true one where coefficients are normal, but for noise of
+    1e-4. Where they are uniform, the one of that law comes last, if a prompt has points enough (see
+    `BayesUniformPrior`). No other law has one.
+    """
+    found, law = classical(task), task.coefficients
+    if isinstance(law, Uniform) and task.n_points > task.n_determining:
+        bayes = BayesUniformPrior(task.degrees, law.low, law.high, first=task.n_points - 1)
+        found[bayes.name] = bayes
+    return found
+
+
+@measurement("algorithms/rivals")
+def rivals(lab: Lab) -> DataArray:
+    """Predictions for the query of each prompt that need no model: (arm, who, unit, prompt).
+
+    Who: the truth; the mean of the law of functions there; every classical algorithm. Algorithms are shown values in
+    the units in which coefficients have their law, and what they say is translated back.
+    """
+    values = polynomials_in(lab.task)
+    assert values  # no other task is measured: the claim is excluded
+    known = algorithms(values.task)
+    found = []
+    for prompts in arms(lab).values():
+        mean = as_numbers(lab.task.expected(prompts.xs[:, -1:]))[:, 0]
+        plain = replace(prompts, ys=(prompts.ys - values.shift) / values.scale)
+        said = [values.scale * at_query(algorithm, plain) + values.shift for algorithm in known.values()]
+        found.append(_stacked(lab, [as_numbers(prompts.ys)[:, -1], mean, *said]))
+    return _array(lab, found, (TRUTH, LAW_MEAN, *known), "at the query; float64")
+
+
+@measurement("algorithms/own")
+def own(lab: Lab) -> DataArray:
+    """The model's predictions for the query of each prompt of `rivals`: (arm, who, unit, prompt)."""
+    found = [_stacked(lab, [at_query(lab, prompts)]) for prompts in arms(lab).values()]
+    return _array(lab, found, (MODEL,), "at the query; the model in its own float32")
+
+
+@measurement("algorithms/itself")
+def itself(lab: Lab) -> DataArray:
+    """What else the same training predicts for the query of each prompt of `rivals`: (arm, who, unit, prompt).
+
+    Who: the model with the examples of the context in another order; another seed of it, where there is one.
+    """
+    sibling = lab.companions.get(Role(SEED))
+    found = []
+    for prompts in arms(lab).values():
+        said = [at_query(lab, reshuffled(prompts, lab.seed)), *([at_query(sibling, prompts)] if sibling else [])]
+        found.append(_stacked(lab, said))
+    return _array(lab, found, (SELF, *([SEED] if sibling else [])), "at the query; the models in their own float32")
+
+
+def _stacked(lab: Lab, said: list[Tensor]) -> np.ndarray:
+    return torch.stack([one.double() for one in said]).view(len(said), lab.n_units, -1).numpy()
+
+
+def _array(lab: Lab, values: list[np.ndarray], who: tuple[str, ...], note: str) -> DataArray:
+    axes = {"arm": ARMS, "who": who, "unit": tuple(range(lab.n_units)), "prompt": tuple(range(UNIT_SIZE))}
+    shown = "1 context a function" if lab.task.paired else f"{UNIT_SIZE} contexts a function"
+    return make_array(values, axes, note=f"{note}; {shown}")
