@@ -2,7 +2,8 @@
 
 This package imports nothing from the rest of `icl_interp`: it shares no helper with the models and analyses that it is
 compared with, so that their agreement is evidence. Where a published formula is wrong as printed, the correct one
-carries the plain name and the printed one stands beside it (`paper_...`), so that tools can report the difference.
+carries the plain name and the printed one stands beside it (`paper_...` or `..._as_printed`), so that tools can report
+the difference.
 
 * `limits`: Naim & Asher (2025), what LayerNorm and softmax do far from the training data.
 * `scalar_attention`, `scalar_layer`: one attention layer on scalar tokens, as the paper has it and with biases and
@@ -10,8 +11,29 @@ carries the plain name and the printed one stands beside it (`paper_...`), so th
 * `scores`, `bounded`: the remedies, other score functions and other bounds on the stream, far out and for many keys.
 * `linear_attention`: Zhang, Frei & Bartlett (2023), what gradient flow makes of linear self-attention; a
   package of `unit`, `landscape`, `flow` and `risk`.
+* `lipschitz`: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), how the window of softmax attention follows
+  the functions' Lipschitz constant; a package of `window`, `classes`, `bias`, `table`, `loss`, `rates`, `matrices` and
+  `low_rank`.
 """
 
-from icl_interp.theory import bounded, limits, linear_attention, scalar_attention, scalar_layer, scores, softmax
+from icl_interp.theory import (
+    bounded,
+    limits,
+    linear_attention,
+    lipschitz,
+    scalar_attention,
+    scalar_layer,
+    scores,
+    softmax,
+)
 
-__all__ = ["bounded", "limits", "linear_attention", "scalar_attention", "scalar_layer", "scores", "softmax"]
+__all__ = [
+    "bounded",
+    "limits",
+    "linear_attention",
+    "lipschitz",
+    "scalar_attention",
+    "scalar_layer",
+    "scores",
+    "softmax",
+]

@@ -1,0 +1,284 @@
+"""The bias of a window: how far its local average lies from the function at the query, for long prompts.
+
+This is one part of the study `lipschitz`, which re-exports it. For n to infinity a window multiplies the part of a
+function in the harmonic degree k by lambda_k(w) (`harmonic_shrinkage`), so its mean squared bias is
+sum_k E f_k^2 (1 - lambda_k)^2. That is exact: no quadrature is needed.
+"""
+
+import math
+from typing import NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.theory.lipschitz.classes import (
+    FunctionClass,
+    function_class,
+    harmonic_energies,
+    highest_degree,
+    total_energy,
+)
+from icl_interp.theory.lipschitz.window import (
+    PerWindow,
+    Window,
+    as_window,
+    check_dimension,
+    check_examples,
+    harmonic_shrinkage,
+    mean_cosine,
+    noise_limit,
+)
+from icl_interp.theory.softmax import as_float64
+
+__all__ = [
+    "FinitePromptTerm",
+    "PrintedBiasBounds",
+    "bias_asymptote",
+    "bias_bounds_as_printed",
+    "bias_limit",
+    "class_bias_limit",
+    "class_finite_prompt_term",
+    "finite_prompt_term",
+    "kink_density",
+    "linear_bias_asymptote",
+    "linear_bias_limit",
+]
+
+KINK = (2 - math.sqrt(2)) / (3 * math.sqrt(math.pi))  # kappa: of (z)_+ smoothed by a Gaussian, integrated over z
+UNIT = function_class("relu", math.sqrt(1.5))  # the class F_L^+ whose bias is beta: 2 L^2 / 3 = 1
+
+
+class FinitePromptTerm(NamedTuple):
+    """The two parts of what the bias has at order 1/n, each times n."""
+
+    variance: Float[Tensor, "*window"]  # phi, of the average around its mean
+    ratio: Float[Tensor, "*window"]  # the weights' denominator is random too, which shifts that mean
+
+    @property
+    def total(self) -> Float[Tensor, "*window"]:
+        """The sum."""
+        return self.variance + self.ratio
+
+
+class PrintedBiasBounds(NamedTuple):
+    """What the slides bound the bias by, in units of L^2 and up to constants that they do not give."""
+
+    lower: Float[Tensor, "*window"]
+    upper: Float[Tensor, "*window"]
+
+
+def bias_limit(w: Window, d: int) -> PerWindow:
+    """beta_inf(w; d), the limit for long prompts of beta = E(sum_i a_i (q^T x_i)_+ - (q^T x_q)_+)^2.
+
+    The bias on F_L^+ is (2 L^2 / 3) beta, because l1 and l2 are independent with E l^2 = L^2 / 3.
+
+    Source: the exact form of L_bias in Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by
+    A. Mokhtari, "Proof Sketch", where it is bounded.
+
+    Args:
+        w: any shape, at least 0; M = w I.
+        d: coordinates of x, at least 2, on the unit sphere.
+
+    Returns:
+        beta_inf, with the shape of w.
+
+    Raises:
+        ValueError: a negative w, or d below 2.
+
+    Example:
+        >>> import torch
+        >>> bias_limit(torch.tensor([0., 10.]), d=3) * 1e3
+        tensor([104.1667, 2.9400], dtype=torch.float64)
+    """
+    return class_bias_limit(UNIT, w, d)
+
+
+def linear_bias_limit(w: Window, d: int) -> PerWindow:
+    """(1 - A_d(w))^2 / d, the same limit for linear functions of slope 1: the window shrinks it by A_d(w).
+
+    Source: `mean_cosine`, with E (q^T x_q)^2 = 1/d.
+
+    Args:
+        w: any shape, at least 0.
+        d: coordinates of x, at least 2.
+
+    Raises:
+        ValueError: a negative w, or d below 2.
+
+    Example:
+        >>> import torch
+        >>> torch.allclose(linear_bias_limit(10., d=3), class_bias_limit(function_class("linear"), 10., d=3))
+        True
+    """
+    return (1 - mean_cosine(w, d)).square() / d
+
+
+def class_bias_limit(functions: FunctionClass, w: Window, d: int) -> PerWindow:
+    """The mean squared bias for long prompts on any class, factors of L included: sum_k E f_k^2 (1 - lambda_k(w))^2.
+
+    Source: the Funk-Hecke theorem, see `harmonic_energies`.
+
+    Args:
+        functions: the class, with its L.
+        w: any shape, at least 0.
+        d: coordinates of x, at least 2.
+
+    Raises:
+        ValueError: a negative w, or d below 2.
+
+    Example:
+        >>> import torch
+        >>> steep = class_bias_limit(function_class("relu", 3.), 10., d=5)
+        >>> torch.allclose(steep, 2 * 3**2 / 3 * bias_limit(10., d=5))
+        True
+    """
+    w = as_window(w)
+    check_dimension(d)
+    energies, rest = _energies(functions, w, d)
+    return ((1 - harmonic_shrinkage(w, d, len(energies) - 1)).square() * energies).sum(-1) + rest
+
+
+def finite_prompt_term(w: Window, d: int) -> FinitePromptTerm:
+    """What n (beta_n - beta_inf) tends to, in two parts; see `class_finite_prompt_term`.
+
+    Source: replaces "+ L^2 / n" in Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    "Proof Sketch".
+
+    Args:
+        w: any shape, at least 0.
+        d: coordinates of x, at least 2.
+
+    Raises:
+        ValueError: a negative w, or d below 2.
+
+    Example:
+        >>> import torch
+        >>> at_0 = finite_prompt_term(0., d=3).variance  # Var (q^T x)_+ = 1/(2d) - (E (q^T x)_+)^2
+        >>> torch.allclose(at_0, torch.tensor(1 / 6 - 1 / 16).double())
+        True
+    """
+    return class_finite_prompt_term(UNIT, w, d)
+
+
+def class_finite_prompt_term(functions: FunctionClass, w: Window, d: int) -> FinitePromptTerm:
+    """n (bias_n - bias_inf) for n to infinity, on any class.
+
+    With m_w = E_w f, the mean under weights e^(w t) / Z(w), and R = Z(2w) / Z(w)^2:
+    variance phi = R E_2w (f - m_w)^2 and ratio = 2 R (f(x_q) - m_w) (m_2w - m_w), both averaged over f. Both hold for
+    w^((d-1)/2) much below n.
+
+    Source: the expansion of a ratio of two means to first order in 1/n.
+
+    Args:
+        functions: the class, with its L.
+        w: any shape, at least 0.
+        d: coordinates of x, at least 2.
+
+    Raises:
+        ValueError: a negative w, or d below 2.
+
+    Example:
+        >>> import torch
+        >>> term = class_finite_prompt_term(function_class("linear"), 100., d=3)  # E_2w |x|^2 = 1, so phi -> R / (2 w)
+        >>> torch.allclose(term.variance, torch.tensor(1 / 3).double(), rtol=1e-3)
+        True
+    """
+    w = as_window(w)
+    check_dimension(d)
+    energies, rest = _energies(functions, 2 * w, d)
+    once, twice = (harmonic_shrinkage(v, d, len(energies) - 1) for v in (w, 2 * w))
+    keys = noise_limit(w, d)
+    variance = ((1 - 2 * once * twice + once.square()) * energies).sum(-1) + rest
+    return FinitePromptTerm(keys * variance, 2 * keys * ((1 - once) * (twice - once) * energies).sum(-1))
+
+
+def kink_density(d: int) -> Float[Tensor, ""]:
+    """f_c(0) = Gamma(d/2) / (sqrt(pi) Gamma((d-1)/2)), the density of q^T x_q at the kink of (z)_+; 1/2 for d = 3.
+
+    Source: the law of one coordinate of a uniform point on the sphere.
+
+    Args:
+        d: coordinates of x, at least 2.
+
+    Raises:
+        ValueError: d below 2.
+
+    Example:
+        >>> kink_density(3)
+        tensor(0.5000, dtype=torch.float64)
+    """
+    check_dimension(d)
+    return as_float64(math.exp(math.lgamma(d / 2) - math.lgamma((d - 1) / 2)) / math.sqrt(math.pi))
+
+
+def bias_asymptote(w: Window, d: int) -> PerWindow:
+    """kappa f_c(0) w^(-3/2), kappa = (2 - sqrt 2) / (3 sqrt pi): what `bias_limit` approaches; the kink makes it.
+
+    Source: sharpens Omega(L^2 / w^2) < L_bias < Theta(L^2 / w + L^2 / n) of Collins, Parulekar, Mokhtari, Sanghavi &
+    Shakkottai (2024), slides by A. Mokhtari, "Proof Sketch".
+
+    Args:
+        w: any shape, positive.
+        d: coordinates of x, at least 2.
+
+    Raises:
+        ValueError: a negative w, or d below 2.
+
+    Example:
+        >>> ratio = bias_limit(1e5, d=3) / bias_asymptote(1e5, d=3)
+        >>> round(float(ratio), 2)
+        1.01
+    """
+    return KINK * kink_density(d) * as_window(w) ** -1.5
+
+
+def linear_bias_asymptote(w: Window, d: int) -> PerWindow:
+    """(d-1)^2 / (4 d w^2), what `linear_bias_limit` approaches: a smooth function is shrunk, without a kink.
+
+    Source: A_d(w) = 1 - (d-1) / (2w) + O(1/w^2).
+
+    Args:
+        w: any shape, positive.
+        d: coordinates of x, at least 2.
+
+    Raises:
+        ValueError: a negative w, or d below 2.
+
+    Example:
+        >>> import torch
+        >>> torch.allclose(linear_bias_asymptote(50., d=3), linear_bias_limit(50., d=3))
+        True
+    """
+    check_dimension(d)
+    return (d - 1) ** 2 / (4 * d) * as_window(w) ** -2.0
+
+
+def bias_bounds_as_printed(w: Window, n: int) -> PrintedBiasBounds:
+    """1 / w^2 and 1 / w + 1 / n, between which the slides have L_bias / L^2, up to constants.
+
+    True as orders for w >= 1 and w^((d-1)/2) <= n. The lower bound is false for w to 0, where the bias stays bounded.
+
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Proof Sketch",
+    Omega(L^2 / w^2) < L_bias < Theta(L^2 / w + L^2 / n), with w in the convention of the other slides.
+
+    Args:
+        w: any shape, positive.
+        n: labelled examples.
+
+    Raises:
+        ValueError: a negative w, or n below 1.
+
+    Example:
+        >>> tuple(bias_bounds_as_printed(2., n=4))
+        (tensor(0.2500, dtype=torch.float64), tensor(0.7500, dtype=torch.float64))
+    """
+    w = as_window(w)
+    check_examples(n)
+    return PrintedBiasBounds(w**-2.0, 1 / w + 1 / n)
+
+
+def _energies(functions: FunctionClass, w: Tensor, d: int) -> tuple[Tensor, float]:
+    """The energies up to a degree beyond which these windows let nothing through, and what lies above it."""
+    widest = math.sqrt(float(w.max())) if w.numel() else 0.0
+    energies = harmonic_energies(functions, d, max(highest_degree(functions), math.ceil(8 * widest) + 40))
+    return energies, max(total_energy(functions, d) - float(energies.sum()), 0.0)

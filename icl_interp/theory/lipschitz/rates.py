@@ -1,0 +1,361 @@
+"""How window and risk grow with S = n L^2 / sigma^2: Theorems 2 and 3 as they are true and as they are printed.
+
+This is one part of the study `lipschitz`, which re-exports it. For large S the bias is b w^-p, with p = 3/2 for F_L^+
+(a kink) and 2 for smooth classes, and the noise (sigma^2 / n) C_d w^((d-1)/2). All exponents follow from these two.
+They need S large, and n large at a fixed L / sigma: for S below about 10 the window grows like S itself, and for
+sigma = 0 it stays finite at every n.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Num
+from torch import Tensor
+
+from icl_interp.theory.lipschitz.bias import bias_asymptote
+from icl_interp.theory.lipschitz.classes import (
+    FunctionClass,
+    check_lipschitz,
+    function_class,
+    harmonic_energies,
+    highest_degree,
+)
+from icl_interp.theory.lipschitz.window import check_dimension, noise_asymptote, noise_exponent
+from icl_interp.theory.softmax import as_float64
+
+__all__ = [
+    "PrintedExponents",
+    "Slope",
+    "asymptotic_risk",
+    "asymptotic_window",
+    "bias_share",
+    "fitted_slope",
+    "local_slopes",
+    "risk_bound_as_printed",
+    "risk_exponent",
+    "transfer_bound",
+    "transfer_bound_as_printed",
+    "window_exponent",
+    "window_exponents_as_printed",
+]
+
+
+class PrintedExponents(NamedTuple):
+    """The exponents of S between which the slides have the window."""
+
+    low: Float[Tensor, ""]
+    high: Float[Tensor, ""]
+
+
+class Slope(NamedTuple):
+    """A fitted slope with its 95% interval."""
+
+    slope: Float[Tensor, ""]
+    low: Float[Tensor, ""]
+    high: Float[Tensor, ""]
+
+
+def window_exponent(d: int, link: str = "relu") -> Float[Tensor, ""]:
+    """2/(d+2) for F_L^+ and 2/(d+3) for smooth classes: w* ~ S^e for large S.
+
+    The first lies in the printed interval from 1/d to 2/d for d >= 2, at its lower end for d = 2; the second does not
+    for d = 2, but the theorem is about F_L^+.
+
+    Source: sharpens Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 2.
+
+    Args:
+        d: coordinates of x, at least 2.
+        link: of the functions, see `function_class`.
+
+    Raises:
+        ValueError: d below 2, or an unknown link.
+
+    Example:
+        >>> float(window_exponent(3)), round(float(window_exponent(3, "affine")), 4)
+        (0.4, 0.3333)
+    """
+    return 1 / (_bias_power(link) + noise_exponent(d))
+
+
+def window_exponents_as_printed(d: int) -> PrintedExponents:
+    """1/d and 2/d: Omega(S^(1/d)) < w_KQ < O(S^(2/d)), true for F_L^+ and large S; see `window_exponent`.
+
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 2.
+
+    Args:
+        d: coordinates of x, at least 2.
+
+    Raises:
+        ValueError: d below 2.
+
+    Example:
+        >>> low, high = window_exponents_as_printed(5)
+        >>> bool(low < window_exponent(5) < high)
+        True
+    """
+    check_dimension(d)
+    return PrintedExponents(as_float64(1 / d), as_float64(2 / d))
+
+
+def risk_exponent(d: int, link: str = "relu") -> Float[Tensor, ""]:
+    """3/(d+2) for F_L^+ and 4/(d+3) for smooth classes: the least risk is of the order L^2 S^-e for large S.
+
+    Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 3, whose
+    bounds have 1/(d+2) (true, loose) and 2/(d+2) (false).
+
+    Args:
+        d: coordinates of x, at least 2.
+        link: of the functions, see `function_class`.
+
+    Raises:
+        ValueError: d below 2, or an unknown link.
+
+    Example:
+        >>> round(float(risk_exponent(3)), 4)
+        0.6
+    """
+    return _bias_power(link) * window_exponent(d, link)
+
+
+def bias_share(d: int, link: str = "relu") -> Float[Tensor, ""]:
+    """(d-1)/(d+2) for F_L^+ and (d-1)/(d+3) for smooth classes: what the bias is of the least risk, for large S.
+
+    Source: p bias = ((d-1)/2) noise at the minimum of b w^-p + (sigma^2 / n) C_d w^((d-1)/2).
+
+    Args:
+        d: coordinates of x, at least 2.
+        link: of the functions, see `function_class`.
+
+    Raises:
+        ValueError: d below 2, or an unknown link.
+
+    Example:
+        >>> float(bias_share(3))
+        0.4
+    """
+    return noise_exponent(d) * window_exponent(d, link)
+
+
+def asymptotic_window(lipschitz: float, noise: float, n: float, d: int, link: str = "relu") -> Float[Tensor, ""]:
+    """w* for large S with its constant: the minimiser of b w^-p + (sigma^2 / n) C_d w^((d-1)/2).
+
+    Corrections fall slowly: the exact window is `long_prompt_window`, and `optimal_window` at finite n.
+
+    Source: sharpens Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 2.
+
+    Args:
+        lipschitz: L, positive.
+        noise: sigma, positive.
+        n: labelled examples, any positive number.
+        d: coordinates of x.
+        link: of the functions, see `function_class`.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> ratio = asymptotic_window(1., 1., 1e8, d=3) / asymptotic_window(1., 1., 1e6, d=3)
+        >>> round(float(ratio), 4) == round(100**.4, 4)
+        True
+    """
+    signal(lipschitz, noise, n)
+    constant, power = _bias_law(function_class(link, lipschitz), d)
+    balance = power * constant / (noise**2 / n * noise_exponent(d) * noise_asymptote(1.0, d))
+    return balance ** window_exponent(d, link)
+
+
+def asymptotic_risk(trained: float, tested: float, noise: float, n: float, d: int) -> Float[Tensor, ""]:
+    """The risk on F_L'^+ of the window for F_L^+, for large S, with its constants: Theorem 3 made exact.
+
+    Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 3.
+
+    Args:
+        trained: L.
+        tested: L'.
+        noise: sigma, positive.
+        n: labelled examples, any positive number.
+        d: coordinates of x.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> own, other = asymptotic_risk(1., 1., 1., 1e6, d=3), asymptotic_risk(1., 2., 1., 1e6, d=3)
+        >>> round(float((other - own) / (3 * own)), 4) == float(bias_share(3))
+        True
+    """
+    w = asymptotic_window(trained, noise, n, d)
+    constant, power = _bias_law(function_class("relu", tested), d)
+    return constant * w**-power + noise**2 / n * noise_asymptote(w, d)
+
+
+def risk_bound_as_printed(lipschitz: float, noise: float, n: float, d: int) -> Float[Tensor, ""]:
+    """L^(2 - 2/(d+2)) (sigma^2 / n)^(1/(d+2)) = L^2 S^(-1/(d+2)), the printed upper bound: true, and loose.
+
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 3, up to a
+    constant.
+
+    Args:
+        lipschitz: L, positive.
+        noise: sigma, positive.
+        n: labelled examples, any positive number.
+        d: coordinates of x.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> float(risk_bound_as_printed(2., 1., 8., d=3)) == 4 * 32**-.2
+        True
+    """
+    check_dimension(d)
+    return lipschitz**2 * signal(lipschitz, noise, n) ** (-1 / (d + 2))
+
+
+def transfer_bound_as_printed(trained: float, tested: float, noise: float, n: float, d: int) -> Float[Tensor, ""]:
+    """The printed lower bound on the risk at L' of a window for L, up to a constant: false for L' > L.
+
+    L'^2 S^(-2/(d+2)) for L' > L: too large for every constant as S grows. S^(1/(d+2)) / n for L' <= L, where a factor
+    sigma^2 is missing: it is not a squared label. See `transfer_bound`.
+
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 3; its second
+    exponent is printed as 2 / (2 (d+2)).
+
+    Args:
+        trained: L.
+        tested: L'.
+        noise: sigma, positive.
+        n: labelled examples, any positive number.
+        d: coordinates of x.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> round(float(transfer_bound_as_printed(1., 2., 1., 32., d=3)), 12)
+        1.0
+    """
+    check_dimension(d)
+    s = signal(trained, noise, n)
+    if check_lipschitz(tested) > trained:
+        return tested**2 * s ** (-2 / (d + 2))
+    return s ** (1 / (d + 2)) / n
+
+
+def transfer_bound(trained: float, tested: float, noise: float, n: float, d: int) -> Float[Tensor, ""]:
+    """The order of the risk at L' of a window for L: a lower bound up to a constant, and sharp.
+
+    L'^2 S^(-3/(d+2)) for L' > L and sigma^2 S^((d-1)/(d+2)) / n for L' <= L. With 4/(d+2), 1/(d+2) and d/(2 (d+2)) in
+    the place of these exponents the bounds stay valid and are not sharp.
+
+    Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 3.
+
+    Args:
+        trained: L.
+        tested: L'.
+        noise: sigma, positive.
+        n: labelled examples, any positive number.
+        d: coordinates of x.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> at = [transfer_bound(1., 2., 1., n, d=3) / asymptotic_risk(1., 2., 1., n, d=3) for n in (1e6, 1e9)]
+        >>> torch.allclose(at[0], at[1])
+        True
+    """
+    check_dimension(d)
+    s = signal(trained, noise, n)
+    if check_lipschitz(tested) > trained:
+        return tested**2 * s ** (-3 / (d + 2))
+    return noise**2 / n * s ** ((d - 1) / (d + 2))
+
+
+def fitted_slope(x: Num[Tensor, " point"], y: Num[Tensor, "*repeat point"]) -> Slope:
+    """The slope of log y on log x by least squares, with a 95% interval from Student's t.
+
+    Of several repeats, such as seeds, each has its slope, and the interval is that of their mean. Of a single one the
+    interval comes from its residuals, so a bent curve has a wide one.
+
+    Source: ordinary least squares.
+
+    Args:
+        x: positive, two different values or more; three for a single repeat.
+        y: positive; axes before the last are repeats.
+
+    Raises:
+        ValueError: values are not positive, or too few.
+
+    Example:
+        >>> import torch
+        >>> n = torch.tensor([10., 100., 1000.])
+        >>> torch.allclose(fitted_slope(n, 3 * n**.4).slope, torch.tensor(.4).double())
+        True
+    """
+    from scipy.special import stdtrit
+
+    x, y = as_float64(x), as_float64(y)
+    y = y.reshape(-1, len(x))
+    if not ((x > 0).all() and (y > 0).all()):
+        raise ValueError("slopes on logarithmic axes need positive x and y")
+    repeats, points = y.shape
+    freedom = repeats - 1 if repeats > 1 else points - 2
+    if points < 2 or freedom < 1:
+        raise ValueError(f"a slope with an interval needs 3 points, or 2 and repeats, got {points} and {repeats}")
+    centred = x.log() - x.log().mean()
+    slopes = (y.log() @ centred) / centred.square().sum()
+    if repeats > 1:
+        error = slopes.std() / math.sqrt(repeats)
+    else:
+        logs = y[0].log()
+        residuals = logs - logs.mean() - slopes[0] * centred
+        error = (residuals.square().sum() / freedom / centred.square().sum()).sqrt()
+    half = float(stdtrit(freedom, 0.975)) * error
+    return Slope(slopes.mean(), slopes.mean() - half, slopes.mean() + half)
+
+
+def local_slopes(x: Num[Tensor, " point"], y: Num[Tensor, "*repeat point"]) -> Float[Tensor, "*repeat step"]:
+    """The slopes of log y on log x between neighbours.
+
+    Source: finite differences.
+
+    Args:
+        x: positive.
+        y: positive.
+
+    Raises:
+        ValueError: values are not positive.
+
+    Example:
+        >>> import torch
+        >>> local_slopes(torch.tensor([1., 2., 4.]), torch.tensor([1., 4., 16.]))
+        tensor([2., 2.], dtype=torch.float64)
+    """
+    x, y = as_float64(x), as_float64(y)
+    if not ((x > 0).all() and (y > 0).all()):
+        raise ValueError("slopes on logarithmic axes need positive x and y")
+    return y.log().diff(dim=-1) / x.log().diff()
+
+
+def signal(lipschitz: float, noise: float, n: float) -> Tensor:
+    """S = n L^2 / sigma^2; ValueError unless all three are positive."""
+    check_lipschitz(lipschitz)
+    if not (noise > 0 and n > 0):
+        raise ValueError(f"S = n L^2 / sigma^2 needs positive noise and n, got noise={noise} and n={n}")
+    return as_float64(n * (lipschitz / noise) ** 2)
+
+
+def _bias_power(link: str) -> float:
+    return 1.5 if function_class(link).link == "relu" else 2.0
+
+
+def _bias_law(functions: FunctionClass, d: int) -> tuple[Tensor, float]:
+    """b and p of the bias b w^-p for large w: 1 - lambda_k tends to k (k + d - 2) / (2w)."""
+    if functions.link == "relu":
+        return 2 * functions.lipschitz**2 / 3 * bias_asymptote(1.0, d), 1.5
+    energies = harmonic_energies(functions, d, highest_degree(functions))
+    degrees = torch.arange(len(energies), dtype=torch.float64)
+    return (energies * (degrees * (degrees + d - 2) / 2).square()).sum(), 2.0
