@@ -30,6 +30,7 @@ ARCHITECTURES = {
             "use_attn_scale": False,
         },
     ),
+    "labelled keys": ("bidirectional", {"keys": "labelled"}),
     "bounded read-in": ("pre", {"embed_bound": 2.0}),
     "bounded read-in, no norm": ("no norm", {"embed_bound": 2.0}),
     "narrow heads": ("pre", {"d_head": 1, "n_heads": 2}),

@@ -60,7 +60,12 @@ ROOMS = (
     ("study",),
 )
 # Packages that others import by their name: they only put together what their modules hold.
-FACES = {STUDIES, "icl_interp.theory.linear_attention", "icl_interp.studies.limits.constructions"}
+FACES = {
+    STUDIES,
+    "icl_interp.theory.linear_attention",
+    "icl_interp.theory.lipschitz",
+    "icl_interp.studies.limits.constructions",
+}
 MAX_LINES = 400
 # Verdicts come from criteria: these files decide, or hold what is expected of constructions of known truth.
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")

@@ -132,6 +132,11 @@ class RunConfig:
                 f"the task's values have {n_targets} coordinate{'s' * (n_targets > 1)} (n_targets), but the model has "
                 f"d_out={self.model.d_out}"
             )
+        if self.model.keys and self.encoding != "stacked":
+            raise InputError(
+                f"keys={self.model.keys!r} hides the query's own column from attention, which only stacked prompts "
+                f"have, but the encoding is {self.encoding!r}: use stacked, or leave keys out"
+            )
         needed = encoding.n_tokens(self.task.n_points)
         if needed > self.model.n_ctx:
             raise InputError(

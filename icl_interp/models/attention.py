@@ -62,6 +62,7 @@ class Attention(nn.Module):
         # None: fused on a GPU where the steps between are not read. True and False are for tests.
         self.fused: bool | None = None
         self._mask = torch.empty(0)  # a plain attribute: masks do not belong in the state dict
+        self._hides_query = False  # whether no query of that mask sees the last token
         # Projections put together, by letters, while the model's weights are fixed (`HookedTransformer.fixed_weights`).
         self.projections: dict[str, tuple[Tensor, Tensor]] | None = None
 
@@ -70,7 +71,7 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch query d_model"]:
         """Attention of every token, or of the tokens in `rows` only, over all tokens they see.
 
-        Keys and values are appended to `memory` where one is given, for `after`.
+        Keys and values are appended to `memory` where one is given, for `after`: then no token is the query.
         """
         queries = x if rows is None else x[:, rows]
         if rows is None:
@@ -79,7 +80,7 @@ class Attention(nn.Module):
             (q,), (k, v) = self._project(queries, "Q"), self._project(x, "KV")
         q, k, v = at(self.hook_q, q), at(self.hook_k, k), at(self.hook_v, v)
         if memory is not None:
-            memory.append(KeysValues(k.transpose(1, 2), v.transpose(1, 2)))
+            memory.append(KeysValues(_by_head(k), _by_head(v)))
         if self._use_fused(q, rows):
             z = F.scaled_dot_product_attention(
                 q.transpose(1, 2),
@@ -89,7 +90,7 @@ class Attention(nn.Module):
                 scale=self.scale,
             )
             return self._write(z.transpose(1, 2))
-        mask = self._visibility(x, rows)
+        mask = self._visibility(x, rows, hide_query=self.cfg.keys == "labelled" and memory is None)
         scores = torch.baddbmm(mask, _merge(q), _merge(k).transpose(1, 2), alpha=self.scale)
         pattern = self._pattern(scores.view(-1, self.cfg.n_heads, *scores.shape[1:]))
         z = torch.bmm(pattern.reshape(scores.shape), _merge(v))
@@ -98,7 +99,7 @@ class Attention(nn.Module):
     def remember(self, x: Float[Tensor, "batch token d_model"]) -> KeysValues:
         """Keys and values of every token."""
         k, v = (at(hook, t) for hook, t in zip((self.hook_k, self.hook_v), self._project(x, "KV"), strict=True))
-        return KeysValues(k.transpose(1, 2), v.transpose(1, 2))
+        return KeysValues(_by_head(k), _by_head(v))
 
     def after(
         self, x: Float[Tensor, "batch query d_model"], context: KeysValues
@@ -109,8 +110,11 @@ class Attention(nn.Module):
         """
         q, k, v = self._project(x, "QKV")
         q, k, v = (at(hook, t).transpose(1, 2) for hook, t in ((self.hook_q, q), (self.hook_k, k), (self.hook_v, v)))
+        q = q * self.scale  # fewer numbers than the scores
         own = (q * k).sum(-1, keepdim=True)
-        pattern = self._pattern(torch.cat([q @ context.keys.transpose(-1, -2), own], -1) * self.scale)
+        if self.cfg.keys == "labelled":
+            own = torch.full_like(own, -math.inf)
+        pattern = self._pattern(torch.cat([q @ context.keys.transpose(-1, -2), own], -1))
         z = pattern[..., :-1] @ context.values + pattern[..., -1:] * v
         return self._write(z.transpose(1, 2))
 
@@ -144,21 +148,29 @@ class Attention(nn.Module):
                 return result.sum(2) + self.b_O
         return F.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
 
-    def _visibility(self, x: Tensor, rows: slice | None) -> Float[Tensor, "query key"]:
+    def _visibility(self, x: Tensor, rows: slice | None, hide_query: bool) -> Float[Tensor, "query key"]:
         """0 where a query sees a key, -inf where not; kept between calls because it rarely changes."""
         n = x.shape[1]
-        if self._mask.shape != (n, n) or self._mask.dtype != x.dtype or self._mask.device != x.device:
+        known = self._mask.shape == (n, n) and self._mask.dtype == x.dtype and self._mask.device == x.device
+        if not known or self._hides_query != hide_query:
             mask = torch.zeros(n, n, dtype=x.dtype, device=x.device)
             if self.cfg.attention_dir == "causal":
                 mask = mask.masked_fill(torch.ones_like(mask, dtype=torch.bool).triu(1), -math.inf)
-            self._mask = mask
+            if hide_query:
+                mask[:, -1] = -math.inf
+            self._mask, self._hides_query = mask, hide_query
         return self._mask if rows is None else self._mask[rows]
 
     def _use_fused(self, q: Tensor, rows: slice | None) -> bool:
-        if self.fused is False or self.cfg.score_fn != "softmax" or rows is not None:
+        if self.fused is False or self.cfg.score_fn != "softmax" or self.cfg.keys or rows is not None:
             return False
         unread = not (listened(self.hook_attn_scores) or listened(self.hook_pattern))
         return unread and (self.fused is True or q.is_cuda)
+
+
+def _by_head(t: Float[Tensor, "batch token head d_head"]) -> Float[Tensor, "batch head token d_head"]:
+    """Tokens of each head together, also in memory: what is remembered once is multiplied many times."""
+    return t.transpose(1, 2).contiguous()
 
 
 def _merge(t: Float[Tensor, "batch token head d_head"]) -> Float[Tensor, "batch*head token d_head"]:

@@ -9,6 +9,7 @@ from icl_interp.errors import InputError, unknown
 
 ActivationName = Literal["gelu", "gelu_new", "relu"]
 ScoreName = Literal["softmax", "scaled_softmax", "sigmoid", "relu", "entmax", "hardmax", "linear"]
+UnitName = Literal["M", "KQV"]
 # Score functions whose weights over the keys a query sees add up to 1.
 DISTRIBUTIONS = ("softmax", "scaled_softmax", "entmax", "hardmax")
 
@@ -39,6 +40,10 @@ class HookedTransformerConfig:
             "hardmax" (one-hot at the arg max) or "linear"; see `models.scores`.
         score_norm: what linear scores are divided by: "visible" keys, "labelled" examples (the visible keys but the
             query's own column; for stacked prompts), or None.
+        keys: None: every token that a query sees is a key. "labelled": all but the last token, which is the query, so
+            that labelled examples alone are keys; for stacked prompts.
+        unit: None: every weight is learned. "M" and "KQV": one head of attention on the tokens themselves, of which
+            only M, or only W_K, W_Q and W_V, are learned; see `models.softmax_unit`.
         embed_bound: tokens are read in as v b / sqrt(b^2 + |v|^2) with v = token W_E + b_E and this b, so that no
             vector is longer than b; None reads v itself.
         eps: added to the variance under the norm's root.
@@ -63,6 +68,8 @@ class HookedTransformerConfig:
     attention_dir: Literal["causal", "bidirectional"] = "causal"
     score_fn: ScoreName = "softmax"
     score_norm: Literal["visible", "labelled"] | None = None
+    keys: Literal["labelled"] | None = None
+    unit: UnitName | None = None
     embed_bound: float | None = None
     eps: float = 1e-5
     init_std: float = 0.02
@@ -108,9 +115,42 @@ class HookedTransformerConfig:
         if self.score_norm and self.score_fn != "linear":
             why = "weights add up to 1" if self.weights_add_up else "brings its own"
             raise InputError(f"score_norm={self.score_norm!r} is for score_fn='linear'; {self.score_fn} {why}")
+        if self.keys and self.mlp_only:
+            raise InputError(f"keys={self.keys!r} needs attention, but mlp_only leaves none")
+        if self.keys and self.score_norm == "labelled":
+            raise InputError(
+                "with keys='labelled' the visible keys are the labelled examples: use score_norm='visible', which "
+                "divides by their number"
+            )
         self._check_bound()
+        self._check_unit()
         if self.norm_position == "post" and self.normalization_type is None:
             raise InputError("norm_position='post' needs a normalization_type; without a norm use 'pre'")
+
+    def _check_unit(self) -> None:
+        if self.unit is None:
+            return
+        wanted = {
+            "n_layers": 1,
+            "n_heads": 1,
+            "d_model": self.d_in,
+            "d_head": self.d_in,
+            "d_out": 1,
+            "normalization_type": None,
+            "attn_only": True,
+            "positional_embedding_type": "none",
+            "use_attn_scale": False,
+            "keys": "labelled",
+            "embed_bound": None,
+        }
+        wrong = [name for name, value in wanted.items() if getattr(self, name) != value]
+        if wrong or self.d_in < 2:
+            needed = ", ".join(f"{name}={wanted[name]!r}" for name in wrong) or "d_in of 2 at least"
+            got = ", ".join(f"{name}={getattr(self, name)!r}" for name in wrong or ("d_in",))
+            raise InputError(
+                f"unit={self.unit!r} is one head of attention on tokens (x; y) as they are, without anything else: it "
+                f"needs {needed}, but got {got}"
+            )
 
     def _check_bound(self) -> None:
         bound = self.embed_bound

@@ -15,6 +15,7 @@ from icl_interp.errors import InputError
 from icl_interp.models import weights
 from icl_interp.models.attention import Attention, KeysValues
 from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.fixed import fix_weights
 from icl_interp.models.hooks import (
     HookedRootModule,
     HookPoint,
@@ -200,6 +201,8 @@ class HookedTransformer(WeightProperties, HookedRootModule):
                 if ".W_" in name and not parameter.is_meta:  # on the meta device there are only shapes
                     noise = torch.randn(parameter.shape, generator=generator(seed, f"init/{name}"))
                     parameter.copy_(noise * cfg.init_std)
+        if cfg.unit:
+            fix_weights(self, cfg.unit)
         self.setup()
         self._modules_with_hooks = list(self.modules())
 
@@ -227,6 +230,8 @@ class HookedTransformer(WeightProperties, HookedRootModule):
             InputError: tokens of another width, more of them than `n_ctx`, or positions that are not among them.
         """
         self._check(tokens)
+        if self.cfg.keys and tokens.shape[1] < 2:
+            raise InputError("with keys='labelled' a prompt needs a labelled example before the query, but got none")
         return self.resume(self._embed(tokens), 0, positions)
 
     def resume(

@@ -7,6 +7,7 @@ from icl_interp.tasks.garg import DecisionTree, ReLUNetwork, SparseLinearRegress
 from icl_interp.tasks.registry import register
 from icl_interp.tasks.regression import Exponential, LinearRegression, LogNormal
 from icl_interp.tasks.rescaled import Rescaled
+from icl_interp.tasks.ridge import RidgeFunction, random_directions
 from icl_interp.tasks.vectors import Ellipsoid, Sphere
 
 __all__ = [
@@ -21,10 +22,12 @@ __all__ = [
     "Polynomial",
     "ReLUNetwork",
     "Rescaled",
+    "RidgeFunction",
     "SparseLinearRegression",
     "Sphere",
     "Task",
     "Uniform",
+    "random_directions",
     "register",
     "skewed_covariance",
 ]

@@ -4,10 +4,10 @@ from typing import TypeVar
 
 from icl_interp import plugins
 from icl_interp.errors import InputError
-from icl_interp.tasks import functions, garg, regression, vectors
+from icl_interp.tasks import functions, garg, regression, ridge, vectors
 from icl_interp.tasks.base import Task
 
-BUNDLED: dict[str, type] = {**functions.KINDS, **regression.KINDS, **garg.KINDS, **vectors.KINDS}
+BUNDLED: dict[str, type] = {**functions.KINDS, **regression.KINDS, **garg.KINDS, **ridge.KINDS, **vectors.KINDS}
 KINDS: dict[str, type] = dict(BUNDLED)  # by the name that configs use: the class's own
 
 T = TypeVar("T")

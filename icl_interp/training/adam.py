@@ -30,7 +30,7 @@ class Adam:
         }
 
     def step(self, learning_rate: float) -> None:
-        """Update every parameter by its gradient, and drop the gradients."""
+        """Update every parameter by its gradient, which is 0 for fixed ones, and drop the gradients."""
         # The kernel reads moments and gradients up to the size of the parameter, whatever their own size is.
         state = [self.state[name] for name in self.named]
         with torch.no_grad():
@@ -55,5 +55,7 @@ class Adam:
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
+    if not parameter.requires_grad:  # fixed: with moments of 0 it stays bit by bit what it is
+        return torch.zeros_like(parameter)
     assert parameter.grad is not None, "a step follows a backward pass"
     return parameter.grad

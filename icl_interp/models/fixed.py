@@ -1,0 +1,43 @@
+"""Weights that are not learned: what makes a `HookedTransformer` a unit of attention alone (`cfg.unit`)."""
+
+import torch
+from torch import nn
+
+from icl_interp.models.config import UnitName
+
+_ATTENTION = "blocks.0.attn."
+# M = W_K W_Q^T on the coordinates of x: with W_K fixed, W_Q is M^T there.
+LEARNED: dict[UnitName, tuple[str, ...]] = {
+    "M": (f"{_ATTENTION}W_Q",),
+    "KQV": tuple(f"{_ATTENTION}W_{letter}" for letter in "KQV"),
+}
+
+
+def fix_weights(model: nn.Module, unit: UnitName) -> None:
+    """Give a fresh model the weights that its unit does not learn, and take these out of training.
+
+    Tokens are the residual stream, one head reads and writes all of it, and the last coordinate is read out. In the
+    unit "M" keys are x, values are y, and W_Q is 0 outside its block of x. It stays 0 there, because the loss has no
+    gradient outside the block: the label slot of the query holds 0, and so does that coordinate of every key.
+
+    Args:
+        model: a `HookedTransformer` with this `cfg.unit`; it is changed.
+        unit: which weights are learned.
+    """
+    named = dict(model.named_parameters())
+    width = named["unembed.W_U"].shape[0]
+    identity = torch.eye(width)
+    label = torch.zeros(width, width)
+    label[-1, -1] = 1
+    fixed = {"embed.W_E": identity, f"{_ATTENTION}W_O": identity[None], "unembed.W_U": identity[:, -1:]}
+    if unit == "M":
+        fixed |= {f"{_ATTENTION}W_K": (identity - label)[None], f"{_ATTENTION}W_V": label[None]}
+    with torch.no_grad():
+        for name, value in fixed.items():
+            named[name].copy_(value)
+        if unit == "M":
+            inputs = named[f"{_ATTENTION}W_Q"]
+            inputs[:, -1, :] = 0
+            inputs[:, :, -1] = 0
+    for name, parameter in named.items():
+        parameter.requires_grad_(name in LEARNED[unit])

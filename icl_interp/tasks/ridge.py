@@ -1,0 +1,329 @@
+"""Ridge functions on a sphere or an ellipsoid: functions of one direction of x, with a known Lipschitz constant.
+
+Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, ITA 2024: "Intuition Summary"
+(the ReLU-based class), "Results Part II" (linear functions of a low-dimensional projection), "Softmax Attention Learns
+Low-Dimensional Structure in Nonlinear Functions" (generalised linear models).
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal, Self, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.errors import InputError, shown, unknown, whole
+from icl_interp.provenance import generator as stream
+from icl_interp.tasks import covariance
+from icl_interp.tasks.base import Task
+from icl_interp.tasks.covariance import Rows, Vector
+from icl_interp.tasks.vectors import Ellipsoid, Sphere, VectorLaw
+
+LinkName = Literal["relu", "affine", "linear", "cosine", "phased_cosine", "quadratic"]
+# Coefficients of a function besides its direction: l1, l2, b; l, b; the cosine and the sine of a phase.
+_N_COEFFICIENTS = {"relu": 3, "affine": 2, "phased_cosine": 2}
+_COSINES = ("cosine", "phased_cosine")
+_ORTHONORMAL = 1e-6  # what B^T B may differ from the identity by: rows in a config are rounded
+
+
+@dataclass(frozen=True, kw_only=True)
+class RidgeFunction(Task):
+    """f(x) = g(<q, u>) + c with u = Sigma^(-1/2) x and one random unit vector q a function; labels may have noise.
+
+    Links g(z), each with the Lipschitz constant L in u; l1, l2, l, b are independent draws from U(-L, L):
+
+    * "relu": l1 (z)_+ + l2 (-z)_+ + b. The slides' class F_L^+, where Lip(f) = max(|l1|, |l2|).
+    * "affine": l z + b, where Lip(f) = |l|.
+    * "linear": L z. With L = 1 and `directions` the slides' F_B^lin, with `intercept` 2 their affine link w^T x + 2.
+    * "cosine": (L / omega) cos(omega z) with omega = `frequency`, L itself by default: then cos(L z). L = 4 is the
+      slides' cosine link.
+    * "phased_cosine": (L / omega) cos(omega z + phi), phi uniform on the circle.
+    * "quadratic": (L / 2) z^2, where |g'| <= L for |z| <= 1. L = 2 is the slides' quadratic link (w^T x)^2.
+
+    L is the largest |g'| on -1 <= z <= 1, where inputs lie: f differs by at most L |u - u'| between two of them. A
+    cosine reaches it where omega >= pi / 2. The noise is on the labels of the examples only: the last point, the query,
+    has the value f(x) itself, so that the squared error there is the population loss of the slides.
+
+    Attributes:
+        inputs: a law of vectors: `Sphere`, or `Ellipsoid` for inputs that are not isotropic.
+        link: the name of g.
+        lipschitz: L.
+        noise_std: sigma, standard deviation of the noise of each example's label.
+        intercept: c, added to every value.
+        frequency: omega, of the cosines.
+        sigma: Sigma, d positive numbers (its diagonal) or d rows. By default that of `inputs`, so that the law of f is
+            invariant under rotations of u: the condition of the slides' Lemma 1. Ones make q isotropic in the original
+            coordinates, where the lemma fails on an `Ellipsoid`.
+        directions: B, d rows of k numbers, with orthonormal columns: q = B a with a uniform on the sphere in k
+            dimensions (`random_directions` makes one). By default q is uniform on the sphere in d dimensions.
+
+    >>> from icl_interp.provenance import generator
+    >>> task = RidgeFunction(inputs=Sphere(3), link="relu", lipschitz=2.0, noise_std=0.1, n_points=21)
+    >>> prompts = task.sample(4, generator(0, "doc"), n_contexts=2)
+    >>> prompts.xs.shape, prompts.parameters.shape  # q, l1, l2, b
+    (torch.Size([8, 21, 3]), torch.Size([8, 6]))
+    """
+
+    link: LinkName
+    lipschitz: float = 1.0
+    noise_std: float = 0.0
+    intercept: float = 0.0
+    frequency: float | None = None
+    sigma: Vector | Rows | None = None
+    directions: Rows | None = None
+
+    def __post_init__(self) -> None:
+        self._check_law("inputs")
+        if not isinstance(self.inputs, VectorLaw):
+            raise InputError(
+                f"inputs of a {type(self).__name__} are vectors of one law, for example Sphere(3) or "
+                f"Ellipsoid((4.0, 1.0, 0.25)), but got {shown(self.inputs)}"
+            )
+        super().__post_init__()
+        if self.link not in get_args(LinkName):
+            raise unknown("link", self.link, get_args(LinkName))
+        for name, low in (("lipschitz", "above 0"), ("noise_std", "from 0 up"), ("intercept", None)):
+            self._check_number(name, low)
+        if self.frequency is not None:
+            self._check_number("frequency", "above 0")
+            if self.link not in _COSINES:
+                raise InputError(f"frequency is for the links {' and '.join(_COSINES)}, but link is {self.link!r}")
+        self._check_sigma()
+        if self.directions is not None:
+            self._check_directions()
+
+    def _check_number(self, name: str, low: str | None) -> None:
+        value = getattr(self, name)
+        fits = covariance.are_numbers((value,)) and (low is None or value > 0 or (value == 0 and low == "from 0 up"))
+        if not fits:
+            raise InputError(f"{name} must be a number{f' {low}' if low else ''}, but got {shown(value)}")
+
+    def _check_sigma(self) -> None:
+        if self.sigma is not None:
+            object.__setattr__(self, "sigma", covariance.checked("sigma", self.sigma, self.dim))
+        elif not isinstance(self.inputs, (Sphere, Ellipsoid)):
+            raise InputError(
+                f"sigma must be given, because that of {shown(self.inputs)} is not known: {self.dim} positive numbers "
+                f"or {self.dim} rows of a symmetric positive definite matrix"
+            )
+        variances = torch.linalg.eigvalsh(_matrix(self._own_sigma))
+        if not variances.min() > 1e-12 * variances.max():
+            raise InputError(
+                "sigma has no inverse in float64, because its variances differ by more than a factor of 1e12: it is "
+                f"{shown(self._own_sigma, 200)}"
+            )
+
+    def _check_directions(self) -> None:
+        rows = self.directions
+        listed = isinstance(rows, (tuple, list)) and len(rows) == self.dim and all(map(covariance.are_numbers, rows))
+        widths = {len(row) for row in rows} if listed and rows else set()
+        if len(widths) == 1 and max(widths) <= self.dim:
+            b = torch.tensor(rows, dtype=torch.float64)
+            if bool(((b.T @ b - torch.eye(b.shape[1])).abs() <= _ORTHONORMAL).all()):
+                object.__setattr__(self, "directions", tuple(map(tuple, b.tolist())))
+                return
+        raise InputError(
+            f"directions must be {self.dim} rows of k <= {self.dim} numbers, a matrix with orthonormal columns such as "
+            f"random_directions({self.dim}, 1), but got {shown(rows, 200)}"
+        )
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of an input."""
+        assert isinstance(self.inputs, VectorLaw)
+        return self.inputs.dim
+
+    @property
+    def rank(self) -> int:
+        """k, dimensions of the space of directions."""
+        return self.dim if self.directions is None else len(self.directions[0])
+
+    @property
+    def n_determining(self) -> int:
+        """k points, one more for an affine function and two more for the ReLU-based class."""
+        return min(self.rank + {"affine": 1, "relu": 2}.get(self.link, 0), self.n_points - 1)
+
+    @property
+    def omega(self) -> float:
+        """The frequency of a cosine."""
+        return self.lipschitz if self.frequency is None else self.frequency
+
+    @property
+    def basis(self) -> Float[Tensor, "dim rank"]:
+        """B in float64; the identity where directions are not given."""
+        if self.directions is None:
+            return torch.eye(self.dim, dtype=torch.float64)
+        return torch.tensor(self.directions, dtype=torch.float64)
+
+    @property
+    def whitening(self) -> Float[Tensor, "dim dim"]:
+        """Sigma^(-1/2), the symmetric root, in float64: u = Sigma^(-1/2) x."""
+        variances, basis = torch.linalg.eigh(_matrix(self._own_sigma))
+        return basis * variances.rsqrt() @ basis.T
+
+    @property
+    def _own_sigma(self) -> Vector | Rows:
+        """Sigma, from the law of inputs where it is not given."""
+        if self.sigma is not None:
+            return self.sigma
+        if isinstance(self.inputs, Sphere):
+            return (float(self.inputs.radius) ** 2,) * self.dim
+        assert isinstance(self.inputs, Ellipsoid)
+        return self.inputs.sigma
+
+    def sample_parameters(
+        self, n_functions: int, generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "function parameter"]:
+        """q of each function, then its coefficients: l1, l2, b, or l, b, or the cosine and the sine of phi."""
+        q = Sphere(self.rank).sample((n_functions, self.rank), generator, dtype)
+        if self.directions is not None:
+            q = q @ self.basis.T.to(dtype)
+        if self.link == "phased_cosine":
+            phase = 2 * math.pi * torch.rand(n_functions, generator=generator, dtype=dtype)
+            coefficients = torch.stack([phase.cos(), phase.sin()], -1)
+        else:
+            shape = (n_functions, _N_COEFFICIENTS.get(self.link, 0))
+            coefficients = self.lipschitz * (2 * torch.rand(shape, generator=generator, dtype=dtype) - 1)
+        return torch.cat([q, coefficients], -1)
+
+    def mean_parameters(
+        self, parameters: Float[Tensor, "function parameter"]
+    ) -> Float[Tensor, "function parameter"] | None:
+        """The function's own q, and coefficients 0; of linear functions q = 0; None for "cosine" and "quadratic"."""
+        if self.link in ("cosine", "quadratic"):
+            return None
+        n_kept = 0 if self.link == "linear" else self.dim
+        return torch.cat([parameters[:, :n_kept], torch.zeros_like(parameters[:, n_kept:])], -1)
+
+    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
+        """c, where g has mean 0; for the other two links the mean over q at the length r of B^T u.
+
+        E <a, v>^2 = r^2 / k and E cos(omega <a, v>) = 0F1(; k / 2; -(omega r)^2 / 4) for a uniform on the sphere in k
+        dimensions and |v| = r.
+        """
+        if self.link not in ("cosine", "quadratic"):
+            return torch.full_like(xs[..., :1], self.intercept)
+        lengths = torch.linalg.vector_norm(self._relevant(xs), dim=-1, keepdim=True)
+        if self.link == "quadratic":
+            return self.intercept + self.lipschitz / 2 * lengths.square() / self.rank
+        from scipy.special import hyp0f1  # only here: it loads slowly
+
+        means = hyp0f1(self.rank / 2, -((self.omega * lengths.double().cpu().numpy()) ** 2) / 4)
+        return self.intercept + self.lipschitz / self.omega * torch.as_tensor(means).to(xs)
+
+    def value(
+        self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point"]:
+        """g(<q, u>) + c, without noise."""
+        q, coefficients = parameters[:, : self.dim], parameters[:, self.dim :].unbind(-1)
+        # Whitened first, so that a q of length 1 meets a u of length 1 in float32.
+        z = (self._whitened(xs) @ q[:, :, None])[..., 0]
+        return self._linked(z, [c[:, None] for c in coefficients]) + self.intercept
+
+    def _linked(
+        self, z: Float[Tensor, "batch point"], coefficients: list[Float[Tensor, "batch 1"]]
+    ) -> Float[Tensor, "batch point"]:
+        """g(z)."""
+        size = self.lipschitz / self.omega
+        match self.link:
+            case "relu":
+                right, left, constant = coefficients
+                return right * z.relu() + left * (-z).relu() + constant
+            case "affine":
+                slope, constant = coefficients
+                return slope * z + constant
+            case "linear":
+                return self.lipschitz * z
+            case "cosine":
+                return size * (self.omega * z).cos()
+            case "phased_cosine":
+                cosine, sine = coefficients  # of the phase: so f is linear in them, and -f is as likely as f
+                return size * (cosine * (self.omega * z).cos() - sine * (self.omega * z).sin())
+            case "quadratic":
+                return self.lipschitz / 2 * z.square()
+
+    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"] | None:
+        """B^T u for linear functions, with a 1 for a constant; products of two of these for "quadratic"; else None."""
+        if self.link not in ("affine", "linear", "quadratic"):
+            return None
+        found = self._relevant(xs)
+        if self.link == "quadratic":
+            first, second = torch.triu_indices(self.rank, self.rank)
+            found = found[..., first] * found[..., second]
+        if self.link == "affine" or self.intercept:
+            found = torch.cat([torch.ones_like(found[..., :1]), found], -1)
+        return found
+
+    def sample_points(
+        self,
+        parameters: Float[Tensor, "batch parameter"],
+        n_points: int,
+        generator: torch.Generator,
+        dtype: torch.dtype,
+    ) -> tuple[Float[Tensor, "batch point dim"], Float[Tensor, "batch point target"]]:
+        """Independent inputs; labels with noise, and the value of the last point without."""
+        xs, ys = super().sample_points(parameters, n_points, generator, dtype)
+        if self.noise_std:
+            shape = (len(ys), n_points - 1, self.n_targets)
+            noise = self.noise_std * torch.randn(shape, generator=generator, dtype=dtype)
+            ys = torch.cat([ys[:, :-1] + noise, ys[:, -1:]], 1)
+        return xs, ys
+
+    def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
+        """Values scaled by `functions`, so L and the intercept; inputs scaled by `inputs`, with functions as they are.
+
+        Sigma and the frequency stay what they were.
+        """
+        return replace(
+            self,
+            lipschitz=self.lipschitz * functions,
+            intercept=self.intercept * functions,
+            frequency=self.omega if functions != 1 and self.link in _COSINES else self.frequency,
+            inputs=self.inputs.scaled(inputs),
+            sigma=self._own_sigma if inputs != 1 else self.sigma,
+        )
+
+    def _whitened(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point dim"]:
+        return xs @ self.whitening.to(xs)
+
+    def _relevant(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point rank"]:
+        """B^T u: all that a function can depend on."""
+        return xs @ (self.whitening @ self.basis).to(xs)
+
+
+def random_directions(n_dims: int, rank: int, seed: int = 0) -> Rows:
+    """A matrix B of random orthonormal columns, uniform among these, for `RidgeFunction`.
+
+    A config holds the numbers themselves: `yaml.safe_dump(icl_interp.provenance.encode(task))` writes them.
+
+    Args:
+        n_dims: d.
+        rank: k, at most d.
+        seed: of the draw.
+
+    Returns:
+        d rows of k numbers, to 12 decimals.
+
+    Raises:
+        InputError: a size or seed out of range.
+
+    >>> b = torch.tensor(random_directions(5, 2), dtype=torch.float64)
+    >>> bool(((b.T @ b - torch.eye(2)).abs() < 1e-10).all())
+    True
+    """
+    whole(n_dims, "n_dims", 1)
+    whole(rank, "rank", 1, n_dims)
+    whole(seed, "seed", 0)
+    normal = torch.randn(n_dims, rank, generator=stream(seed, "tasks/directions"), dtype=torch.float64)
+    factor = torch.linalg.qr(normal)
+    basis = factor.Q * factor.R.diagonal().sign()  # so that it does not depend on the signs that QR chose
+    return tuple(tuple(round(value, 12) for value in row) for row in basis.tolist())
+
+
+def _matrix(sigma: Vector | Rows) -> Float[Tensor, "dim dim"]:
+    matrix = torch.tensor(sigma, dtype=torch.float64)
+    return torch.diag(matrix) if matrix.ndim == 1 else matrix
+
+
+KINDS: dict[str, type] = {RidgeFunction.__name__: RidgeFunction}
