@@ -164,7 +164,8 @@ def run(
                 if watch:
                     watch(each.result())
     posed = {name: trials.posed(store.load(name)) for name in study.models}
-    tried = trials.run(posed, study.claims, sample=sample, done=done / "trials", watch=watch).to_dict("records")
+    rows = trials.run(posed, study.claims, sample=sample, done=done / "trials", watch=watch).to_dict("records")
+    tried = [row for row in rows if not excepted(row, study)]
     drawn = [
         row for one in study.constructions for row in draws(one.name, n_draws, 0, done / "draws").to_dict("records")
     ]
@@ -192,6 +193,11 @@ def _read(data: Any, where: str) -> DataFrame:
 
 def _table(rows: Sequence[Row], columns: Iterable[str]) -> DataFrame:
     return make_table({name: [row[name] for row in rows] for name in columns})
+
+
+def excepted(row: Row, study: Study) -> bool:
+    """Whether a study declares that a claim may hold for a model that knows nothing of the context."""
+    return row["trial"] == "ignorant" and ("ignorance", f"{row['claim']} of {row['variant']}") in study.exceptions
 
 
 def by_claim(tried: Sequence[Row], claims: Iterable[Claim]) -> DataFrame:

@@ -274,6 +274,8 @@ def models(it: Examined) -> Iterator[Outcome]:
     """Verdicts on bundled models survive edits and other samples; no claim holds for models that know nothing."""
     posed = {name: trials.posed(store.load(name)) for name in it.study.models}
     for row in trials.run(posed, it.study.claims, done=it.done).to_dict("records"):
+        if battery.excepted(row, it.study):
+            continue
         wrong = (
             f"{row['wrong']}: {row['estimate before']:.4g} and {row['estimate after']:.4g}" if row["wrong"] else None
         )

@@ -97,6 +97,14 @@ def test_what_falls_short_is_listed(quick, tmp_path):
     assert found.settings["variants"]["edit"] == ["four", "one", "three", "two"]
 
 
+def test_declared_exceptions_are_not_tried(quick, tmp_path):
+    found = battery.run(STUDY, tmp_path, n_draws=20)
+    declared = replace(STUDY, exceptions={("ignorance", f"{CLAIM} of one"): "a reason"})
+    without = battery.run(declared, tmp_path, n_draws=20)
+    counts = [list(one.claims["verdicts"]) for one in (found, without)]
+    assert counts == [[3, 1, 1], [3, 0, 1]]  # edits of this name are tried as before
+
+
 def test_written_and_read(quick, tmp_path):
     found = battery.run(STUDY, tmp_path, n_draws=20)
     write_json(tmp_path / "battery.json", found.to_dict())
