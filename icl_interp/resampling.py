@@ -308,10 +308,14 @@ def _errors(
     weights = sample.weights[rows]
     for member, own in enumerate(columns.T):
         if (used := own >= 0).any():
-            influence = slopes[:, used, member] @ sample.units[:, own[used]].T
-            mean = np.einsum("ru,ru->r", weights, influence)
-            influence *= influence
-            square = np.einsum("ru,ru->r", weights, influence)
+            slope, units = slopes[:, used, member], sample.units[:, own[used]]
+            if len(units.T) == 1:  # one slope for all units: what they add up to comes before it
+                mean, square = slope[:, 0] * (weights @ units[:, 0]), slope[:, 0] ** 2 * (weights @ units[:, 0] ** 2)
+            else:
+                influence = slope @ units.T
+                mean = np.einsum("ru,ru->r", weights, influence)
+                influence *= influence
+                square = np.einsum("ru,ru->r", weights, influence)
             errors[:, member] = np.sqrt(np.maximum(square - mean**2, 0.0) / (len(sample.units) - 1))
     return errors
 

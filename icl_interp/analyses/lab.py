@@ -98,8 +98,7 @@ class Lab:
         self.n_units, self.n_contexts = n_units, n_contexts
         self.prompts: Prompts = self.units("lab/prompts", n_contexts=n_contexts)
         self.counterpart_model, self.companions = counterpart, dict(companions or {})
-        self._snapshots = snapshots
-        self.twin_config = twin_config or model.cfg
+        self._snapshots, self.twin_config = snapshots, twin_config or model.cfg
         self._config = config
         self._results = Results()
         self._taken: dict[str, Measurement[Any]] = {}
@@ -388,8 +387,9 @@ class Lab:
         return chunks(self.model, len(prompts), self.encoding.n_tokens(prompts.n_points))
 
     def _subset(self, rows: Sequence[int]) -> Prompts:
-        """These rows of each unit."""
-        return self.prompts[(torch.arange(self.n_units)[:, None] * self.unit_size + torch.tensor(rows)).flatten()]
+        """These rows of each unit; the lab's own prompts where these are all, so that every context is read once."""
+        every = (torch.arange(self.n_units)[:, None] * self.unit_size + torch.tensor(rows)).flatten()
+        return self.prompts[every] if len(rows) < self.unit_size else self.prompts
 
 
 def is_large(model: HookedTransformer) -> bool:

@@ -127,10 +127,15 @@ def plotly_js() -> str:
 
 def to_div(figure: Figure, div_id: str) -> Markup:
     """A figure as HTML for a page that holds `plotly_js`, as wide as the page has room; the same text every time."""
-    shown, div_id = Figure(figure).update_layout(width=None, autosize=True), re.sub(r"[^\w-]", "-", div_id)
+    data, div_id = figure.to_dict(), re.sub(r"[^\w-]", "-", div_id)
+    # In the plain data: a figure that is made anew checks every number again.
+    data["layout"].pop("width", None)
+    data["layout"]["autosize"] = True
     config = {**_CONFIG, "toImageButtonOptions": {"format": "svg", "filename": div_id}}
     # plotly writes <, > and / inside the script as \u003c and so on: no text of a figure ends it.
-    return Markup(plotly.io.to_html(shown, config=config, full_html=False, include_plotlyjs=False, div_id=div_id))
+    return Markup(
+        plotly.io.to_html(data, config=config, full_html=False, include_plotlyjs=False, div_id=div_id, validate=False)
+    )
 
 
 def scripts(figures: Sequence[Markup]) -> tuple[Markup, Markup]:

@@ -104,12 +104,15 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data, schema `icl_interp.report/1`."""
+        return self._data({name: results.to_dict(result) for name, result in self.results.items()})
+
+    def _data(self, measured: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
             "checkpoint": self.checkpoint,
             "model": self.model,
             "findings": [finding.to_dict() for finding in self.findings],
-            "results": {name: results.to_dict(result) for name, result in self.results.items()},
+            "results": measured,
             "provenance": self.provenance,
         }
 
@@ -122,7 +125,7 @@ class Report:
         """Write one self-contained page: it opens offline and fetches nothing."""
         figures = self.figures
         with self._reads("the page"):
-            text = page.render(self.to_dict(), figures)
+            text = page.render(self._data(self.results), figures)  # of results it reads no more than the names
         write_atomically(Path(path), text)
         return Path(path)
 
@@ -203,7 +206,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         with self._reads("the summary"):
-            return page.summary(self.to_dict())
+            return page.summary(self._data(self.results))
 
 
 def _model(stored: Stored) -> dict[str, Any]:

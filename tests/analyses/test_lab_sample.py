@@ -19,6 +19,7 @@ from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import LogitLens
 from icl_interp.probes.runner import probe as run_probes
+from icl_interp.probes.sweep import n_read
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_table
@@ -103,6 +104,16 @@ def test_smaller_samples_keep_whole_units():
     assert torch.equal(lab.one_each.xs, lab.prompts.xs[[0, 10, 20]])
     assert lab.few.function.tolist() == [0, 1, 2, 3, 4, 5]
     assert torch.equal(lab.few.xs, lab.prompts.xs[[0, 5, 10, 15, 20, 25]])
+
+
+def check_read_once(lab: Lab):
+    """Where the smaller sample is the whole one it is the same object, whose contexts sweeps read once."""
+    assert n_read([lab.ask(XS), lab.ask(XS, prompts=lab.few)]) == len(lab.prompts)
+
+
+def test_whole_samples_are_read_once():
+    check_read_once(bench(n_units=3, n_contexts=1))
+    must_fail(check_read_once, bench(n_units=3, n_contexts=2))
 
 
 def test_means_over_units():

@@ -1,12 +1,15 @@
 """Static files: their size, and one line where something that they need is missing."""
 
 import asyncio
+import json
 import struct
 import sys
 
 import pytest
 from browsers import browser
 from helpers import must_fail
+from plotly.graph_objects import Figure
+from plotly.io import to_html
 from small_reports import drawn
 
 from icl_interp.errors import InputError
@@ -82,3 +85,30 @@ def test_a_browser_that_ends_or_hangs_costs_the_static_figures_only(small, tmp_p
         monkeypatch.setattr(kaleido, "write_fig_from_object", behaves)
         answer = files.export({"context": drawn(small, "context")}, tmp_path, ["png"])
         says_what_is_missing(answer, "did not start, or ended or hung", "BROWSER_PATH")
+
+
+# ---- figures in pages -----------------------------------------------------------------------------------------------
+
+
+def shown_in(div: str) -> list:
+    """Data and layout that a page hands to plotly.js."""
+    rest, found = div[div.index("newPlot(") :].split(",", 1)[1], []
+    for _ in range(2):
+        value, end = json.JSONDecoder().raw_decode(rest.lstrip())
+        found.append(value)
+        rest = rest.lstrip()[end:].lstrip().removeprefix(",")
+    return found
+
+
+def check_div(figure, expected):
+    """What a page shows is the figure as it is, but as wide as there is room."""
+    assert shown_in(files.to_div(figure, "a")) == shown_in(to_html(expected, full_html=False, include_plotlyjs=False))
+
+
+def test_pages_show_the_figure(small):
+    figure = drawn(small, "context")
+    before = figure.to_json()
+    check_div(figure, Figure(figure).update_layout(width=None, autosize=True))
+    must_fail(check_div, figure, figure)
+    must_fail(check_div, figure, Figure(figure).update_layout(width=None, autosize=True, height=100))
+    assert figure.to_json() == before

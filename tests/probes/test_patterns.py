@@ -10,7 +10,14 @@ from helpers import must_fail
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icl_interp.probes.attention import PatternStatistics, entropy, entropy_deficit, hardmax_distance, resampled_scores
+from icl_interp.probes.attention import (
+    PatternStatistics,
+    _as_numbers,
+    entropy,
+    entropy_deficit,
+    hardmax_distance,
+    resampled_scores,
+)
 from icl_interp.provenance import generator
 from icl_interp.theory.limits import entropy_deficit_bound
 
@@ -186,3 +193,19 @@ def test_scores_are_drawn_from_all_contexts():
     must_fail(check_resampled, lambda s, kinds, *rest: resampled_scores(s, (*kinds[1:], "x"), *rest))
     one_kind = lambda s, kinds, *rest: resampled_scores(s, ("x",) * 5, *rest)  # noqa: E731
     must_fail(check_resampled, one_kind)
+
+
+# ---- comparisons ----------------------------------------------------------------------------------------------------
+
+
+def check_numbers(compare):
+    values = random_patterns()[0]
+    values[0, 0], values[0, 1], values[1, 0] = math.nan, math.inf, -math.inf
+    found = compare(values.requires_grad_(), values[:, :1])
+    assert torch.equal(found, (values < values[:, :1]).to(values.dtype))
+    assert not found.requires_grad
+
+
+def test_comparisons_as_numbers():
+    check_numbers(lambda values, bound: _as_numbers(torch.lt, values, bound))
+    must_fail(check_numbers, lambda values, bound: _as_numbers(torch.le, values, bound))

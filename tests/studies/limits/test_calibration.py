@@ -203,7 +203,7 @@ def single_precision(monkeypatch):
 
 def ties_unmerged(monkeypatch):
     """Delta is one minus the largest weight."""
-    monkeypatch.setattr(attention, "hardmax_distance", lambda pattern, visible=None: 1 - pattern.amax(-1))
+    monkeypatch.setattr(attention, "_distance", lambda pattern, most, visible: 1 - most)
 
 
 def context_frozen_only(monkeypatch):
