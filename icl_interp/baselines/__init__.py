@@ -13,11 +13,13 @@ from icl_interp.baselines.named import classical
 from icl_interp.baselines.network import TwoLayerNetwork
 from icl_interp.baselines.regression import AveragingEstimator, GradientDescent, LeastSquares, MaximumDegree, Ridge
 from icl_interp.baselines.scikit import GradientBoosting, GreedyTree, Lasso
+from icl_interp.baselines.uniform import BayesUniformPrior
 
 __all__ = [
     "Averaging",
     "AveragingEstimator",
     "BayesOverDegrees",
+    "BayesUniformPrior",
     "Features",
     "GradientBoosting",
     "GradientDescent",
