@@ -18,6 +18,7 @@ def _as_it_was():
     registry.KINDS.update(before)
 
 
+@pytest.mark.slow
 def test_every_example_runs():
     text = PAGE.read_text("utf-8")
     blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))

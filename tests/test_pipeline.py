@@ -62,6 +62,7 @@ def test_every_registered_claim_is_in_every_report(report):
     assert report["limits.linear_asymptote"].verdict == "not_applicable"
 
 
+@pytest.mark.slow
 def test_a_report_is_a_function_of_the_seed(checkpoint, report):
     equal_findings(report, icl_interp.analyze(checkpoint, **QUICK))
     few, other = (icl_interp.analyze(checkpoint, claims=CLAIMS, seed=seed, **QUICK) for seed in (0, 1))

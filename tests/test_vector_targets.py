@@ -351,6 +351,7 @@ def test_a_path_has_no_other_order():
     assert causes("stacked")["sham effect"] > 0
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_it(tmp_path):
     from typer.testing import CliRunner
 

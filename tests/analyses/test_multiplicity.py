@@ -3,39 +3,37 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-import pytest
 from helpers import must_fail
 from scipy.stats import norm
-from small_reports import report
 
 from icl_interp.analyses import multiplicity
-from icl_interp.analyses.criterion import FIRM
+from icl_interp.analyses.criterion import FIRM, INF, Condition, Criterion
 from icl_interp.analyses.finding import Finding
 
 By = Callable[[Iterable[Finding]], str]
+RULE = Criterion("below 0 / above 0", (Condition("size", (-INF, -1.0), (1.0, INF)),))
+ONE = Finding("a.claim", "a", "learning", "a statement", "a source", "inconclusive", "why", RULE, RULE.conditions[0])
+# Two firm verdicts, two that are not, and one that is open.
+FOUND = [
+    *(replace(ONE, verdict="supported", firm=firm) for firm in (True, False)),
+    *(replace(ONE, verdict="contradicted", firm=firm) for firm in (True, None)),
+    ONE,
+]
+FIRMS = [f for f in FOUND if f.firm]
 
 
-@pytest.fixture(scope="module")
-def found() -> list[Finding]:
-    """Two firm verdicts, two that are not, and one that is open."""
-    kinds = (("supported", True), ("contradicted", True), ("supported", False), ("contradicted", None))
-    one = report().findings[0]
-    decided = [replace(one, verdict=verdict, firm=firm) for verdict, firm in kinds]
-    return [*decided, replace(one, verdict="inconclusive", firm=None)]
-
-
-def check_counts(by_chance: By, found: list[Finding]) -> None:
-    text = by_chance(found)
+def check_counts(by_chance: By) -> None:
+    text = by_chance(FOUND)
     assert text.startswith("2 of 4 verdicts are firm")
     assert "Of the other 2, at most 0.05 are expected" in text
-    assert "Of the other" not in by_chance(found[:2])
-    assert by_chance(found[4:]) == ""
+    assert "Of the other" not in by_chance(FIRMS)
+    assert by_chance([ONE]) == ""
 
 
-def test_counts(found):
-    check_counts(multiplicity.by_chance, found)
-    must_fail(check_counts, lambda all_: multiplicity.by_chance(f for f in all_ if f.firm is not None), found)
-    must_fail(check_counts, lambda all_: multiplicity.by_chance([*all_, *found[2:3]]), found)
+def test_counts():
+    check_counts(multiplicity.by_chance)
+    must_fail(check_counts, lambda found: multiplicity.by_chance(f for f in found if f.firm is not None))
+    must_fail(check_counts, lambda found: multiplicity.by_chance([*found, FOUND[1]]))
 
 
 def test_the_bounds_are_those_of_the_normal_law():
