@@ -14,9 +14,12 @@ the difference.
 * `lipschitz`: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), how the window of softmax attention follows
   the functions' Lipschitz constant; a package of `window`, `classes`, `bias`, `table`, `loss`, `rates`, `matrices` and
   `low_rank`.
+* `autoregression`: Sander, Giryes, Suzuki, Blondel & Peyré (2024), how linear attention estimates the matrix of a path
+  s_{t+1} = W s_t; a package of `loss`, `minima`, `heads`, `descent`, `flow`, `positions` and `recurrence`.
 """
 
 from icl_interp.theory import (
+    autoregression,
     bounded,
     limits,
     linear_attention,
@@ -28,6 +31,7 @@ from icl_interp.theory import (
 )
 
 __all__ = [
+    "autoregression",
     "bounded",
     "limits",
     "linear_attention",

@@ -329,7 +329,7 @@ def hardmax_onset(
 ) -> Float[Tensor, ""]:
     """An |x| from which a head on scalar tokens keeps at least 1 - delta of its attention on its arg-max set.
 
-    With M = `hardmax_margin`(p + 1, delta) and t_j = direction x_j. For alpha > 0 the target is the query itself, and
+    With M = `hardmax_margin(p + 1, delta)` and t_j = direction x_j. For alpha > 0 the target is the query itself, and
     alpha |x| (|x| - max t_j) >= M suffices. For alpha < 0 it is the extreme token, min t_j, and it takes both
     |alpha| |x| gap >= M, gap from it to the next distinct token, and |alpha| |x| (|x| - min t_j) >= M, as the query is
     a rival too. The smallest such |x| when p = 1.

@@ -68,6 +68,7 @@ def check_asymptote(asymptote, alphas, quarters, direction):
     assert_close(x * slope + intercept, direct, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_attention_asymptote():
     def other_direction(embed, alphas, zetas, context, direction):
         return limits.attention_asymptote(embed, alphas, zetas, context, -direction)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import must_fail
+from helpers import mostly_slow, must_fail
 from scipy.special import hyp0f1, roots_jacobi
 from torch.testing import assert_close
 
@@ -58,7 +58,7 @@ def test_the_bias_limit_has_the_known_value(d):
     must_fail(check, theory.linear_bias_limit)
 
 
-@pytest.mark.parametrize("d", [2, 3, 5, 9])
+@pytest.mark.parametrize("d", mostly_slow([2, 5, 3, 9], 2))
 @pytest.mark.parametrize("w", [0.0, 0.5, 5.0, 60.0])
 def test_the_series_of_the_bias_is_exact(d, w):
     def check(value):
@@ -193,7 +193,7 @@ def test_the_printed_bounds_hold_for_narrow_windows_only(d):
     must_fail(check, lambda wide: theory.bias_bounds_as_printed(wide, n).lower)
 
 
-@pytest.mark.parametrize("functions", [theory.function_class("linear"), theory.function_class("relu")], ids=str)
+@pytest.mark.parametrize("functions", mostly_slow(map(theory.function_class, ("relu", "linear"))), ids=str)
 def test_the_term_of_order_one_over_n(functions):
     n, d = 200, 3
     table = theory.loss_table(n, d, functions, contexts=5000)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from helpers import must_fail
+from helpers import mostly_slow, must_fail
 from torch.testing import assert_close
 
 from icl_interp.theory import lipschitz as theory
@@ -159,7 +159,7 @@ def test_without_noise_the_best_window_is_finite():
 EXTREMES = {(20, 2): 20.8, (20, 3): 9.1, (20, 5): 6.7, (100, 5): 12.9, (1000, 5): 31.3}
 
 
-@pytest.mark.parametrize(("n", "d"), EXTREMES)
+@pytest.mark.parametrize(("n", "d"), mostly_slow(EXTREMES, 2))
 def test_best_windows_without_noise(n, d):
     def check(n, d, expected):
         table = theory.loss_table(n, d, contexts=min(4000, 400_000 // n))
@@ -188,6 +188,7 @@ def test_extremes():
     assert theory.long_prompt_window(1.0, 0.0, 100, 3) == math.inf
 
 
+@pytest.mark.slow
 def test_intervals_of_the_best_window_hold_it():
     truth = theory.optimal_window(1.0, 0.5, 30, 3, contexts=8000).window
 
@@ -203,6 +204,7 @@ def test_intervals_of_the_best_window_hold_it():
     must_fail(held, 0.2)
 
 
+@pytest.mark.slow
 def test_the_window_is_not_monotone_in_l():
     """cos(L z) at d = 5, n = 200, sigma = 0.1: 10.9 at L = 1 between much wider windows at L = 0.1 and L = 10."""
     gentle, middle, steep = (
@@ -271,6 +273,7 @@ def test_a_smaller_l_at_test_brings_nothing():
 SAME = [("linear", None), ("relu", None), ("cosine", None), ("phased_cosine", None)]
 
 
+@pytest.mark.slow
 def test_a_shared_lipschitz_constant_suffices_for_some_classes_only():
     """d = 5, n = 200, sigma = 0.1, L = 1."""
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from helpers import must_fail
+from helpers import mostly_slow, must_fail
 from torch.testing import assert_close
 
 from icl_interp.theory import lipschitz as theory
@@ -73,7 +73,7 @@ def test_small_signals_leave_the_printed_interval():
 
 
 @pytest.mark.parametrize("link", ["relu", "linear"])
-@pytest.mark.parametrize("d", [2, 3, 5])
+@pytest.mark.parametrize("d", mostly_slow([3, 2, 5]))
 def test_exponents_are_those_of_very_large_signals(link, d):
     far = torch.tensor([1e11, 1e12], dtype=torch.float64)
     found = windows(d, far, link)
@@ -132,6 +132,7 @@ def fit_in_n(noise, contexts=2000):
     return theory.fitted_slope(torch.tensor(lengths), torch.stack(found))
 
 
+@pytest.mark.slow
 def test_the_window_narrows_with_the_length_of_prompts():
     """L = 1, sigma = 0.1, d = 3, n = 10 to 3000: a slope of 0.434 +- 0.002, within the slides' [1/3, 2/3]."""
     fit = fit_in_n(0.1)

@@ -1,0 +1,191 @@
+"""How gradient flow trains the layer: what it conserves, and where it ends for one coordinate (Propositions 4 and 5).
+
+This is one part of the study `autoregression`, which re-exports it; symbols are those of `loss`.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.theory.autoregression.loss import (
+    Heads,
+    Positions,
+    check_pair,
+    head_product,
+    orthogonal_loss,
+    partners,
+    unitary_loss,
+)
+from icl_interp.theory.softmax import Scalar, as_float64
+
+__all__ = ["ScalarLimit", "Trajectory", "gradient_flow", "scalar_limit", "scalar_loss"]
+
+
+class Trajectory(NamedTuple):
+    """What `gradient_flow` returns: the weights at the times asked for, and their loss."""
+
+    times: Float[Tensor, " time"]
+    queries: Float[Tensor, "time head dim"]  # A
+    values: Float[Tensor, "time head dim"]  # B
+    positions: Float[Tensor, "time token"]  # p
+    loss: Float[Tensor, " time"]
+
+    @property
+    def imbalance(self) -> Float[Tensor, "time head head"]:
+        """A A^T - B B^T, which the flow conserves: the loss depends on B^T A. For d = 1 a^2 - b^2."""
+        return self.queries @ self.queries.mT - self.values @ self.values.mT
+
+    @property
+    def scale_imbalance(self) -> Float[Tensor, " time"]:
+        """|A|_F^2 - |p|^2, conserved where p moves: (C / c, c p) has one loss for all c. For d = 1 a^2 - |p|^2."""
+        return self.queries.square().sum((1, 2)) - self.positions.square().sum(1)
+
+
+class ScalarLimit(NamedTuple):
+    """Where gradient flow ends for d = 1: a b p_T = 1, and p_t = 0 for the other tokens."""
+
+    query: Float[Tensor, ""]  # a
+    value: Float[Tensor, ""]  # b
+    last: Float[Tensor, ""]  # p_T
+
+
+def gradient_flow(
+    A: Heads,
+    B: Heads,
+    p: Positions,
+    times: Float[Tensor, " time"],
+    *,
+    paired: bool,
+    moving: bool = True,
+    tolerance: float = 1e-10,
+) -> Trajectory:
+    """(A, B, p) along gradient flow on the population loss from time 0, by scipy's LSODA.
+
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Propositions 4 and 5, "Convergence of gradient descent".
+
+    Args:
+        A: a_h as rows, at time 0.
+        B: b_h as rows.
+        p: a number for each token.
+        times: increasing, from 0 up.
+        paired: whether eigenvalues come in conjugate pairs (`orthogonal_loss`) or not (`unitary_loss`).
+        moving: whether p moves too; otherwise it stays what it is.
+        tolerance: of a step, relative, and a hundredth of it absolute. The global error is some tens of it.
+
+    Raises:
+        ValueError: sizes that do not fit, times that do not increase from 0 up, or the solver gives up.
+
+    Example:
+        >>> start = torch.full((1, 1), .5), torch.full((1, 1), .4), torch.tensor([.1, .2, .3])
+        >>> path = gradient_flow(*start, torch.tensor([0., 60.]), paired=False)
+        >>> torch.allclose(path.positions[-1, -1], scalar_limit(.5, .4, start[2]).last)
+        True
+    """
+    from scipy.integrate import solve_ivp  # only here: nothing else in the package waits for scipy to load
+
+    _, p = check_pair(head_product(A, B), p)
+    A, B, times = as_float64(A), as_float64(B), as_float64(times)
+    if not len(times) or times[0] < 0 or not (times.diff() > 0).all():
+        raise ValueError(f"times must increase from 0 up, got {times.tolist()}")
+    loss, cut = orthogonal_loss if paired else unitary_loss, [A.numel(), 2 * A.numel()]
+    swap = np.eye(A.shape[1])[partners(A.shape[1])] if paired else np.zeros((A.shape[1], A.shape[1]))
+
+    def velocity(_: float, state: np.ndarray) -> np.ndarray:
+        a, b, positions = np.split(state, cut)
+        a, b = a.reshape(A.shape), b.reshape(A.shape)
+        slope, pull = _gradient(b.T @ a, positions, swap)
+        return -np.concatenate([(b @ slope).ravel(), (a @ slope.T).ravel(), pull * moving])
+
+    solved = solve_ivp(
+        velocity,
+        (0.0, max(float(times[-1]), 1e-300)),
+        torch.cat([A.flatten(), B.flatten(), p]).numpy(),
+        method="LSODA",
+        t_eval=times.numpy(),
+        rtol=tolerance,
+        atol=tolerance / 100,
+    )
+    if not solved.success:
+        raise ValueError(
+            f"the flow could not be integrated to t={float(times[-1]):g}: {solved.message}; try a larger tolerance"
+        )
+    a, b, positions = torch.from_numpy(solved.y.T.copy()).tensor_split(cut, -1)
+    a, b = a.unflatten(-1, A.shape), b.unflatten(-1, A.shape)
+    losses = torch.stack([loss(y.mT @ x, z) for x, y, z in zip(a, b, positions, strict=True)])
+    return Trajectory(times, a, b, positions, losses)
+
+
+def scalar_loss(a: Scalar, b: Scalar, p: Positions) -> Float[Tensor, ""]:
+    """|p|^2 (a b)^2 - 2 a b p_T + 1: the loss for d = 1 and one head; 1 at the origin.
+
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Propositions 4 and 5.
+
+    Args:
+        a: a_1.
+        b: b_1.
+        p: a number for each of two tokens or more.
+
+    Raises:
+        ValueError: p has fewer than two entries.
+
+    Example:
+        >>> scalar_loss(2., .5, torch.tensor([0., 0., 1.]))
+        tensor(0., dtype=torch.float64)
+    """
+    return unitary_loss((as_float64(a) * as_float64(b)).view(1, 1), p)
+
+
+def scalar_limit(a: Scalar, b: Scalar, p: Positions) -> ScalarLimit:
+    """Where gradient flow from (a, b, p) ends for d = 1, if its loss is below 1 at the start; in closed form.
+
+    The loss falls, so a b p_T stays positive and no sign changes. At the end a b p_T = 1 and p = p_T e_T, and with
+    a^2 - b^2 and a^2 - |p|^2, which are conserved, a^2 is the largest root of u (u - a^2 + b^2) (u - a^2 + |p|^2) = 1.
+    The condition is sufficient, not necessary: nearly all other starts end at a minimum too, but (1, 1, -e_T) ends at
+    the origin.
+
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 5; its proof needs this condition.
+
+    Args:
+        a: a_1 at time 0.
+        b: b_1.
+        p: a number for each of two tokens or more.
+
+    Raises:
+        ValueError: the loss at the start is 1 or more.
+
+    Example:
+        >>> tuple(map(float, scalar_limit(-.5, -.5, torch.tensor([0., .5]))))
+        (-1.0, -1.0, 1.0)
+    """
+    from scipy.optimize import brentq  # only here: it loads slowly
+
+    start = float(scalar_loss(a, b, p))
+    if not start < 1:
+        raise ValueError(
+            f"the loss at the start is {start:g}: Proposition 5 asks for less than 1. The condition is sufficient, so "
+            "gradient_flow may reach a minimum all the same"
+        )
+    a, b, p = float(a), float(b), as_float64(p)
+    shifts = (a * a - b * b, a * a - float(p.square().sum()))
+    low = max(0.0, *shifts)
+    # Above `low` all three factors grow from 0 on, and at low + 1 each is at least 1.
+    root: float = brentq(lambda u: u * (u - shifts[0]) * (u - shifts[1]) - 1, low, low + 1, xtol=1e-15)  # pyright: ignore
+    query, value = math.copysign(math.sqrt(root), a), math.copysign(math.sqrt(root - shifts[0]), b)
+    return ScalarLimit(as_float64(query), as_float64(value), as_float64(1 / (query * value)))
+
+
+def _gradient(C: np.ndarray, p: np.ndarray, swap: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of the loss in C and in p. `swap` marks each coordinate's partner, and is 0 where there are none."""
+    at_query, marked = p[-2], C * swap
+    same = at_query * C.sum(1) + (p.sum() - at_query) * marked.sum(1)
+    others = p @ p - at_query**2
+    in_product = others * (C - marked) + same[:, None] * (at_query + (p.sum() - at_query) * swap)
+    in_product -= p[-1] * np.eye(len(C))
+    in_positions = p * np.sum((C - marked) ** 2) + same @ marked.sum(1)
+    in_positions[-2] = same @ C.sum(1)
+    in_positions[-1] -= np.trace(C)
+    return 2 * in_product, 2 * in_positions
