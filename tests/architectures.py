@@ -34,6 +34,8 @@ ARCHITECTURES = {
     "bounded read-in": ("pre", {"embed_bound": 2.0}),
     "bounded read-in, no norm": ("no norm", {"embed_bound": 2.0}),
     "narrow heads": ("pre", {"d_head": 1, "n_heads": 2}),
+    "positions by softmax": ("pre", {"position_weights": "softmax"}),
+    "positions alone": ("no norm", {"position_weights": "free", "score_fn": "constant"}),
     "two targets": ("pre", {"d_out": 2}),
 }
 

@@ -14,18 +14,26 @@ from icl_interp.models.hooks import HookPoint, at, listened
 
 
 class KeysValues(NamedTuple):
-    """What one attention layer remembers of a context."""
+    """What one attention layer remembers of a context: with `queries="previous"` also the queries that it makes."""
 
     keys: Float[Tensor, "batch head token d_head"]
     values: Float[Tensor, "batch head token d_head"]
+    queries: Float[Tensor, "batch head token d_head"] | None = None
+
+    def first(self, n: int) -> "KeysValues":
+        """What the layer remembers of the first n tokens."""
+        queries = None if self.queries is None else self.queries[:, :, :n]
+        return KeysValues(self.keys[:, :, :n], self.values[:, :, :n], queries)
 
 
 class Attention(nn.Module):
     """Multi-head attention.
 
     Shapes at the hooks: `hook_q`, `hook_k`, `hook_v`, `hook_z` (batch, token, head, d_head); `hook_attn_scores` (after
-    masking with -inf, before the score function) and `hook_pattern` (batch, head, query, key); `hook_result`, each
-    head's own addition to the stream, (batch, token, head, d_model), computed only when somebody listens to it.
+    masking with -inf, before the score function) and `hook_pattern` (batch, head, query, key), with
+    `position_weights` in it; `hook_result`, each head's own addition to the stream, (batch, token, head, d_model),
+    computed only when somebody listens to it. `hook_q` is the query that a token has: with `queries="previous"` it was
+    made by another.
 
     Explicit matrix products, not torch's fused attention: at the 40 tokens of these prompts they take half the time
     on a CPU, and every step can be hooked. On a GPU the fused kernel runs when nobody listens to scores or pattern.
@@ -35,6 +43,7 @@ class Attention(nn.Module):
     W_K: Float[Tensor, "head d_model d_head"]
     W_V: Float[Tensor, "head d_model d_head"]
     W_O: Float[Tensor, "head d_head d_model"]
+    W_P: Float[Tensor, "n_ctx n_ctx"]  # only with position_weights
     b_Q: Float[Tensor, "head d_head"]
     b_K: Float[Tensor, "head d_head"]
     b_V: Float[Tensor, "head d_head"]
@@ -56,6 +65,8 @@ class Attention(nn.Module):
             setattr(self, f"b_{letter}", nn.Parameter(torch.zeros(cfg.n_heads, d_head)))
         self.W_O = nn.Parameter(torch.empty(cfg.n_heads, d_head, cfg.d_model))
         self.b_O = nn.Parameter(torch.zeros(cfg.d_model))
+        if cfg.position_weights:
+            self.W_P = nn.Parameter(torch.empty(cfg.n_ctx, cfg.n_ctx))
         for name in ("q", "k", "v", "attn_scores", "pattern", "z", "result"):
             setattr(self, f"hook_{name}", HookPoint())
         self.scale = 1 / math.sqrt(d_head) if cfg.use_attn_scale else 1.0
@@ -73,14 +84,18 @@ class Attention(nn.Module):
 
         Keys and values are appended to `memory` where one is given, for `after`: then no token is the query.
         """
-        queries = x if rows is None else x[:, rows]
-        if rows is None:
+        made = None
+        if self.cfg.queries:
+            made, k, v = self._project(x, "QKV")
+            q = F.pad(made[:, :-1], (0, 0, 0, 0, 1, 0))  # the first token has none before it
+            q = q if rows is None else q[:, rows]
+        elif rows is None:
             q, k, v = self._project(x, "QKV")
         else:
-            (q,), (k, v) = self._project(queries, "Q"), self._project(x, "KV")
+            (q,), (k, v) = self._project(x[:, rows], "Q"), self._project(x, "KV")
         q, k, v = at(self.hook_q, q), at(self.hook_k, k), at(self.hook_v, v)
         if memory is not None:
-            memory.append(KeysValues(_by_head(k), _by_head(v)))
+            memory.append(KeysValues(_by_head(k), _by_head(v), None if made is None else _by_head(made)))
         if self._use_fused(q, rows):
             z = F.scaled_dot_product_attention(
                 q.transpose(1, 2),
@@ -92,14 +107,14 @@ class Attention(nn.Module):
             return self._write(z.transpose(1, 2))
         mask = self._visibility(x, rows, hide_query=self.cfg.keys == "labelled" and memory is None)
         scores = torch.baddbmm(mask, _merge(q), _merge(k).transpose(1, 2), alpha=self.scale)
-        pattern = self._pattern(scores.view(-1, self.cfg.n_heads, *scores.shape[1:]))
+        pattern = self._pattern(scores.view(-1, self.cfg.n_heads, *scores.shape[1:]), self._by_position(mask, rows))
         z = torch.bmm(pattern.reshape(scores.shape), _merge(v))
         return self._write(z.view(-1, self.cfg.n_heads, *z.shape[1:]).transpose(1, 2))
 
     def remember(self, x: Float[Tensor, "batch token d_model"]) -> KeysValues:
         """Keys and values of every token."""
         k, v = (at(hook, t) for hook, t in zip((self.hook_k, self.hook_v), self._project(x, "KV"), strict=True))
-        return KeysValues(_by_head(k), _by_head(v))
+        return KeysValues(_by_head(k), _by_head(v), _by_head(self._project(x, "Q")[0]) if self.cfg.queries else None)
 
     def after(
         self, x: Float[Tensor, "batch query d_model"], context: KeysValues
@@ -109,12 +124,16 @@ class Attention(nn.Module):
         Row i of the pattern is what the last row would be in a prompt that ends in token i, its own weight last.
         """
         q, k, v = self._project(x, "QKV")
+        if context.queries is not None:
+            q = context.queries[:, :, -1].unsqueeze(1).expand_as(q)
         q, k, v = (at(hook, t).transpose(1, 2) for hook, t in ((self.hook_q, q), (self.hook_k, k), (self.hook_v, v)))
         q = q * self.scale  # fewer numbers than the scores
         own = (q * k).sum(-1, keepdim=True)
         if self.cfg.keys == "labelled":
             own = torch.full_like(own, -math.inf)
-        pattern = self._pattern(torch.cat([q @ context.keys.transpose(-1, -2), own], -1))
+        n = context.keys.shape[2] + 1
+        weights = self._by_position(x.new_zeros(1, n), slice(n - 1, n)) if self.cfg.position_weights else None
+        pattern = self._pattern(torch.cat([q @ context.keys.transpose(-1, -2), own], -1), weights)
         z = pattern[..., :-1] @ context.values + pattern[..., -1:] * v
         return self._write(z.transpose(1, 2))
 
@@ -133,9 +152,20 @@ class Attention(nn.Module):
             self.projections[letters] = weights, biases
         return weights, biases
 
-    def _pattern(self, scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
+    def _pattern(
+        self, scores: Float[Tensor, "batch head query key"], by_position: Float[Tensor, "#query key"] | None
+    ) -> Float[Tensor, "batch head query key"]:
         scores = self.hook_attn_scores(scores)
-        return self.hook_pattern(score_functions.apply(self.cfg.score_fn, scores, self.cfg.score_norm))
+        pattern = score_functions.apply(self.cfg.score_fn, scores, self.cfg.score_norm)
+        return self.hook_pattern(pattern if by_position is None else pattern * by_position)
+
+    def _by_position(self, mask: Float[Tensor, "*query key"], rows: slice | None) -> Float[Tensor, "query key"] | None:
+        """What the weights of these queries, by position, are multiplied by; None without `position_weights`."""
+        if self.cfg.position_weights is None:
+            return None
+        weights = self.W_P[: mask.shape[-1], : mask.shape[-1]]
+        weights = weights if rows is None else weights[rows]
+        return weights if self.cfg.position_weights == "free" else (weights + mask).softmax(-1)
 
     def _write(self, z: Float[Tensor, "batch query head d_head"]) -> Float[Tensor, "batch query d_model"]:
         z = self.hook_z(z)
@@ -162,7 +192,9 @@ class Attention(nn.Module):
         return self._mask if rows is None else self._mask[rows]
 
     def _use_fused(self, q: Tensor, rows: slice | None) -> bool:
-        if self.fused is False or self.cfg.score_fn != "softmax" or self.cfg.keys or rows is not None:
+        if self.fused is False or self.cfg.score_fn != "softmax" or rows is not None:
+            return False
+        if self.cfg.keys or self.cfg.queries or self.cfg.position_weights:
             return False
         unread = not (listened(self.hook_attn_scores) or listened(self.hook_pattern))
         return unread and (self.fused is True or q.is_cuda)

@@ -8,7 +8,7 @@ from typing import Literal, Self, get_args
 from icl_interp.errors import InputError, unknown
 
 ActivationName = Literal["gelu", "gelu_new", "relu"]
-ScoreName = Literal["softmax", "scaled_softmax", "sigmoid", "relu", "entmax", "hardmax", "linear"]
+ScoreName = Literal["softmax", "scaled_softmax", "sigmoid", "relu", "entmax", "hardmax", "linear", "constant"]
 UnitName = Literal["M", "KQV"]
 # Score functions whose weights over the keys a query sees add up to 1.
 DISTRIBUTIONS = ("softmax", "scaled_softmax", "entmax", "hardmax")
@@ -37,11 +37,18 @@ class HookedTransformerConfig:
         attention_dir: "causal" or "bidirectional".
         score_fn: what turns scores into a pattern: "softmax", "scaled_softmax" (of scores times log n, with n visible
             keys), "entmax" (of order 1.5: exact zeros), "sigmoid" (of scores minus log n), "relu" (divided by n),
-            "hardmax" (one-hot at the arg max) or "linear"; see `models.scores`.
+            "hardmax" (one-hot at the arg max), "linear", or "constant" (1 for each visible key, whatever its score);
+            see `models.scores`.
         score_norm: what linear scores are divided by: "visible" keys, "labelled" examples (the visible keys but the
             query's own column; for stacked prompts), or None.
         keys: None: every token that a query sees is a key. "labelled": all but the last token, which is the query, so
             that labelled examples alone are keys; for stacked prompts.
+        queries: None: the query of a token is made of the token itself. "previous": of the token before it, so that the
+            first has a query of zeros. An attention layer can then compare a state with its successor (Sander et al.
+            (2024), equation (6), read the output of the second to last token, which may see the last one: the same).
+        position_weights: None: the pattern is what the score function makes of the scores. "free": each weight is
+            multiplied by an entry of a learned matrix, `W_P` of each layer, (query position, key position), which all
+            its heads share. "softmax": by the softmax over the visible keys of that entry.
         unit: None: every weight is learned. "M" and "KQV": one head of attention on the tokens themselves, of which
             only M, or only W_K, W_Q and W_V, are learned; see `models.softmax_unit`.
         embed_bound: tokens are read in as v b / sqrt(b^2 + |v|^2) with v = token W_E + b_E and this b, so that no
@@ -69,6 +76,8 @@ class HookedTransformerConfig:
     score_fn: ScoreName = "softmax"
     score_norm: Literal["visible", "labelled"] | None = None
     keys: Literal["labelled"] | None = None
+    queries: Literal["previous"] | None = None
+    position_weights: Literal["free", "softmax"] | None = None
     unit: UnitName | None = None
     embed_bound: float | None = None
     eps: float = 1e-5
@@ -122,6 +131,12 @@ class HookedTransformerConfig:
                 "with keys='labelled' the visible keys are the labelled examples: use score_norm='visible', which "
                 "divides by their number"
             )
+        if self.mlp_only and (self.queries or self.position_weights):
+            name = "queries" if self.queries else "position_weights"
+            raise InputError(f"{name}={getattr(self, name)!r} needs attention, but mlp_only leaves none")
+        if self.keys and (self.queries or self.position_weights):
+            name = "queries" if self.queries else "position_weights"
+            raise InputError(f"{name}={getattr(self, name)!r} and keys={self.keys!r} exclude each other: choose one")
         self._check_bound()
         self._check_unit()
         if self.norm_position == "post" and self.normalization_type is None:
@@ -141,6 +156,8 @@ class HookedTransformerConfig:
             "positional_embedding_type": "none",
             "use_attn_scale": False,
             "keys": "labelled",
+            "queries": None,
+            "position_weights": None,
             "embed_bound": None,
         }
         wrong = [name for name, value in wanted.items() if getattr(self, name) != value]
@@ -182,7 +199,12 @@ class HookedTransformerConfig:
     @property
     def weights_add_up(self) -> bool:
         """Whether a query's attention weights are a distribution over the keys it sees."""
-        return self.score_fn in DISTRIBUTIONS
+        return self.score_fn in DISTRIBUTIONS and self.position_weights is None
+
+    @property
+    def query_is_unseen(self) -> bool:
+        """Whether no other token sees the query, the last one: then what a context becomes holds for every query."""
+        return self.attention_dir == "causal" or self.keys == "labelled"
 
     @property
     def no_scale(self) -> str | None:

@@ -147,6 +147,17 @@ def linear(scores: Scores, norm: str | None = None) -> Scores:
     return pattern / (visible if norm == "visible" else visible - 1).clamp(min=1)
 
 
+def constant(scores: Scores) -> Scores:
+    """1 for each visible key, whatever its score: attention by position alone, with `position_weights`.
+
+    Source: Sander, Giryes, Suzuki, Blondel & Peyre (2024), section 5.3.
+
+    >>> constant(torch.tensor([[3.0, -6.0, -math.inf]]))
+    tensor([[1., 1., 0.]])
+    """
+    return (scores > -math.inf).to(scores)
+
+
 def apply(name: str, scores: Scores, norm: str | None = None) -> Scores:
     """The pattern under the score function of that name."""
     if name == "linear":
@@ -161,4 +172,5 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": relu,
     "entmax": entmax,
     "hardmax": hardmax,
+    "constant": constant,
 }

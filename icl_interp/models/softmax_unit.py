@@ -159,6 +159,8 @@ def read_softmax_unit(model: HookedTransformer, tolerance: float = 0.0) -> Softm
         f"keys={cfg.keys!r}": cfg.keys != "labelled",
         "a norm": cfg.normalization_type is not None,
         "learned positions": cfg.positional_embedding_type != "none",
+        f"queries={cfg.queries!r}": cfg.queries is not None,
+        f"position_weights={cfg.position_weights!r}": cfg.position_weights is not None,
         f"embed_bound={cfg.embed_bound}": cfg.embed_bound is not None,
         f"d_out={cfg.d_out}": cfg.d_out != 1,
     }

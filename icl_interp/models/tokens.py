@@ -56,6 +56,12 @@ class Encoding(ABC):
     ) -> Float[Tensor, "batch point d_in"]:
         """The token each x would be as the query, in prompts with values of `n_targets` coordinates."""
 
+    def queries_after(
+        self, prompts: Prompts, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point d_in"]:
+        """The token each x would be in place of the query of these prompts, one row of xs a prompt."""
+        return self.encode_queries(xs, prompts.n_targets)
+
     @abstractmethod
     def d_in(self, dim: int, n_targets: int = 1) -> int:
         """Numbers in a token for inputs of `dim` coordinates and values of `n_targets`."""
@@ -222,11 +228,65 @@ class States(Encoding):
         return range(first, n_points), range(first, n_points)
 
 
-ENCODINGS: dict[str, type[Encoding]] = {"interleaved": Interleaved, "stacked": Stacked, "states": States}
+@dataclass(frozen=True)
+class Augmented(States):
+    """(0, s_1, 0), (0, s_2, s_1), (0, s_3, s_2), ...: each token holds a state and the one before it.
+
+    The first block, as wide as a state, is 0: it is where a layer that adds to its tokens writes its prediction. The
+    first state has none before it, and 0 stands there. Source: Sander, Giryes, Suzuki, Blondel & Peyre (2024), section
+    4, after von Oswald et al. (2023).
+
+    >>> prompts = Prompts(torch.tensor([[[1.0], [2.0]]]), torch.zeros(1, 2), torch.zeros(1, 0), torch.zeros(1).long())
+    >>> Augmented().encode(prompts)
+    tensor([[[0., 1., 0.],
+             [0., 2., 1.]]])
+    """
+
+    def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
+        """Zeros, the state, the state before."""
+        before = pad(prompts.xs[:, :-1], (0, 0, 1, 0))
+        return self._augmented(prompts.xs, before, prompts.n_targets)
+
+    def encode_queries(
+        self, xs: Float[Tensor, "batch point dim"], n_targets: int = 1
+    ) -> Float[Tensor, "batch point d_in"]:
+        """None: a state alone is no token here.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(
+            "a query of augmented tokens holds the state before it too: use queries_after(prompts, xs) in place of "
+            "encode_queries(xs)"
+        )
+
+    def queries_after(
+        self, prompts: Prompts, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point d_in"]:
+        """Each state in place of the last one, with the last but one before it."""
+        return self._augmented(xs, prompts.xs[:, -2:-1].expand_as(xs), prompts.n_targets)
+
+    def d_in(self, dim: int, n_targets: int = 1) -> int:
+        """Two states and a prediction."""
+        return n_targets + 2 * dim
+
+    @staticmethod
+    def _augmented(
+        xs: Float[Tensor, "batch point dim"], before: Float[Tensor, "batch point dim"], n_targets: int
+    ) -> Float[Tensor, "batch point d_in"]:
+        return torch.cat([xs.new_zeros(*xs.shape[:2], n_targets), xs, before], -1)
+
+
+ENCODINGS: dict[str, type[Encoding]] = {
+    "interleaved": Interleaved,
+    "stacked": Stacked,
+    "states": States,
+    "augmented": Augmented,
+}
 
 
 def named(name: str) -> Encoding:
-    """The encoding called "interleaved", "stacked" or "states"."""
+    """The encoding called "interleaved", "stacked", "states" or "augmented"."""
     if name not in ENCODINGS:
         raise unknown("encoding", name, ENCODINGS)
     return ENCODINGS[name]()

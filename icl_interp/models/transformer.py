@@ -249,11 +249,11 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         return out if wanted == rows else out[:, wanted]
 
     def remember(self, tokens: Tokens) -> list[KeysValues]:
-        """Keys and values of a context in every layer with attention, for `after`. Causal models only.
+        """Keys and values of a context in every layer with attention, for `after`, where `cfg.query_is_unseen`.
 
         Nothing reads what the last block makes of the context, so it is not computed and hooks there do not fire.
         """
-        if self.cfg.attention_dir != "causal":
+        if not self.cfg.query_is_unseen:
             raise InputError("a bidirectional context changes with the query, so its keys and values cannot be kept")
         self._check(tokens)
         if self.cfg.mlp_only:

@@ -167,6 +167,8 @@ def beyond_a_layer(cfg: HookedTransformerConfig) -> list[str]:
         f"score_norm={cfg.score_norm!r}": cfg.score_norm != "labelled",
         "a norm": cfg.normalization_type is not None,
         "learned positions": cfg.positional_embedding_type != "none",
+        f"queries={cfg.queries!r}": cfg.queries is not None,
+        f"position_weights={cfg.position_weights!r}": cfg.position_weights is not None,
         f"embed_bound={cfg.embed_bound}": cfg.embed_bound is not None,
         f"d_out={cfg.d_out}": cfg.d_out != 1,
     }

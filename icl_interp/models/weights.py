@@ -1,5 +1,6 @@
 """Weights on disk: safetensors in, safetensors out, and every mismatch named before anything is allocated or copied."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
@@ -210,3 +211,13 @@ def _tensors_of(model: nn.Module) -> Iterator[Wanted]:
 
 def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def weights_hash(model: nn.Module) -> str:
+    """SHA-256 of a model's parameters in float32, by name: 64 hexadecimal digits that name the weights."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        values = tensor.detach().cpu().float().contiguous().numpy()
+        digest.update(f"{name}{values.shape}".encode())
+        digest.update(values.astype("<f4").tobytes())
+    return digest.hexdigest()

@@ -1,5 +1,6 @@
 """Laws of functions to learn in context: each gives prompts of points (x, f(x))."""
 
+from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_states
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform
 from icl_interp.tasks.functions import Continuous, Polynomial
@@ -11,6 +12,7 @@ from icl_interp.tasks.ridge import RidgeFunction, random_directions
 from icl_interp.tasks.vectors import Ellipsoid, Sphere
 
 __all__ = [
+    "AutoregressiveProcess",
     "Continuous",
     "DecisionTree",
     "Distribution",
@@ -27,6 +29,7 @@ __all__ = [
     "Sphere",
     "Task",
     "Uniform",
+    "complex_states",
     "random_directions",
     "register",
     "skewed_covariance",

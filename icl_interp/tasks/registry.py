@@ -4,10 +4,11 @@ from typing import TypeVar
 
 from icl_interp import plugins
 from icl_interp.errors import InputError
-from icl_interp.tasks import functions, garg, regression, ridge, vectors
+from icl_interp.tasks import autoregressive, functions, garg, regression, ridge, vectors
 from icl_interp.tasks.base import Task
 
-BUNDLED: dict[str, type] = {**functions.KINDS, **regression.KINDS, **garg.KINDS, **ridge.KINDS, **vectors.KINDS}
+_PARTS = (functions, regression, garg, ridge, autoregressive, vectors)
+BUNDLED: dict[str, type] = {name: cls for part in _PARTS for name, cls in part.KINDS.items()}
 KINDS: dict[str, type] = dict(BUNDLED)  # by the name that configs use: the class's own
 
 T = TypeVar("T")

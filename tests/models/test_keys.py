@@ -127,16 +127,17 @@ def after_is_whole(model, context, remembered):
     agree(got, torch.stack(whole, 1))
 
 
+@EVERY
 @pytest.mark.parametrize("n_context", [1, 6])
-def test_alternative_queries_after_a_context_of_examples(n_context):
-    """In what is remembered no token is the query, not even the last one."""
-    context = tokens_of(n_context)
+def test_alternative_queries_after_a_context_of_examples(n_context, name):
+    """In what is remembered no token is the query, not even the last one; so it may see the others both ways."""
+    context, model = tokens_of(n_context), MODELS[name]
     with torch.no_grad():
-        after_is_whole(CAUSAL, context, context)
-        must_fail(after_is_whole, CAUSAL, context, context.flip(0))
-        memory, patterns = CAUSAL.remember(context), []
-        with CAUSAL.hooks(fwd_hooks=[("blocks.1.attn.hook_pattern", lambda p, hook: patterns.append(p.clone()))]):
-            CAUSAL.after(memory, tokens_of(4), n_context)
+        after_is_whole(model, context, context)
+        must_fail(after_is_whole, model, context, context.flip(0))
+        memory, patterns = model.remember(context), []
+        with model.hooks(fwd_hooks=[("blocks.1.attn.hook_pattern", lambda p, hook: patterns.append(p.clone()))]):
+            model.after(memory, tokens_of(4), n_context)
     assert patterns[0].shape == (3, 3, 4, n_context + 1)
     assert not patterns[0][..., -1].any()
 

@@ -8,7 +8,7 @@ import formulas
 import numpy as np
 import pytest
 import torch
-from helpers import must_fail
+from helpers import must_fail, one_in
 from small_models import BASE, OTHERS, make, tokens_for
 
 import icl_interp
@@ -36,6 +36,7 @@ REMEDIES = {
     "all at once": {"score_fn": "relu", "normalization_type": "Tanh", "embed_bound": 0.8},
 }
 EVERY = pytest.mark.parametrize("name", REMEDIES)
+SOME = pytest.mark.parametrize("name", one_in(3, REMEDIES))  # the others in the slow suite
 
 
 def remedy(name, **change):
@@ -124,7 +125,7 @@ def every_edit_moves_the_output(model, edit):
             assert torch.equal(model(tokens), idle), f"{hook} left a trace"
 
 
-@EVERY
+@SOME
 def test_editing_any_hook_moves_the_output(name):
     model = remedy(name)
     assert set(model.hook_dict) == hook_names(model)
@@ -145,7 +146,7 @@ def leaves_the_output_alone(model, look):
         assert torch.equal(model(tokens), idle), "an exception left its hooks behind"
 
 
-@EVERY
+@SOME
 def test_reading_leaves_the_output_bit_identical(name):
     for dtype in (torch.float32, torch.float64):
         leaves_the_output_alone(remedy(name).to(dtype), lambda value, hook: None)
@@ -183,7 +184,7 @@ def short_ways_agree(model, other, tolerance):
             agree(several[:, :1], whole, tolerance)
 
 
-@EVERY
+@SOME
 def test_short_ways_give_what_the_long_way_gives(name):
     short_ways_agree(remedy(name), remedy(name), 1e-11)
     short_ways_agree(remedy(name).float(), remedy(name).float(), 2e-5)
@@ -248,10 +249,8 @@ def report(name):
     return icl_interp.analyze(model, task=TASK, n_prompts=N_PROMPTS.get(name, 64), progress=False)
 
 
-ONE_EACH = ("bounded",)  # whose report the next test reads as well
-
-
-@pytest.mark.parametrize("name", [n if n in ONE_EACH else pytest.param(n, marks=pytest.mark.slow) for n in REMEDIES])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REMEDIES)
 def test_every_remedy_gets_a_whole_report(name):
     """Each claim is judged or said not to apply, by the remedy's name."""
     found, cfg = report(name), REMEDIES[name]
@@ -259,15 +258,16 @@ def test_every_remedy_gets_a_whole_report(name):
     assert all(finding.reason for finding in found.findings)
     assert set(found.figures)
     if "score_fn" in cfg:
-        reason = f"the model's score function is {cfg['score_fn']}, not softmax"
+        reason = f"The claim is about softmax attention; this model's score function is {cfg['score_fn']}."
         assert found["limits.softmax_hardmax"].reason == found["limits.softmax_uniform"].reason == reason
     if cfg.get("normalization_type") == "Tanh":
         assert found["limits.layernorm_saturation"].verdict == "not_applicable"
-        assert "squashes by tanh" in found["limits.layernorm_causes_saturation"].reason
+        assert "this model's norm is a tanh" in found["limits.layernorm_causes_saturation"].reason
     if "embed_bound" in cfg and cfg.get("normalization_type", "LN") is None:
         assert "embed_bound" in found["limits.linear_asymptote"].reason
 
 
+@pytest.mark.slow
 def test_a_bounded_read_in_takes_layernorms_part():
     """f levels off because the query does: LayerNorm's closed form is void, and freezing the norms changes nothing."""
     found = report("bounded")

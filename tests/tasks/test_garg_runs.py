@@ -90,6 +90,7 @@ def test_configs_that_make_no_sense_are_refused(text, match):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_a_model_is_trained_saved_loaded_and_evaluated(name, tmp_path):
     task = TASKS[name]

@@ -1,0 +1,227 @@
+"""A unit of linear attention with diagonal matrices and weights of positions, over complex states: alone, and inside.
+
+It predicts the state after s_T as sum_h sum_{t <= T} P_{T t} <s_{T-1}, A_h s_t> B_h s_t with A_h and B_h diagonal and
+<u, v> = sum_i conj(u_i) v_i: the query is the state before the last one, and the first state has no prediction (0).
+Source: Sander, Giryes, Suzuki, Blondel & Peyre (2024), equation (6) with Assumption 3. Their A_h stands on the query's
+side; on the key's side it is its conjugate.
+
+A `HookedTransformer` is real. It holds a state of d complex coordinates as 2d real ones, `pairs`, and one complex head
+as two real heads: one weighs by the real part of <s_{T-1}, A_h s_t>, the other by the imaginary part.
+"""
+
+from typing import Self
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor, nn
+
+from icl_interp.errors import InputError
+from icl_interp.models.blank import blank
+from icl_interp.models.hooks import HookedRootModule, HookPoint
+from icl_interp.models.transformer import HookedTransformer
+
+Diagonals = Complex[Tensor, "head dim"]
+States = Complex[Tensor, "batch token dim"]
+
+
+def pairs(states: Complex[Tensor, "*batch dim"]) -> Float[Tensor, "*batch two_dim"]:
+    """Complex coordinates as pairs of real ones: (Re z_1, Im z_1, Re z_2, ...).
+
+    >>> pairs(torch.tensor([1 + 2j, 3 - 1j]))
+    tensor([ 1.,  2.,  3., -1.])
+    """
+    return torch.view_as_real(states.contiguous()).flatten(-2)
+
+
+def complex_of(real: Float[Tensor, "*batch two_dim"]) -> Complex[Tensor, "*batch dim"]:
+    """The complex coordinates that `pairs` holds.
+
+    Raises:
+        InputError: an odd number of coordinates makes no pairs.
+
+    >>> complex_of(torch.tensor([1.0, 2.0, 3.0, -1.0]))
+    tensor([1.+2.j, 3.-1.j])
+    """
+    if real.shape[-1] % 2:
+        raise InputError(f"pairs of real coordinates need an even number of them, but got {real.shape[-1]}")
+    return torch.view_as_complex(real.unflatten(-1, (-1, 2)).contiguous())
+
+
+def diagonals_of(matrix: Float[Tensor, "*head two_dim two_dim"]) -> Complex[Tensor, "*head dim"]:
+    """The complex diagonals nearest to real matrices on `pairs`.
+
+    A multiplication by x + iy is the block [[x, -y], [y, x]].
+
+    >>> diagonals_of(torch.tensor([[1.0, -2.0], [2.0, 1.0]]))
+    tensor([1.+2.j])
+    """
+    blocks = matrix.unflatten(-2, (-1, 2)).unflatten(-1, (-1, 2)).diagonal(dim1=-4, dim2=-2)  # (*head, 2, 2, dim)
+    real = (blocks[..., 0, 0, :] + blocks[..., 1, 1, :]) / 2
+    return torch.complex(real, (blocks[..., 1, 0, :] - blocks[..., 0, 1, :]) / 2)
+
+
+class DiagonalAttention(HookedRootModule):
+    """The unit, with every step at a hook point.
+
+    Hooks, named as in a block of `HookedTransformer`: `hook_resid_pre` (batch, token, dim), `hook_attn_scores`
+    (batch, head, query, key; later keys at 0), `hook_pattern` (scores times P), `hook_z` (batch, token, head, dim: a
+    head's part of the prediction) and `hook_attn_out` (the prediction). All are complex.
+
+    Args:
+        a: diagonals of the A_h, (head, dim), complex.
+        b: diagonals of the B_h, (head, dim), complex.
+        p: P, (n_ctx, n_ctx), real: row T holds the weights of the keys t <= T for the prediction after s_T.
+
+    >>> one = torch.ones(1, 1, dtype=torch.complex128)
+    >>> unit = DiagonalAttention(one, one, torch.eye(4, dtype=torch.float64))  # P takes the last state alone
+    >>> turn = torch.tensor([[[1], [1j], [-1], [-1j]]], dtype=torch.complex128)  # s_t = i^t
+    >>> unit(turn)[0, 1:, 0]  # <s_{T-1}, s_T> s_T = i s_T: the next state
+    tensor([-1.+0.j,  0.-1.j,  1.+0.j], dtype=torch.complex128, grad_fn=<SelectBackward0>)
+    """
+
+    A: Diagonals
+    B: Diagonals
+    W_P: Float[Tensor, "n_ctx n_ctx"]
+    hook_resid_pre: HookPoint
+    hook_attn_scores: HookPoint
+    hook_pattern: HookPoint
+    hook_z: HookPoint
+    hook_attn_out: HookPoint
+
+    def __init__(self, a: Complex[Tensor, "..."], b: Complex[Tensor, "..."], p: Float[Tensor, "..."]) -> None:
+        super().__init__()
+        if a.ndim != 2 or a.shape != b.shape or p.ndim != 2 or p.shape[0] != p.shape[1]:
+            raise InputError(
+                "A and B must both be (head, dim) and P must be (n_ctx, n_ctx), but got "
+                f"{tuple(a.shape)}, {tuple(b.shape)} and {tuple(p.shape)}"
+            )
+        self.A, self.B = nn.Parameter(a.detach().clone()), nn.Parameter(b.detach().clone())
+        self.W_P = nn.Parameter(p.detach().clone())
+        for name in ("resid_pre", "attn_scores", "pattern", "z", "attn_out"):
+            setattr(self, f"hook_{name}", HookPoint())
+        self.setup()
+
+    @property
+    def product(self) -> Complex[Tensor, "dim dim"]:
+        """C with C_ij = sum_h b_h[i] a_h[j] = B^T A: of A and B all that the predictions depend on."""
+        return self.B.detach().T @ self.A.detach()
+
+    def forward(self, states: States) -> States:
+        """The prediction of the state after each one."""
+        if states.ndim != 3 or states.shape[-1] != self.A.shape[1] or states.shape[1] > len(self.W_P):
+            raise InputError(
+                f"states must be (batch, token, dim={self.A.shape[1]}) with at most n_ctx={len(self.W_P)} tokens, but "
+                f"got {tuple(states.shape)}"
+            )
+        states = self.hook_resid_pre(states)
+        n = states.shape[1]
+        before = torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], 1)
+        visible = torch.ones(n, n, device=states.device).tril()
+        scores = torch.einsum("bqi,hi,bki->bhqk", before.conj(), self.A, states) * visible
+        pattern = self.hook_pattern(self.hook_attn_scores(scores) * self.W_P[:n, :n])
+        z = self.hook_z(torch.einsum("bhqk,hi,bki->bqhi", pattern, self.B, states))
+        return self.hook_attn_out(z.sum(2))
+
+    def to_transformer(self) -> HookedTransformer:
+        """A `HookedTransformer` of twice as many real heads on the `pairs` of the states, with the same predictions.
+
+        Its stream holds the prediction in the first half of its coordinates, and the state in the second.
+        """
+        (n_heads, dim), wide = self.A.shape, 2 * self.A.shape[1]
+        model = blank(
+            2 * wide,
+            n_heads=2 * n_heads,
+            d_head=wide,
+            n_ctx=len(self.W_P),
+            d_in=wide,
+            d_out=wide,
+            score_fn="linear",
+            queries="previous",
+            position_weights="free",
+        )
+        identity = torch.eye(wide, dtype=torch.float64)
+        with torch.no_grad():
+            attention = model.blocks[0].attn
+            model.embed.W_E[:, wide:], model.unembed.W_U[:wide] = identity, identity
+            attention.W_P.copy_(self.W_P)
+            for head in range(n_heads):
+                key, value = _real(self.A[head]), _real(self.B[head])
+                turn = _real(torch.full((dim,), 1j, dtype=self.A.dtype))
+                # Im <u, v> = Re <i u, v>, and what it weighs is i times the value.
+                for part, (query, out) in enumerate(((identity, value), (turn, turn @ value))):
+                    one = 2 * head + part
+                    attention.W_Q[one, wide:] = query.T
+                    attention.W_K[one, wide:] = key.T
+                    attention.W_V[one, wide:] = out.T
+                    attention.W_O[one, :, :wide] = identity
+        return model
+
+    @classmethod
+    def random(cls, n_heads: int, dim: int, n_ctx: int, generator: torch.Generator, scale: float = 0.1) -> Self:
+        """A fresh unit: every entry of A, B (real and imaginary part) and P is drawn from N(0, scale^2)."""
+
+        def draw(*shape: int) -> Tensor:
+            return scale * torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        a, b = (torch.complex(draw(n_heads, dim), draw(n_heads, dim)) for _ in "AB")
+        return cls(a, b, draw(n_ctx, n_ctx))
+
+
+def _real(diagonal: Complex[Tensor, " dim"]) -> Float[Tensor, "two_dim two_dim"]:
+    """The multiplication by a complex diagonal, as a real matrix on `pairs`: a + ib is [[a, -b], [b, a]]."""
+    blocks = [torch.stack([torch.stack([z.real, -z.imag]), torch.stack([z.imag, z.real])]) for z in diagonal.detach()]
+    return torch.block_diag(*blocks)
+
+
+def read_diagonal_unit(model: HookedTransformer, tolerance: float = 0.0) -> DiagonalAttention:
+    """The unit that a transformer is, where its heads come in the pairs that `DiagonalAttention.to_transformer` makes.
+
+    A real head weighs a key y by x^T F y with F = W_Q W_K^T, x the state before the last one, and maps it by W_V W_O,
+    all in the coordinates of tokens and predictions. Both matrices must be multiplications by complex diagonals.
+
+    Args:
+        model: one layer of linear attention on `pairs`, with `queries="previous"` and `position_weights="free"`.
+        tolerance: how far, relative to the largest entry, a matrix may lie from a complex diagonal; and the largest
+            bias, or weight past attention, that is taken for none.
+
+    Raises:
+        InputError: naming what the model has that the unit has not.
+    """
+    cfg = model.cfg
+    others = {
+        f"n_layers={cfg.n_layers}": cfg.n_layers != 1,
+        "an MLP": not cfg.attn_only,
+        f"score_fn={cfg.score_fn!r}": cfg.score_fn != "linear",
+        f"score_norm={cfg.score_norm!r}": cfg.score_norm is not None,
+        f"queries={cfg.queries!r}": cfg.queries != "previous",
+        f"position_weights={cfg.position_weights!r}": cfg.position_weights != "free",
+        f"attention_dir={cfg.attention_dir!r}": cfg.attention_dir != "causal",
+        "a norm": cfg.normalization_type is not None,
+        "learned positions": cfg.positional_embedding_type != "none",
+        f"embed_bound={cfg.embed_bound}": cfg.embed_bound is not None,
+        f"{cfg.n_heads} heads, no pairs of them": cfg.n_heads % 2 == 1,
+        f"d_in={cfg.d_in} and d_out={cfg.d_out}": cfg.d_in != cfg.d_out or cfg.d_in % 2 == 1,
+    }
+    if found := [name for name, present in others.items() if present]:
+        raise InputError(
+            f"this model is no layer of diagonal linear attention on complex states, it has {', '.join(found)}"
+        )
+    weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
+    embed, out = weights["embed.W_E"], weights["unembed.W_U"]
+    read = {letter: embed @ weights[f"blocks.0.attn.W_{letter}"] for letter in "QKV"}
+    forms = model.blocks[0].attn.scale * read["Q"] @ read["K"].transpose(1, 2)  # (head, query, key)
+    values = read["V"] @ weights["blocks.0.attn.W_O"] @ out  # (head, key, prediction)
+    biases = [weights[f"blocks.0.attn.b_{letter}"] for letter in "QKVO"] + [weights["embed.b_E"], embed @ out]
+    outside = max(float(part.abs().max()) for part in [*biases, weights["unembed.b_U"]])
+    for matrices, turn in ((forms, -1j), (values.mT, 1j)):
+        # The second head of a pair weighs by Im w = Re(-i w), and what it weighs is turned by i.
+        found = diagonals_of(matrices)
+        rest = matrices - torch.stack([_real(diagonal) for diagonal in found])
+        outside = max(outside, float((turn * found[::2] - found[1::2]).abs().max()), float(rest.abs().max()))
+    if outside > tolerance:
+        raise InputError(
+            f"biases, weights past attention, or what is no complex diagonal reach {outside:.2g}, which the unit does "
+            "not have: raise tolerance to ignore them"
+        )
+    a, b = diagonals_of(forms)[::2], diagonals_of(values.mT)[::2]
+    return DiagonalAttention(a, b, weights["blocks.0.attn.W_P"])
