@@ -183,7 +183,7 @@ def evaluate(
         n_contexts: prompts of each function.
         seed: of the prompts.
         last: score the query only.
-        encoding: "interleaved", "stacked" or "states", where neither the task nor a bare model's width tells.
+        encoding: by name ("interleaved", ...), where neither the task nor a bare model's width tells.
 
     Returns:
         A row a predictor: error (mean squared, over the coordinates of a value too), its 95 % interval, error_rate =

@@ -49,6 +49,7 @@ def check_every_prefix(predictor, task, prompts, route):
 GRID = st.lists(st.integers(-4, 4), min_size=2, max_size=9).map(lambda ks: [k / 4 for k in ks])
 
 
+@pytest.mark.slow
 @given(x=GRID, degree=st.integers(0, 3), seed=st.integers(0, 1000))
 def test_least_squares_is_exact_algebra_on_every_prefix_repeated_points_too(x, degree, seed):
     task = CUBIC.with_degrees((degree,))

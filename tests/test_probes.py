@@ -42,6 +42,7 @@ def applicable(model):
     return [p for p in every if not p.refusal(model)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pre", "post", "mlp only", "bidirectional"])
 def test_a_stream_equals_one_batch(name):
     model = make(name)

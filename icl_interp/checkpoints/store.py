@@ -3,9 +3,9 @@
 import itertools
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float
@@ -22,7 +22,7 @@ from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer, chunks
 from icl_interp.models.weights import Wanted
 from icl_interp.prompts import Prompts
-from icl_interp.provenance import encode, environment, run_id, write_json
+from icl_interp.provenance import encode, environment, run_id, write_atomically, write_json
 from icl_interp.tasks.base import Task
 
 __all__ = ["Checkpoint", "load", "predict", "read_provenance", "read_snapshots", "write_snapshots"]
@@ -77,6 +77,24 @@ class Checkpoint:
         # Last: a folder with a config is a checkpoint.
         write_json(folder / CONFIG, {"schema": SCHEMA, **encode(self.config)})
         return folder
+
+    def save_pretrained(self, folder: str | Path, card: str | None = None) -> Path:
+        """`save`, with a model card beside the weights, where one is given: `report.to_markdown()` writes one.
+
+        Args:
+            folder: where the files go.
+            card: Markdown for the folder's `README.md`; one that is there already stays where none is given.
+        """
+        folder = self.save(folder)
+        if card is not None:
+            write_atomically(folder / "README.md", card)
+        return folder
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path) -> Self:
+        """What `save` or `save_pretrained` wrote, a bundled model by name, or somebody else's files: see `load`."""
+        found = load(source)
+        return cls(**{field.name: getattr(found, field.name) for field in fields(found)})
 
 
 def write_snapshots(folder: Path, kept: Mapping[int, Mapping[str, Tensor]]) -> None:
@@ -143,8 +161,8 @@ def load(
     Args:
         source: a path, the name of a bundled model, a `Checkpoint`, or a model in memory that one of the formats knows.
         task: what the model is asked about. It replaces the source's own.
-        encoding: "interleaved", "stacked" or "states". It replaces the source's own. What neither tells, the task's
-            default and the model's width tell.
+        encoding: "interleaved", "stacked", "states" or "augmented". It replaces the source's own. What neither
+            tells, the task's default and the model's width tell.
         n_heads: attention heads of a block, where weights do not tell.
         settings: further settings of the model that its weights do not tell, in the words of
             `HookedTransformerConfig`, for example {"act_fn": "relu"}.

@@ -9,9 +9,11 @@ from icl_interp.probes.attention import (
     hardmax_distance,
     resampled_scores,
 )
+from icl_interp.probes.attribution import DirectAttribution
 from icl_interp.probes.base import Probe, observe
 from icl_interp.probes.heads import HeadOrthogonality, frobenius_cosines, map_orthogonality, principal_angles
 from icl_interp.probes.norms import LayerNormScale
+from icl_interp.probes.pattern import AttentionPattern
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import LogitLens, ResidualStream, depths, logit_lens
 from icl_interp.probes.runner import probe
@@ -20,7 +22,9 @@ from icl_interp.probes.sweep import Sweep
 __all__ = [
     "Activations",
     "AttentionEntropy",
+    "AttentionPattern",
     "AttentionTargets",
+    "DirectAttribution",
     "HeadOrthogonality",
     "LayerNormScale",
     "LogitLens",

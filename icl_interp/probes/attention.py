@@ -132,10 +132,10 @@ class AttentionEntropy(Probe):
         per_prompt: keep a value for each prompt instead of mean and standard deviation.
         keys: places of the keys that count; the weights on these are scaled to add up to 1. Default: all keys.
 
-    Results, Matrix (layer, head, position, statistic) each, the statistics being "mean" and "std", or with `per_prompt`
-    (layer, head, position, prompt):
-        entropy, normalised_entropy, deficit, effective_keys, max_weight, delta, visible_keys.
-        All NaN for a kind whose queries see one key only.
+    Results:
+        entropy, normalised_entropy, deficit, effective_keys, max_weight, delta, visible_keys: Matrix (layer, head,
+            position, statistic) each, the statistics being "mean" and "std", or with `per_prompt` (layer, head,
+            position, prompt). All NaN for a kind whose queries see one key only.
     """
 
     name: ClassVar[str] = "attention_entropy"

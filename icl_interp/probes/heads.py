@@ -65,9 +65,9 @@ def map_orthogonality(model: HookedTransformer, share: float = SHARE, angles: bo
 
     Returns:
         ov_cosine, qk_cosine: `frobenius_cosines`, Matrix (layer, head, other).
-        With `angles` also
-        ov_read_angles, ov_write_angles, qk_query_angles, qk_key_angles: `principal_angles` in radians between what
-            heads read from and write to, Matrix (layer, head, other, angle); NaN where a pair has fewer angles.
+        With `angles` also ov_read_angles, ov_write_angles, qk_query_angles, qk_key_angles: `principal_angles` in
+        radians between what heads read from and write to, Matrix (layer, head, other, angle); NaN where a pair has
+        fewer angles.
 
     Raises:
         InputError: a model without two heads in a layer.
@@ -113,10 +113,10 @@ class HeadOrthogonality(Probe):
 
     Results:
         output_cosine: Matrix (layer, position, head, other); NaN for a head that writes a constant.
-        output_angles: with `angles`, principal angles between these subspaces in radians, smallest first,
-            Matrix (layer, position, head, other, angle); NaN where a pair has fewer angles.
-        ov_cosine, qk_cosine, and with `angles` ov_read_angles, ov_write_angles, qk_query_angles, qk_key_angles:
-            `map_orthogonality`.
+        output_angles: with `angles`, principal angles between these subspaces in radians, smallest first, Matrix
+            (layer, position, head, other, angle); NaN where a pair has fewer angles.
+        ov_cosine, qk_cosine: as `map_orthogonality` gives them; with `angles` also ov_read_angles, ov_write_angles,
+            qk_query_angles, qk_key_angles.
     """
 
     name: ClassVar[str] = "head_orthogonality"

@@ -127,15 +127,35 @@ def _run_together(
     prompts, context = shared.prompts, shared.context
     most = max(encoding.n_tokens(prompts.n_points), *(one.n_columns for one in passes))
     for rows in chunks(model, len(prompts), most, fewest=FEWEST):
-        memory = None
-        if model.cfg.attention_dir == "causal" and encoding.n_tokens(prompts.n_points) > 1:
-            tokens = encoding.encode(prompts[rows]).to(model.unembed.W_U)
-            with intervene(model, *context):
-                memory = model.remember(tokens[:, :-1])
+        known: dict[int, list[KeysValues]] = {}
         for one in passes:
+            memory = _memory(model, encoding, prompts[rows], one.n_points or prompts.n_points, context, known)
             one.run(model, encoding, prompts, memory, rows, context)
         if tick:
             tick(rows.stop - rows.start)
+
+
+def _memory(
+    model: HookedTransformer,
+    encoding: Encoding,
+    prompts: Prompts,
+    n_points: int,
+    context: Sequence[Intervention],
+    known: dict[int, list[KeysValues]],
+) -> list[KeysValues] | None:
+    """What a model remembers of the context in prompts of `n_points`; None where that depends on the query.
+
+    `known` keeps what was remembered of these prompts, by their points.
+    """
+    whole = prompts.n_points if model.cfg.attention_dir == "causal" else n_points
+    if not model.cfg.query_is_unseen or encoding.n_tokens(whole) < 2:
+        return None
+    if whole not in known:
+        tokens = encoding.encode(prompts.first(whole)).to(model.unembed.W_U)
+        with intervene(model, *context):
+            known[whole] = model.remember(tokens[:, :-1])
+    # No token of a causal context sees those after it, so a shorter context is the start of this one.
+    return [m.first(encoding.n_tokens(n_points) - 1) for m in known[whole]]
 
 
 class _Pass:
@@ -190,9 +210,9 @@ class _Pass:
         position = encoding.n_tokens(n_points) - 1
         own = [queries[rows] for queries in self.own]
         shared = [self.shared.expand(rows.stop - rows.start, -1, -1)] if len(self.shared) else []
-        queries = encoding.encode_queries(torch.cat([*shared, *own], 1), prompts.n_targets).to(model.unembed.W_U)
+        asked = torch.cat([*shared, *own], 1)
+        queries = encoding.queries_after(prompts[rows].first(n_points), asked).to(model.unembed.W_U)
         if memory is not None:
-            memory = [KeysValues(m.keys[:, :, :position], m.values[:, :, :position]) for m in memory]
             with intervene(model, *self.query), model.hooks(fwd_hooks=self.hooks):
                 out = model.after(memory, queries, position)
         else:

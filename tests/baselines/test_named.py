@@ -36,6 +36,7 @@ COMPARED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", COMPARED, ids=str)
 def test_the_algorithms_of_a_task_by_name(task):
     algorithms: dict[str, Any] = dict(classical(task))

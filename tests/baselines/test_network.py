@@ -62,6 +62,7 @@ def check_loop(predictor, steps, rate, seed, n_targets=1):
             assert found[row, k].tolist() == pytest.approx(expected.tolist(), rel=1e-7, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "rate", "seed", "n_targets"), [(0, 5e-3, 0, 1), (1, 5e-3, 0, 1), (30, 0.02, 3, 1), (20, 0.02, 3, 3)]
 )
@@ -101,6 +102,7 @@ def check_memorises(predictor):
     assert (predictor.predict(repeated) - ys)[:, -1].abs().max() < 0.01
 
 
+@pytest.mark.slow
 def test_long_training_fits_the_points_seen():
     check_memorises(TwoLayerNetwork(40, 300, 0.02))
     must_fail(check_memorises, TwoLayerNetwork(40, 10, 0.02))

@@ -64,6 +64,7 @@ def check_optimal(predictor, penalty, n_seen):
         assert (np.abs(gradient[~active]) < penalty * (1 + 1e-5)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_seen", [1, 4, 8, 12])
 @pytest.mark.parametrize("penalty", [0.01, 0.3])
 def test_lasso_is_optimal(penalty, n_seen):
@@ -92,6 +93,7 @@ def test_lasso_of_labels_that_are_zero_is_zero():
     assert (Lasso(0.01).predict(zeros) == 0).all()
 
 
+@pytest.mark.slow
 def test_lasso_finds_a_sparse_function_before_least_squares_does():
     task = SparseLinearRegression(n_dims=20, sparsity=2, n_points=16)
     prompts = task.sample(20, generator(0, "sparse"), dtype=torch.float64)
@@ -153,6 +155,7 @@ def test_a_greedy_tree_takes_the_best_split_each_time(depth):
     must_fail(check_prefixes, GreedyTree(depth), lambda xs, ys, x: greedy(xs, ys, x, (depth or 3) - 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_trees", "depth", "rate"), [(1, 2, 1.0), (4, 1, 0.5), (3, 2, 0.1)])
 def test_boosting_fits_trees_to_residuals(n_trees, depth, rate):
     predictor = GradientBoosting(n_trees, depth, rate)
@@ -174,6 +177,7 @@ def check_tree_is_found(predictor):
     assert (predictor.predict(prompts) - prompts.ys)[:, -1].abs().max() < 1e-6
 
 
+@pytest.mark.slow
 def test_who_knows_that_signs_decide_finds_the_tree():
     check_tree_is_found(GreedyTree(task=Signs()))
     must_fail(check_tree_is_found, GreedyTree(1, Signs()))
@@ -299,6 +303,7 @@ print("sklearn" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_scikit_learn_is_imported_when_something_is_predicted():
     done = subprocess.run([sys.executable, "-c", STEPS], timeout=120, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]

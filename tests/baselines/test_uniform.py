@@ -82,6 +82,7 @@ class OneDegree(BayesUniformPrior):
         object.__setattr__(self, "degrees", (max(self.degrees),))
 
 
+@pytest.mark.slow
 def test_it_is_the_limit_of_little_noise():
     check_limit(BayesUniformPrior)
     for mutant in (Clamped, Free, OneDegree):
@@ -101,6 +102,7 @@ def test_it_is_exact_on_functions_of_the_law():
     assert BayesUniformPrior((9,), -1, 1).predict(prompts).isnan().all()
 
 
+@pytest.mark.slow
 def test_no_other_function_of_the_law_is_nearer():
     """The error on the points seen is the smallest on a fine grid of coefficients."""
     prompts = prompts_of([[2.0, -1.7], [0.2, 3.0]])

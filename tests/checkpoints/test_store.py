@@ -44,6 +44,7 @@ def test_what_is_saved_loads_as_the_same_model(tmp_path, name):
     check_same_model(Checkpoint(model, saved.task, saved.encoding, saved.config), saved)
 
 
+@pytest.mark.slow
 def test_another_model_is_noticed(folder):
     saved = tiny_runs.checkpoint()
     for name in saved.model.state_dict():
@@ -70,6 +71,7 @@ def test_two_files_are_enough(folder):
     check_same_model(load(folder), tiny_runs.checkpoint())
 
 
+@pytest.mark.slow
 def test_a_header_whose_length_looks_like_a_pickle_is_read(folder):
     """The first byte of a safetensors file is the lowest byte of the header's length, 0x80 once in 32 files."""
     path = folder / "model.safetensors"

@@ -7,72 +7,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import must_fail
+from helpers import mostly_slow, must_fail
 from labs import in_fours
-from small_models import TASK, encoding_of, freeze, make, tokens_for
+from small_models import encoding_of, make, tokens_for
+from swept import LABELLED, MODELS, SPECIAL, XS, A, B, at, model_of, sweeps
 
 from icl_interp.errors import InputError
-from icl_interp.interventions.attention import AblateHeads, SwapPattern, Temperature
+from icl_interp.interventions.attention import SwapPattern, Temperature
 from icl_interp.interventions.base import At, Intervention, intervene
 from icl_interp.models.hooks import listened, token_axis
 from icl_interp.models.transformer import HookedTransformer, chunks
 from icl_interp.probes import sweep as sweep_module
-from icl_interp.probes.attention import AttentionEntropy, AttentionTargets
+from icl_interp.probes.attention import AttentionEntropy
 from icl_interp.probes.base import Probe, observe
-from icl_interp.probes.heads import HeadOrthogonality
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.record import Activations
-from icl_interp.probes.residual import LogitLens, ResidualStream
-from icl_interp.probes.sweep import Sweep, places, run
-from icl_interp.provenance import generator
+from icl_interp.probes.sweep import Sweep, run
 
-A, B = (TASK.sample(3, generator(i, "test/sweep"), n_contexts=3, dtype=torch.float64) for i in range(2))
-XS = (-2.0, 0.8, 5.0)
 # Angles of nearly equal directions, and the ratio of variances that are nearly rounding; cosines of small differences.
 ILL_CONDITIONED, LOOSE = ("output_angles", "participation_ratio"), {"output_cosine": 1e-6}
-NAMES = ("blocks.0.attn.hook_attn_scores", "blocks.1.attn.hook_z", "blocks.1.hook_resid_post")
-MODELS = ("pre", "post", "bidirectional")
-STACKED = "pre, stacked"
-
-
-def model_of(name: str) -> HookedTransformer:
-    return make("pre", d_in=2) if name == STACKED else make(name)
-
-
-def at(xs, prompts=A, **settings) -> Sweep:
-    """The last query at each of some x, for all prompts alike; at each prompt's own without any."""
-    if xs is None:
-        return Sweep(prompts, prompts.xs[:, -1:], ("query",), **settings)
-    return Sweep(prompts, places(xs, 1), xs, **settings)
-
-
-def sweeps(model: HookedTransformer) -> dict[str, Sweep]:
-    """Of all that can be asked, several of each, over the same contexts and over others."""
-    kinds = encoding_of(model).kinds(A.n_points)
-    frozen, uniform, hot = freeze(model), SwapPattern("uniform"), Temperature(3.0)
-    two = A.xs[:, :2] * 3  # two places of each prompt's own
-    every = (
-        *(ResidualStream(), LogitLens(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality()),
-        *(AttentionEntropy(per_prompt=True, keys=(1, 2, 5)), AttentionTargets(kinds), Activations(NAMES)),
-    )
-    lens, scale = LogitLens(per_prompt=True), LayerNormScale(per_prompt=True)
-    return {
-        "nothing read": at(XS),
-        "every probe": at(XS, probes=every),
-        "places in another order": at((5.0, 0.3, -2.0), probes=(AttentionEntropy(per_prompt=True), copy.copy(lens))),
-        "own query": at(None, probes=(copy.copy(lens), copy.copy(scale))),
-        "two own queries": Sweep(A, two, ("a", "b"), probes=(Activations(NAMES), AttentionEntropy())),
-        "edited query": at(XS, query=(uniform, frozen.at_query()), probes=(copy.copy(lens), AttentionEntropy())),
-        "the same edit": at((-2.0, 2.0), query=(uniform,), probes=(Activations(NAMES),)),
-        "edited context": at(XS, context=(frozen,), probes=(ResidualStream(), copy.copy(scale))),
-        "own query, edited context": at(None, context=(hot,), probes=(copy.copy(lens),)),
-        "both edited": at(XS, context=(hot,), query=(AblateHeads.zero((0, 1)),), probes=(copy.copy(lens),)),
-        "other contexts": at(XS, B, probes=(copy.copy(lens), HeadOrthogonality())),
-        "shorter": at(XS, n_points=4, probes=(Activations(NAMES), LayerNormScale())),
-        "shorter, own queries": Sweep(
-            A, two, ("a", "b"), n_points=5, query=(hot,), probes=(copy.copy(lens), copy.copy(scale))
-        ),
-    }
 
 
 def whole(model: HookedTransformer, s: Sweep, probes: list[tuple[Probe, ...]]) -> torch.Tensor:
@@ -149,18 +102,33 @@ def several_parts(monkeypatch):
 RUNS = [*((name, run) for name in MODELS), ("pre", each_alone)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "run_all"), RUNS)
 def test_sweeps_equal_whole_prompts(name, run_all):
     check_sweeps(name, run_all)
 
 
-@pytest.mark.parametrize("name", ["pre", "bidirectional"])
+@pytest.mark.parametrize("name", mostly_slow(["pre", "bidirectional"]))
 def test_in_another_order_and_in_parts(name, several_parts):
     check_sweeps(name, in_reverse)
 
 
-def test_stacked_prompts_of_a_causal_model():
-    check_sweeps(STACKED, run)
+@pytest.mark.parametrize("name", mostly_slow(SPECIAL))
+def test_stacked_prompts(name):
+    check_sweeps(name, run)
+
+
+def from_the_whole(model, encoding, asked):
+    """A shorter context as the start of the whole one, which holds for causal models only."""
+    remember, context = model.remember, encoding.encode(A)[:, :-1]
+    model.remember = lambda tokens: [m.first(tokens.shape[1]) for m in remember(context)]
+    return run(model, encoding, asked)
+
+
+def test_a_context_that_sees_both_ways_is_read_at_each_length():
+    check_sweeps(LABELLED, run, ("shorter",))
+    check_sweeps("pre", from_the_whole, ("shorter",))
+    must_fail(check_sweeps, LABELLED, from_the_whole, ("shorter",))
 
 
 # ---- mutants --------------------------------------------------------------------------------------------------------
@@ -226,8 +194,9 @@ PATCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patch", PATCHES)
-@pytest.mark.parametrize("name", ["pre", "bidirectional"])
+@pytest.mark.parametrize("name", mostly_slow(["pre", "bidirectional"]))
 def test_a_mix_up_of_sweeps_is_noticed(patch, name, monkeypatch):
     cases = ("every probe", "own query", "edited context", "two own queries", "own query, edited context")
     check_sweeps(name, run, cases)

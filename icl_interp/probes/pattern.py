@@ -1,0 +1,70 @@
+"""The attention pattern itself: what every head attends to, on average over prompts."""
+
+from functools import partial
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes.base import Hook, Positions, Probe
+from icl_interp.reductions import Moments
+from icl_interp.results import Result, make_array
+
+
+class AttentionPattern(Probe):
+    """Mean attention weight of every token on every token, for each head.
+
+    Prompts of one task show the same kind of thing at the same place, so means over prompts tell which places a head
+    looks at. They do not tell what it looks for: a head that finds the nearest neighbour, wherever that stands, has an
+    even mean pattern (`AttentionEntropy` tells the two apart).
+
+    Args:
+        last: only the row of the last token, the query of a prompt.
+
+    Results, without units:
+        weight: Matrix (layer, head, query, key). "query" and "key" count the tokens of a prompt from 0; of alternative
+            last tokens "query" holds their kinds.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.probes.runner import probe
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2))
+    >>> weight = probe(model, torch.randn(4, 6, 1), [AttentionPattern()])["attention_pattern.weight"]
+    >>> weight.sizes["query"], bool(abs(weight.sum("key") - 1).max() < 1e-6)
+    (6, True)
+    """
+
+    name: ClassVar[str] = "attention_pattern"
+
+    def __init__(self, last: bool = False) -> None:
+        self.last = last
+
+    def refusal(self, model: HookedTransformer) -> str | None:
+        """Models without attention."""
+        return "this model has no attention" if model.cfg.mlp_only else None
+
+    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+        """The pattern of every layer."""
+        rows = [(place, kind) for kind, places in positions.items() for place in places]
+        rows = sorted(rows, key=lambda row: row[0])[-1 if self.last else 0 :]
+        self._places = [place for place, _ in rows]
+        # Alternative last tokens stand at one place of the prompt: what tells them apart is their kind.
+        self._names = [kind if isinstance(kind, float) else place for place, kind in rows]
+        self._heads = range(model.cfg.n_heads)
+        self._seen = [Moments() for _ in range(model.cfg.n_layers)]
+        return [(f"blocks.{i}.attn.hook_pattern", partial(self._read, i)) for i in range(model.cfg.n_layers)]
+
+    def _read(self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object) -> None:
+        self._seen[layer].update(pattern[:, :, self._places])
+
+    def results(self) -> dict[str, Result]:
+        """The mean weights."""
+        weight = torch.stack([seen.mean for seen in self._seen]).cpu().numpy()
+        axes = {
+            "layer": range(len(self._seen)),
+            "head": self._heads,
+            "query": self._names,
+            "key": range(weight.shape[-1]),
+        }
+        return {"weight": make_array(weight, axes, "", "mean over prompts")}
