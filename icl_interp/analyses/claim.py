@@ -16,6 +16,7 @@ from icl_interp.results import Result
 log = logging.getLogger(__name__)
 
 LEARNED_R2 = 0.9  # in-distribution R2 from which a model counts as having learned its task
+NOT_LEARNED = "The model has not learned its task"  # in the reason of each claim that is open because of it
 MIN_UNITS = 32  # units below which a bootstrap over units is not to be trusted
 OPPOSITE: dict[Verdict, Verdict] = {"supported": "contradicted", "contradicted": "supported"}
 QUESTIONS = ("far from the data", "attention", "functions", "algorithm", "weights and training")
@@ -32,12 +33,15 @@ class Evidence:
 
     Attributes:
         quantities: what the criterion asks for, by key. What cannot be measured is left out.
-        says: one or two sentences with the numbers.
+        says: at most two sentences: the answer to the claim, and the number that decides, with its threshold. They
+            follow from the quantities, and `icl_interp.analyses.answer` helps with that.
         estimate: the effect size; the first condition's quantity where it is not given.
         scope: what the numbers hold for.
         causal: the causal counterpart: intervention, effect, sham, cost.
         twin: the same quantities of an untrained twin.
-        details: further numbers, a mapping a row (heads, signs, arms).
+        details: further numbers, a mapping a row (heads, signs, test conditions).
+        caveat: a third sentence, about what limits the answer. It is left out of a reason that begins with something
+            else that decides (a failed precondition, or a control).
     """
 
     quantities: Mapping[str, Estimate]
@@ -47,6 +51,7 @@ class Evidence:
     causal: dict[str, Any] | None = None
     twin: Mapping[str, Estimate] = field(default_factory=dict)
     details: tuple[dict[str, Any], ...] = ()
+    caveat: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class Claim:
         measurements: what must be measured on the model. twin: what must be measured on its untrained twin; such
             results are stored as "twin/<name>".
         evidence: a pure function of the stored results and the facts about the model.
-        excluded: says why the claim cannot apply to a model with these facts, or None if it can.
+        excluded: says why the claim cannot apply to a model with these facts, in a sentence, or None if it can.
         of_numbers: whether it is about functions whose values are numbers, so that it cannot apply where they are
             vectors.
         twins_agree: of an architecture claim: whether it is inconclusive where most untrained twins show the opposite,
@@ -117,11 +122,12 @@ class Claim:
             return self._broken(f"judging failed with {in_one_line(error)}")
 
     def exclusion(self, facts: Facts) -> str | None:
-        """Why the claim cannot apply to a model with these facts, or None if it can."""
+        """Why the claim cannot apply to a model with these facts, as a sentence, or None if it can."""
         if self.of_numbers and facts.config.d_out > 1:
-            n = facts.config.d_out
-            return f"needs functions whose values are numbers; this model predicts vectors of {n} coordinates"
-        return self.excluded(facts)
+            values = f"vectors of {facts.config.d_out} coordinates"
+            return f"The claim is about functions whose values are numbers; this model predicts {values}."
+        reason = self.excluded(facts)
+        return f"{reason.rstrip('.')}." if reason else None
 
     def applies(self, facts: Facts) -> bool:
         """Whether its measurements should be taken: it is not excluded, and saying so does not fail."""
@@ -133,10 +139,12 @@ class Claim:
     @property
     def needs(self) -> dict[str, Measurement[Any]]:
         """All measurements by the names of their results."""
-        return {m.name: m for m in self.measurements} | {prefix + m.name: m for prefix in self.twins for m in self.twin}
+        return {m.name: m for m in self.measurements} | {
+            prefix + m.name: m for prefix in self.twin_prefixes for m in self.twin
+        }
 
     @property
-    def twins(self) -> tuple[str, ...]:
+    def twin_prefixes(self) -> tuple[str, ...]:
         """Prefixes of the untrained twins that are measured: of an architecture claim one, unless twins decide it."""
         return TWINS if self.kind == "learning" or self.twins_agree else TWINS[:1]
 
@@ -166,25 +174,25 @@ class Claim:
         )
 
     def _gated(self, decision: Decision, evidence: Evidence, results: Results, facts: Facts) -> tuple[Verdict, str]:
-        """The verdict and its reason, unless something forbids to decide."""
-        verdict, reason = decision.verdict, " ".join(filter(None, (evidence.says, decision.failed)))
+        """The verdict and its reason, which begins with what forbids to decide, if something does."""
+        if why := decision.failed or self._forbidden(decision.verdict, evidence, results, facts):
+            return "inconclusive", " ".join(filter(None, (why, evidence.says)))
+        return decision.verdict, " ".join(filter(None, (evidence.says, evidence.caveat)))
+
+    def _forbidden(self, verdict: Verdict, evidence: Evidence, results: Results, facts: Facts) -> str | None:
+        """Why a claim is not decided although its criterion is; None if nothing forbids it."""
         if verdict == "inconclusive":
-            return verdict, reason
+            return None
         if facts.n_units < MIN_UNITS:
-            too_small = f"an interval from {facts.n_units} units means little ({MIN_UNITS} needed)"
-            return "inconclusive", f"{reason} But {too_small}: raise n_prompts."
+            return f"An interval from {facts.n_units} units means little ({MIN_UNITS} needed): raise n_prompts."
         if self.kind == "learning":
-            short = self.learned(facts)
-            if short:
-                return "inconclusive", (
-                    f"{reason} But the model has not learned its task ({short}), so this says nothing about what "
-                    "training made."
-                )
+            if short := self.learned(facts):
+                return f"{NOT_LEARNED} ({short}), so this says nothing about training."
             if verdict == "supported" and self._most_twins("supported", evidence, results, facts):
-                return "inconclusive", f"{reason} But an untrained twin passes as well, so training did not make it."
+                return "A randomly initialised control passes as well, so training did not make it."
         elif self.twins_agree and self._most_twins(OPPOSITE[verdict], evidence, results, facts):
-            return "inconclusive", f"{reason} But untrained twins show the opposite, so the design does not decide it."
-        return verdict, reason
+            return "Randomly initialised controls show the opposite, so the design does not decide it."
+        return None
 
     def _most_twins(self, outcome: Verdict, evidence: Evidence, results: Results, facts: Facts) -> bool:
         """Whether most untrained twins have this outcome: two of three, where there are three."""
@@ -226,7 +234,7 @@ class Claim:
 
 def of_twins(claims: Iterable[Claim]) -> list[dict[str, Measurement[Any]]]:
     """What claims need of each untrained twin, by name; nothing of those that no claim asks for."""
-    asked = ({m.name: m for claim in claims if prefix in claim.twins for m in claim.twin} for prefix in TWINS)
+    asked = ({m.name: m for claim in claims if prefix in claim.twin_prefixes for m in claim.twin} for prefix in TWINS)
     return [found for found in asked if found]
 
 

@@ -162,7 +162,8 @@ class Precondition:
     Attributes:
         quantity: its key in the evidence.
         holds: the region in which the whole interval must lie.
-        otherwise: the sentence that says why nothing is decided; "{value}" stands for the quantity's value.
+        otherwise: the sentence that says why nothing is decided, which then begins the reason; "{value}" stands for
+            the quantity's value.
         optional: not asked where the evidence lacks the quantity.
     """
 
@@ -203,13 +204,13 @@ class Criterion:
     >>> rule = Criterion(
     ...     "error at most 0.1 / above 0.2, of a model that learned",
     ...     (Condition("error", (-INF, 0.1), (0.2, INF)),),
-    ...     (Precondition("R2", (0.9, 1.0), "But R2 is only {value:.2g}."),),
+    ...     (Precondition("R2", (0.9, 1.0), "R2 is only {value:.2g}."),),
     ... )
     >>> error, learned = Estimate("error", 0.05, 0.02, 0.08), Estimate.exactly("R2", 0.95)
     >>> rule.decide({"error": error, "R2": learned}).verdict
     'supported'
     >>> rule.decide({"error": error, "R2": Estimate.exactly("R2", 0.3)}).failed
-    'But R2 is only 0.3.'
+    'R2 is only 0.3.'
     """
 
     text: str

@@ -32,7 +32,7 @@ class Facts:
     Attributes:
         config: its shape.
         task: what it was trained on; an `UnknownTask` where its class is not registered here.
-        encoding: how it reads prompts: "interleaved", "stacked" or "states".
+        encoding: how it reads prompts: "interleaved", "stacked", "states" or "augmented".
         in_distribution: its error on fresh prompts, as `evaluation.in_distribution` gives it: "error", "r2" and more.
         n_points: points of a prompt, the query included.
         x_unit: what far queries are multiples of, see `lab.x_unit`.
@@ -109,7 +109,7 @@ class Facts:
         """
         for name, value in (("error", self.error), ("R2", self.r2)):
             if not np.isfinite(value):
-                return f"the model's in-distribution {name} is {value:g}, which is no finite number"
+                return f"The model's in-distribution {name} is {value:g}, which is no finite number"
         return None
 
     def to_dict(self) -> dict[str, Any]:

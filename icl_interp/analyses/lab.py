@@ -98,8 +98,7 @@ class Lab:
         self.n_units, self.n_contexts = n_units, n_contexts
         self.prompts: Prompts = self.units("lab/prompts", n_contexts=n_contexts)
         self.counterpart_model, self.companions = counterpart, dict(companions or {})
-        self._snapshots, self.twin_config = snapshots, twin_config or model.cfg
-        self._config = config
+        self._snapshots, self.twin_config, self._config = snapshots, twin_config or model.cfg, config
         self._results = Results()
         self._taken: dict[str, Measurement[Any]] = {}
         self._errors: dict[str, Exception] = {}
@@ -192,7 +191,9 @@ class Lab:
         return dict(self._snapshots()) if self._snapshots else {}
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
-        """The model's prediction of every point, in its own float32: what `evaluation` asks of any predictor."""
+        """The prediction of every point by `single`, which interventions have to be attached to."""
+        if any(point.fwd_hooks for point in self.model.hook_dict.values()):
+            raise InputError("lab.predict runs lab.single: attach interventions to that, not to lab.model")
         return store.predict(self.single, self.encoding, prompts)
 
     def units(self, stream: str, *, n_contexts: int = 1, n_units: int | None = None) -> Prompts:
@@ -379,8 +380,7 @@ class Lab:
 
     def read(self, prompts: Prompts, probes: Sequence[Probe]) -> None:
         """Have probes read whole prompts on the float64 model."""
-        at_once = self.chunks(prompts)[0].stop
-        run_probes(self.model, prompts, probes, self.encoding, batch_size=at_once)
+        run_probes(self.model, prompts, probes, self.encoding, batch_size=self.chunks(prompts)[0].stop)
 
     def chunks(self, prompts: Prompts) -> list[slice]:
         """Whole prompts, so many at once."""

@@ -73,6 +73,7 @@ def test_the_whole_interval_must_lie_in_a_region():
     must_fail(check_regions, lambda e: SHARE.outcome(Estimate("share", e.value, e.low, e.value)))
 
 
+@pytest.mark.slow
 @given(*[st.floats(-1, 1)] * 2)
 def test_a_verdict_never_contradicts_the_estimate(low, high):
     low, high = sorted((low, high))
@@ -124,7 +125,7 @@ def test_without_its_preconditions_nothing_is_decided():
         assert decision.verdict == expected
         assert decision.failed == (None if n == 2 else f"Only {n:g} were there.")
     finding = claim(AGAINST, quantities={"n": Estimate.exactly("n", 1)}).judge_results({}, FACTS)
-    assert (finding.verdict, finding.reason) == ("inconclusive", "because. Only 1 were there.")
+    assert (finding.verdict, finding.reason) == ("inconclusive", "Only 1 were there. because.")
     only = replace(ENOUGH, optional=False)
     early = Criterion("", (SHARE,), (only,)).decide({"n": Estimate.exactly("n", 0)})  # nothing else was measured
     assert (early.verdict, early.condition) == ("inconclusive", None)
@@ -198,7 +199,7 @@ def test_the_reason_says_which_gate_closed():
         return found.judge_results({}, changed(FACTS, **known)).reason
 
     assert "has not learned its task (in-distribution R2 0.500" in reason(claim(kind="learning"), r2=0.5)
-    assert "untrained twin passes as well" in reason(claim(kind="learning", twin=SURE))
+    assert "randomly initialised control passes as well" in reason(claim(kind="learning", twin=SURE))
     assert f"{MIN_UNITS} needed" in reason(claim(), n_units=8)
 
 
@@ -214,7 +215,7 @@ def test_what_cannot_apply_says_why_and_is_not_measured():
 
     excluded = replace(claim(), evidence=evidence, excluded=lambda facts: "the model has no attention")
     finding = excluded.judge_results({}, changed(FACTS, n_units=2))
-    assert (finding.verdict, finding.reason) == ("not_applicable", "the model has no attention")
+    assert (finding.verdict, finding.reason) == ("not_applicable", "the model has no attention.")
     assert finding.estimate is None
     assert finding.test is None
 
@@ -329,6 +330,7 @@ def test_numbers_are_kept_to_the_last_bit():
 # ---- one's own claim ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_ones_own_claim_appears_among_the_findings(registry):
     taken = []
 
@@ -361,6 +363,7 @@ def test_ones_own_claim_appears_among_the_findings(registry):
     assert report.judge()["mine.bounded"] == finding
 
 
+@pytest.mark.slow
 def test_results_of_another_version_are_not_judged_again(registry):
     """A measurement that was changed would give another result: what was judged from the old one stands."""
 

@@ -9,6 +9,7 @@ from labs import LABS, XS, bench, same
 from small_models import TASK
 
 from icl_interp.analyses.lab import Lab
+from icl_interp.errors import InputError
 from icl_interp.interventions.attention import SwapPattern, Temperature
 from icl_interp.interventions.base import At, intervene
 from icl_interp.models.hooks import token_axis
@@ -59,6 +60,7 @@ def check_sweep(lab: Lab):
         assert same(lab.sweep(XS, **arm), whole(lab, **arm)), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LABS)
 def test_a_sweep_equals_whole_prompts(name):
     check_sweep(bench(name))
@@ -98,6 +100,7 @@ def test_the_comparison_can_fail(mutant):
     must_fail(check_sweep, bench(lab_class=mutant))
 
 
+@pytest.mark.slow
 def test_every_arm_moves_the_output():
     lab = bench()
     moved = {arm: not same(lab.sweep(XS, **edits), lab.sweep(XS)) for arm, edits in arms(lab).items()}
@@ -194,6 +197,7 @@ def check_together(lab: Lab, name: str = "causal interleaved"):
             assert same(f, expected[case]), (case, order)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["causal interleaved", "causal stacked", "bidirectional stacked"])
 def test_what_is_asked_together_is_not_mixed_up(name):
     check_together(bench(name), name)
@@ -210,6 +214,7 @@ class IgnoresLength(Lab):
         return super().ask(xs, **rest)
 
 
+@pytest.mark.slow
 def test_a_mix_up_is_noticed(monkeypatch):
     for mutant in (IgnoresPrompts, IgnoresLength, IgnoresContextEdits, IgnoresQueryEdits):
         must_fail(check_together, bench(lab_class=mutant))
@@ -235,3 +240,17 @@ def test_contexts_are_read_once_for_all_that_is_asked_together():
     assert reads(bench(), lambda lab: [lab.sweep(XS), lab.sweep()]) == [4, 4, 4] * 2
     other = lambda lab: lab.run([lab.ask(XS), lab.ask(XS, context=[SwapPattern("uniform")])])  # noqa: E731
     assert reads(bench(), other) == [4, 4, 4] * 2
+
+
+def test_an_intervention_that_would_do_nothing_is_refused():
+    lab = bench()
+    plain = lab.predict(lab.prompts)
+
+    def check(model):
+        with intervene(model, Temperature(0.5)):
+            assert not torch.allclose(lab.predict(lab.prompts), plain, rtol=1e-4)
+
+    check(lab.single)
+    with pytest.raises(InputError, match=r"attach interventions to that, not to lab\.model"):
+        check(lab.model)
+    assert torch.allclose(lab.predict(lab.prompts), plain)

@@ -253,6 +253,7 @@ def check_length(lab_class: type[Lab], *claims: str):
             assert np.array_equal(result.values, poisoned[name].values, equal_nan=True), name
 
 
+@pytest.mark.slow
 def test_no_measurement_goes_past_the_trained_length(monkeypatch):
     check_length(Lab)
 

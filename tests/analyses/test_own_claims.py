@@ -105,6 +105,7 @@ BROKEN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("errors_are_caught")
 def test_an_error_costs_that_claim_only(own, caplog, tmp_path):
     """Of many that fail in one analysis, each says its own error, here and when stored results are judged again."""
@@ -127,6 +128,7 @@ def test_an_error_costs_that_claim_only(own, caplog, tmp_path):
         check_broken(judged, claim, *words)  # also from stored results alone
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("errors_are_caught")
 def test_an_error_costs_a_claim_that_is_asked_alone(own):
     check_broken(
@@ -138,6 +140,7 @@ def _raise(error):
     raise error
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("errors_are_caught")
 def test_claims_that_share_a_failing_measurement_share_its_error(own):
     calls = []
@@ -161,6 +164,7 @@ def test_claims_that_share_a_failing_measurement_share_its_error(own):
     assert "far/certificate" in report.results
 
 
+@pytest.mark.slow
 def test_a_claim_without_an_error_says_so(own):
     claim = own("well", measurements=(measured("own/m", lambda lab: make_array([1.0], {"a": (0,)})),)).id
     report = analyze(claim)
@@ -169,6 +173,7 @@ def test_a_claim_without_an_error_says_so(own):
     must_fail(check_broken, report, claim)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("errors_are_caught")
 def test_what_is_no_error_of_a_claim_ends_the_analysis(own):
     for stop in (KeyboardInterrupt(), SystemExit(3)):
@@ -192,6 +197,7 @@ def test_in_tests_an_error_surfaces(own):
             registry.REGISTRY["mine.judge"].judge_results({}, facts())
 
 
+@pytest.mark.slow
 def test_a_figure_that_fails_costs_itself_only(monkeypatch, errors_are_caught, caplog, tmp_path):
     monkeypatch.setitem(catalogue.FIGURES, "mine", catalogue.ReportFigure(fail, ""))
     report = analyze()
@@ -204,6 +210,7 @@ def test_a_figure_that_fails_costs_itself_only(monkeypatch, errors_are_caught, c
         _ = report.figures
 
 
+@pytest.mark.slow
 def test_no_bundled_claim_fails():
     report = pipeline.analyze(checkpoint(task={"degrees": [1]}), **FAST)
     assert [finding.id for finding in report.findings] == list(registry.REGISTRY)

@@ -80,6 +80,7 @@ def check_coverage(interval):
         assert 0.92 <= covered(interval, law, 5, 5) <= 0.975  # exactly 0.952; four standard errors are 0.027
 
 
+@pytest.mark.slow
 def test_coverage_is_what_it_says():
     check_coverage(permutation.difference)
 
@@ -90,6 +91,7 @@ def test_coverage_is_what_it_says():
     must_fail(check_coverage, normal)
 
 
+@pytest.mark.slow
 def test_coverage_of_groups_that_differ_in_spread_or_size():
     g_wide = {"first": 0}
 

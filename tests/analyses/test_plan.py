@@ -36,7 +36,12 @@ def check_as_alone(lab: Lab, *orders):
             check_same(together.results[name], expected, name)
 
 
-@pytest.mark.parametrize("name", ["causal interleaved", "causal stacked", "bidirectional stacked", "post-norm"])
+OTHERS = [
+    pytest.param(name, marks=pytest.mark.slow) for name in ("causal stacked", "bidirectional stacked", "post-norm")
+]
+
+
+@pytest.mark.parametrize("name", ["causal interleaved", *OTHERS])
 def test_what_is_measured_together_is_what_is_measured_alone(name, monkeypatch):
     monkeypatch.setattr(lab_module, "GRID", lab_module.GRID[::8])
     check_as_alone(bench(name), MINE, MINE[::-1])
@@ -60,13 +65,14 @@ class MixesProbes(Lab):
         return super().run(sweeps, tick)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", [MixesAnswers, MixesProbes])
 def test_a_mix_up_is_noticed(mutant):
     must_fail(check_as_alone, bench(lab_class=mutant), MINE)
 
 
 # One of a kind in the fast tests: what a model of another kind costs is the same many times over.
-QUICK = ("causal interleaved", "mlp only")
+QUICK = ("mlp only",)
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LABS])
@@ -96,6 +102,7 @@ def check_rounds(take):
     assert lab.runs == [5, 1]
 
 
+@pytest.mark.slow
 def test_measurements_share_their_rounds():
     check_rounds(lambda lab, wanted: lab.measure_all(wanted))
     must_fail(check_rounds, lambda lab, wanted: [lab.measure(m) for m in wanted])
@@ -131,6 +138,7 @@ def test_a_measurement_is_taken_once_whoever_needs_it():
             np.testing.assert_array_equal(lab.results[m].values, lab.results[counted].values + 1)
 
 
+@pytest.mark.slow
 def test_what_another_measured_in_the_same_round_is_not_measured_again():
     """By `measure`, `need` or on its own account: a result that is there is taken, and so is an error."""
     for fails in (False, True):
@@ -176,6 +184,7 @@ def check_progress(told):
     assert rest[-1][1] == rest[-1][2]
 
 
+@pytest.mark.slow
 def test_who_watches_is_told_what_is_under_way():
     told = []
     bench().measure_all(MINE, lambda *progress: told.append(progress))
@@ -185,6 +194,7 @@ def test_who_watches_is_told_what_is_under_way():
     must_fail(check_progress, told[: len(MINE)])
 
 
+@pytest.mark.slow
 def test_contexts_under_interventions_are_counted_as_often_as_they_are_read(monkeypatch):
     """One sample is read once as it is and once under each intervention on its context: the bar is full at the end."""
 

@@ -114,6 +114,7 @@ def check_error(lab: Lab, name: str, company=(plain, two_steps, two_at_once)):
         assert not any(hook.has_hooks() for hook in lab.model.hook_dict.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAILS)
 def test_an_error_costs_one_measurement(name):
     check_error(bench(), name)

@@ -71,6 +71,7 @@ def check_predictions(lab: Lab, order=None):
     assert not any(hook.has_hooks() for hook in lab.single.hook_dict.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["causal interleaved", "causal stacked", "bidirectional stacked", "post-norm"])
 def test_predictions_under_interventions(name):
     lab = bench(name)
@@ -85,6 +86,7 @@ def test_the_first_run_leaves_nothing_behind(first):
     check_predictions(bench(), (first, "the MLP of block 1", "the final norm", "none"))
 
 
+@pytest.mark.slow
 def test_other_places_to_begin_are_noticed(monkeypatch):
     check_predictions(bench())
     for block in (lambda *_: 1, lambda model, i: min(first_block(model, i) + 1, 1)):
@@ -99,6 +101,7 @@ def test_no_attention():
         torch.testing.assert_close(lab.predictions(*i)[0], whole(lab, i), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_repeated_by_head_is_asked_on_half_of_the_units():
     """32 units at least; what is not repeated by head keeps all."""
     model = bench().model

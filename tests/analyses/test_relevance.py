@@ -18,6 +18,7 @@ from icl_interp.results import make_array
 UNITS = 64
 
 
+@pytest.mark.slow
 def test_relevance_is_the_rise_of_the_error():
     lab = small_lab()
     result = lab.measure(relevance)
@@ -31,6 +32,7 @@ def test_relevance_is_the_rise_of_the_error():
     assert np.allclose(result.sel(head="1.2", intervention="uniform", statistic="movement").values, moved, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_head_that_is_not_read_is_not_relevant():
     """Neither where errors decide nor, in a model that learned nothing, where movements do."""
     lab = small_lab()

@@ -1,0 +1,105 @@
+"""Where a model makes its prediction: for the report's section on the mechanism. No claim rests on it.
+
+Everything is measured in distribution, on two prompts of each unit, at the query of whole prompts.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from xarray import DataArray, concat
+
+from icl_interp.analyses import relevance, scale
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import Measurement, measurement
+from icl_interp.probes.attribution import DirectAttribution
+from icl_interp.probes.base import Probe
+from icl_interp.probes.pattern import AttentionPattern
+from icl_interp.probes.residual import LogitLens
+from icl_interp.probes.runner import probe
+from icl_interp.results import make_array
+
+MOST = 100_000  # numbers of patterns that a report holds; of larger ones it holds the query's row
+READ_IN = "read-in"
+
+
+def measurements(lab: Lab) -> list[Measurement[Any]]:
+    """Those that the lab's model has something for."""
+    heads = [patterns, relevance.relevance, scale.own] if lab.heads else []
+    return [*heads, lens] if DirectAttribution().refusal(lab.single) else [*heads, attribution, lens]
+
+
+@measurement("mechanism/patterns")
+def patterns(lab: Lab) -> DataArray:
+    """Mean attention weights by token: `probes.AttentionPattern`, (layer, head, query, key), tokens by name.
+
+    Of a large model, with more than `MOST` weights, only the row of the query.
+    """
+    names = token_names(lab.encoding.kinds(lab.few.n_points))
+    found = _read(lab, AttentionPattern(last=len(lab.heads) * len(names) ** 2 > MOST))["weight"]
+    rows = [names[int(place)] for place in found.indexes["query"]]
+    layers, heads = (found.indexes[name].tolist() for name in ("layer", "head"))
+    axes = {"layer": layers, "head": heads, "query": rows, "key": names}
+    return make_array(found.values, axes, "", f"mean over {len(lab.few)} prompts")
+
+
+@measurement("mechanism/attribution")
+def attribution(lab: Lab) -> DataArray:
+    """Shares of the prediction's variance: `probes.DirectAttribution` at the query, (part, target).
+
+    Parts are the read-in, "head LAYER.HEAD" and "MLP LAYER".
+    """
+    found = {name: share.sel(position="query", drop=True) for name, share in _read(lab, DirectAttribution()).items()}
+    parts = [found["read_in"].expand_dims(part=[READ_IN])]
+    if "head" in found:
+        heads = found["head"].stack(part=("layer", "head")).transpose("part", "target")
+        names = [f"head {layer}.{head}" for layer, head in heads.indexes["part"]]
+        parts.append(heads.drop_vars(("part", "layer", "head")).assign_coords(part=names))
+    if "mlp" in found:
+        mlps = found["mlp"].rename(layer="part")
+        parts.append(mlps.assign_coords(part=[f"MLP {layer}" for layer in mlps.indexes["part"].tolist()]))
+    every = concat(parts, "part")
+    axes = {name: every.indexes[name].tolist() for name in ("part", "target")}
+    return make_array(every.values, axes, "", found["read_in"].attrs["note"])
+
+
+@measurement("mechanism/lens")
+def lens(lab: Lab) -> DataArray:
+    """The logit lens after 0, 1, ..., all blocks: (statistic, depth, unit), means over targets.
+
+    error: its squared error at the query; distance: its squared distance from the model's own prediction; zero: the
+    squared error of predicting 0.
+    """
+    read = _read(lab, LogitLens(per_prompt=True))["prediction"].sel(position="query")
+    said = read.transpose("depth", "prompt", "target").values
+    truth = lab.few.ys[:, -1].numpy()
+    rows = {
+        "error": np.square(said - truth).mean(-1),
+        "distance": np.square(said - said[-1]).mean(-1),
+        "zero": np.broadcast_to(np.square(truth).mean(-1), said.shape[:2]),
+    }
+    values = [row.reshape(len(row), lab.n_units, -1).mean(-1) for row in rows.values()]
+    axes = {"statistic": rows, "depth": range(len(said)), "unit": range(lab.n_units)}
+    return make_array(values, axes, "y squared", f"{len(lab.few)} prompts, at the query")
+
+
+def token_names(kinds: Sequence[str]) -> list[str]:
+    """A name for each token: what it shows and which of its kind it is; the last one is the query.
+
+    >>> token_names(("x", "y", "x", "y", "x"))
+    ['x1', 'y1', 'x2', 'y2', 'query']
+    """
+    seen: Counter[str] = Counter()
+    names = []
+    for kind in kinds[:-1]:
+        seen[kind] += 1
+        names.append(f"{kind}{seen[kind]}")
+    return [*names, "query"]
+
+
+def _read(lab: Lab, one: Probe) -> dict[str, DataArray]:
+    """What a probe returns on the model's own float32, by the result's name."""
+    at_once = lab.chunks(lab.few)[0].stop
+    found = probe(lab.single, lab.few, [one], lab.encoding, at_once)
+    return {name.partition(".")[2]: result for name, result in found.items() if isinstance(result, DataArray)}

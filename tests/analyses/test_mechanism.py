@@ -1,0 +1,100 @@
+"""What the section on the mechanism shows, against the cache and against hand-built models."""
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+
+from icl_interp.analyses import mechanism
+from icl_interp.analyses.lab import Lab
+from icl_interp.experiments.calibration import TASK
+from icl_interp.models import tokens
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.results import from_dict, to_dict
+
+
+def lab_of(**settings) -> Lab:
+    config = HookedTransformerConfig(
+        **{"n_layers": 2, "d_model": 12, "n_heads": 3, "init_std": 0.5, "n_ctx": 64, **settings}
+    )
+    model = HookedTransformer(config, seed=1)
+    return Lab(model, TASK, tokens.infer_for(TASK, config.d_in), n_units=16, n_contexts=2)
+
+
+@pytest.fixture(scope="module")
+def lab():
+    return lab_of()
+
+
+def cached(lab):
+    return lab.single.run_with_cache(lab.tokens(lab.few).float())
+
+
+def test_patterns_are_means_over_prompts_by_name_of_the_token(lab):
+    found = lab.measure(mechanism.patterns)
+    _, cache = cached(lab)
+    by_hand = torch.stack([cache[f"blocks.{i}.attn.hook_pattern"].mean(0) for i in range(2)]).numpy()
+    np.testing.assert_allclose(found.values, by_hand, rtol=1e-4, atol=1e-7)
+    names = found.indexes["key"].tolist()
+    assert names[:3] == ["x1", "y1", "x2"]
+    assert names[-1] == "query"
+    assert found.indexes["query"].tolist() == names
+
+
+def test_of_a_large_model_only_the_row_of_the_query_is_kept(lab, monkeypatch):
+    whole = lab.measure(mechanism.patterns)
+    monkeypatch.setattr(mechanism, "MOST", whole.size - 1)
+    row = mechanism.patterns(lab)
+    assert row.indexes["query"].tolist() == ["query"]
+    np.testing.assert_allclose(row.values, whole.sel(query=["query"]).values, rtol=1e-5)
+
+
+def test_shares_name_every_part_and_add_up_to_one(lab):
+    found = lab.measure(mechanism.attribution)
+    heads = [f"head {layer}.{head}" for layer in range(2) for head in range(3)]
+    assert found.indexes["part"].tolist() == ["read-in", *heads, "MLP 0", "MLP 1"]
+
+    def add_up(shares):
+        np.testing.assert_allclose(shares.sum("part").values, 1, rtol=1e-9)
+
+    add_up(found)
+    must_fail(add_up, found.sel(part=["read-in", *heads]))
+    _, cache = cached(lab)
+    # Head 1.2 by a route of its own: its vectors through the last norm and the read-out.
+    model, scale = lab.single, cache["ln_final.hook_scale"][:, -1]
+    written = cache["blocks.1.attn.hook_z"][:, -1, 2] @ model.blocks[1].attn.W_O[2]
+    share = ((written - written.mean(-1, keepdim=True)) / scale * model.ln_final.w @ model.W_U)[:, 0].double()
+    whole = cached(lab)[0][:, -1, 0].double()
+    by_hand = float(((share - share.mean()) * (whole - whole.mean())).mean() / whole.var(unbiased=False))
+    assert float(found.sel(part="head 1.2", target=0)) == pytest.approx(by_hand, rel=1e-3)
+
+
+def test_the_lens_ends_at_the_models_own_prediction(lab):
+    found = lab.measure(mechanism.lens)
+    truth, said = lab.few.ys[:, -1, 0], cached(lab)[0][:, -1, 0].double()
+    error = (said - truth).square().view(16, -1).mean(1)
+    np.testing.assert_allclose(found.sel(statistic="error", depth=2).values, error, rtol=1e-4)
+    np.testing.assert_allclose(found.sel(statistic="zero", depth=0).values, truth.square().view(16, -1).mean(1))
+    assert float(found.sel(statistic="distance", depth=2).max()) == 0
+    assert float(found.sel(statistic="distance", depth=1).min()) > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({}, {"patterns", "attribution", "lens", "relevance", "own"}),
+        ({"norm_position": "post"}, {"patterns", "lens", "relevance", "own"}),
+        ({"normalization_type": "Tanh"}, {"patterns", "lens", "relevance", "own"}),
+        ({"mlp_only": True}, {"attribution", "lens"}),
+        ({"attn_only": True}, {"patterns", "attribution", "lens", "relevance", "own"}),
+    ],
+)
+def test_every_model_is_asked_what_it_has_something_for(settings, names):
+    lab = lab_of(**settings)
+    asked = mechanism.measurements(lab)
+    assert {one.name.split("/")[1] for one in asked} == names
+    assert not lab.measure_all(asked)
+    for one in asked:
+        stored = lab.results[one]
+        assert from_dict(to_dict(stored)).identical(stored)
