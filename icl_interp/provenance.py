@@ -184,9 +184,14 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         raise
 
 
+def as_json(data: Any) -> str:
+    """`data` as readable JSON, without rounding; what is not finite stands as text."""
+    return json.dumps(finite(encode(data)), indent=1, allow_nan=False) + "\n"
+
+
 def write_json(path: Path, data: Any) -> None:
     """Write `data` as readable JSON, atomically and without rounding."""
-    write_atomically(path, json.dumps(finite(encode(data)), indent=1, allow_nan=False) + "\n")
+    write_atomically(path, as_json(data))
 
 
 def remove_leftovers(folder: Path, names: Iterable[str]) -> None:

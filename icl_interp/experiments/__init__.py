@@ -4,9 +4,9 @@
 """
 
 import icl_interp.studies  # noqa: F401  (their experiments are then among these)
-from icl_interp.experiments import calibration
+from icl_interp.experiments import calibration, power
 from icl_interp.experiments.base import Experiment, Model, get, names, register
 from icl_interp.experiments.kept import record, results
 from icl_interp.experiments.statements import Statement
 
-__all__ = ["Experiment", "Model", "Statement", "calibration", "get", "names", "record", "register", "results"]
+__all__ = ["Experiment", "Model", "Statement", "calibration", "get", "names", "power", "record", "register", "results"]

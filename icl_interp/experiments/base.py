@@ -101,11 +101,10 @@ class Experiment:
         return tuple(model for model in self.models if scale in model.scales)
 
     def words(self, scale: str) -> str:
-        """Models and sample at a scale, in a line; no models where it needs none."""
-        if not self.models:
-            return self.sample
+        """Models and sample at a scale, in a line; no models where it needs none and names none."""
         size = scales.named(scale)
-        return f"{self.sizes.get(scale, size.says)}; {self.sample.format(**asdict(size))}"
+        own = self.sizes.get(scale, size.says if self.models else "")
+        return "; ".join(filter(None, (own, self.sample.format(**asdict(size)))))
 
     @property
     def published(self) -> str:

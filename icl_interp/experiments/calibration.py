@@ -21,6 +21,7 @@ from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import whole
 from icl_interp.models import tokens
+from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
@@ -47,6 +48,7 @@ class Case:
             model computes, which need no weights.
         companions: models that differ from it in one respect, by role.
         snapshots: the models that its run would have kept on the way, by step.
+        encoding: how the model reads prompts, where its width does not tell.
     """
 
     model: HookedTransformer
@@ -54,6 +56,11 @@ class Case:
     predictor: Predictor | None = None
     companions: Mapping[Role, Checkpoint] = field(default_factory=dict)
     snapshots: Mapping[int, HookedTransformer] = field(default_factory=dict)
+    encoding: Encoding | None = None
+
+    def reads(self) -> Encoding:
+        """The encoding."""
+        return self.encoding or tokens.infer_for(self.task or TASK, self.model.cfg.d_in)
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,7 @@ class _Predicting(Lab):
 def lab_for(case: Case, *, n_units: int = 64, n_contexts: int = 2, seed: int = 0) -> tuple[Lab, Facts]:
     """A lab with the model of a case, and the facts that claims are told."""
     task = case.task or TASK
-    encoding = tokens.infer_for(task, case.model.cfg.d_in)
+    encoding = case.reads()
     make = functools.partial(_Predicting, case.predictor) if case.predictor else Lab
     lab = make(
         case.model,

@@ -14,10 +14,15 @@ SCHEMA = "icl_interp.experiment/1"
 FOLDERS: Register[Path] = Register("folder of results")  # by study
 
 
+def place(name: str) -> Path | None:
+    """Where the results of an experiment are kept; None where its study has no folder for them."""
+    study, _, rest = name.partition(".")
+    return FOLDERS[study] / f"{rest}.json" if study in FOLDERS else None
+
+
 def path(name: str) -> Path | None:
     """The file with the results of an experiment; None where its study keeps none of them."""
-    study, _, rest = name.partition(".")
-    file = FOLDERS[study] / f"{rest}.json" if study in FOLDERS else None
+    file = place(name)
     return file if file and file.is_file() else None
 
 

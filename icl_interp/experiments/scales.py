@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from icl_interp.checkpoints.config import Curriculum, RunConfig, TrainingConfig
 from icl_interp.errors import InputError, unknown
+from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform
 from icl_interp.tasks.functions import Polynomial
 from icl_interp.training import recipes
@@ -88,6 +89,12 @@ def rescaled(training: TrainingConfig, changes: dict) -> TrainingConfig:
         tuple((round(start * factor), degrees) for start, degrees in training.curriculum.degrees),
     )
     return replace(training, **changes, curriculum=curriculum)
+
+
+def whole_prompts(training: TrainingConfig, task: Task, changes: dict) -> TrainingConfig:
+    """The training section with these changes, for whole prompts of the task from the first step."""
+    new = rescaled(training, changes)
+    return replace(new, curriculum=replace(new.curriculum, first_points=task.n_points))
 
 
 def config(

@@ -5,14 +5,11 @@ for the bundled studies comes with the package (`results/battery.json` of each).
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import torch
 from pandas import DataFrame
 
 from icl_interp.analyses.claim import Claim
@@ -23,7 +20,7 @@ from icl_interp.experiments.calibration import NO, YES
 from icl_interp.provenance import environment, read_json, write_json
 from icl_interp.results import from_dict, make_table, table_of_rows, to_dict
 from icl_interp.studies.base import STUDIES, Study
-from icl_interp.testing import trials
+from icl_interp.testing import parts, trials
 
 SCHEMA = "icl_interp.battery/1"
 DRAWS = 200  # of each construction
@@ -43,10 +40,11 @@ class Battery:
     Attributes:
         study: its name.
         claims: a row a claim and kind of trial ("edit", "ignorant", "draw"): "verdicts" that were compared, how many of
-            them are "decided" (supported or contradicted) before the change, and how many the change turned ("wrong").
+            them are "decided" (supported or contradicted) before the change, and how many did not survive it ("wrong":
+            another verdict or estimate after an edit, support by a model that knows nothing, the opposite of a draw).
         wrong: the rows of `trials.run` whose verdict did not survive.
         draws: a row a construction and claim, as `draws` gives it.
-        settings: what was run: models, edits, samples, draws.
+        settings: what was run: models, edits, samples, draws, and a hash of the code ("sources").
     """
 
     study: str
@@ -81,7 +79,9 @@ class Battery:
         cells = self.draws.to_dict("records")
         short = sum(bool(falls_short(row)) for row in cells)
         n = self.settings["draws"]
-        lines.append(f"{len(cells)} verdicts on constructions, {n} draws each: {short} fall short of {AS_EXPECTED}")
+        lines.append(
+            f"{len(cells)} verdicts on constructions, {n} draws each: {short} fall short of {AS_EXPECTED} in {DRAWS}"
+        )
         return lines
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Battery:
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, dict) else data
             raise InputError(f"{path} has schema {shown(found)}, but this version reads {SCHEMA!r}")
-        tables = (_read(data[name], f"{path}: {name}") for name in ("claims", "wrong", "draws"))
+        tables = (read_table(data[name], f"{path}: {name}") for name in ("claims", "wrong", "draws"))
         claims, wrong, drawn = tables
         return cls(data["study"], claims, wrong, drawn, data["settings"])
 
@@ -123,10 +123,17 @@ def kept(study: Study) -> Battery | None:
 
 
 def draws(construction: str, n_draws: int = DRAWS, seed: int = 0, done: Path | None = None) -> DataFrame:
-    """`calibration.calibrate` of one construction; kept in a folder, and not done again where it is there already."""
-    path = done / f"{trials.file_name(construction)}.json" if done else None
+    """`calibration.calibrate` of one construction.
+
+    Args:
+        construction: its name.
+        n_draws: how many members are drawn.
+        seed: of the first draw.
+        done: a folder that keeps the table; a table of as many draws that it holds already is not made again.
+    """
+    path = parts.file_of(done, construction) if done else None
     if path and path.exists():
-        table = _read(read_json(path), str(path))
+        table = read_table(read_json(path), str(path))
         if all(row["draws"] == n_draws for row in table.to_dict("records")):
             return table
     table = calibration.calibrate(n_draws, seed, [construction])
@@ -140,6 +147,7 @@ def run(
     done: Path,
     *,
     n_draws: int = DRAWS,
+    seed: int = 0,
     sample: trials.Sample = STANDARD,
     processes: int = 1,
     watch: Watch | None = None,
@@ -150,30 +158,33 @@ def run(
         study: its models and constructions are tried.
         done: the folder that keeps each part.
         n_draws: of each construction.
+        seed: of the first draw.
         sample: the prompts of each trial.
         processes: that work beside each other, a model or a construction at a time. With more than one, each computes
             with one thread.
         watch: is told what is done.
+
+    Raises:
+        InputError: the folder keeps parts that other code made, or of another sample or seed.
     """
-    parts: list[Callable[[], str]] = [partial(_try_model, study.name, name, done, sample) for name in study.models]
-    parts += [partial(_draw, study.name, one.name, done, n_draws) for one in study.constructions]
+    made_by = stamp(study, done, sample, seed)
+    work: list[Callable[[], str]] = [partial(_try_model, study.name, name, done, sample) for name in study.models]
+    work += [partial(_draw, study.name, one.name, done, n_draws, seed) for one in study.constructions]
     if processes > 1:
-        # Not by fork: threads of the parent would not live on in its children.
-        with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-            for each in as_completed([pool.submit(part) for part in parts]):
-                if watch:
-                    watch(each.result())
+        for name in parts.made(work, processes):
+            if watch:
+                watch(name)
     posed = {name: trials.posed(store.load(name)) for name in study.models}
     rows = trials.run(posed, study.claims, sample=sample, done=done / "trials", watch=watch).to_dict("records")
     tried = [row for row in rows if not excepted(row, study)]
     drawn = [
-        row for one in study.constructions for row in draws(one.name, n_draws, 0, done / "draws").to_dict("records")
+        row for one in study.constructions for row in draws(one.name, n_draws, seed, done / "draws").to_dict("records")
     ]
     settings = {
         "models": list(study.models),
         "variants": {kind: sorted({row["variant"] for row in tried if row["trial"] == kind}) for kind in KINDS},
-        "sample": asdict(sample),
         "draws": n_draws,
+        **made_by,
     }
     return Battery(
         study.name,
@@ -184,7 +195,19 @@ def run(
     )
 
 
-def _read(data: Any, where: str) -> DataFrame:
+def stamp(study: Study, done: Path, sample: trials.Sample, seed: int) -> dict[str, Any]:
+    """What the parts of a battery depend on; its folder is refused where it keeps others (`parts.claim`)."""
+    made_by = {"sources": parts.sources(study), "sample": asdict(sample), "seed": seed}
+    parts.claim(done, made_by)
+    return made_by
+
+
+def read_table(data: Any, where: str) -> DataFrame:
+    """A table that `to_dict` made.
+
+    Raises:
+        InputError: it is something else.
+    """
     table = from_dict(data, where)
     if not isinstance(table, DataFrame):
         raise InputError(f"{where} must be a table, but it is an array")
@@ -219,7 +242,7 @@ def _try_model(study: str, name: str, done: Path, sample: trials.Sample) -> str:
     return name
 
 
-def _draw(study: str, name: str, done: Path, n_draws: int) -> str:
+def _draw(study: str, name: str, done: Path, n_draws: int, seed: int) -> str:
     assert study in STUDIES  # reading the register has the studies of other packages loaded
-    draws(name, n_draws, 0, done / "draws")
+    draws(name, n_draws, seed, done / "draws")
     return name

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,13 +20,14 @@ from icl_interp.errors import InputError, shown, unknown
 from icl_interp.experiments import calibration, kept
 from icl_interp.experiments.calibration import NO, YES
 from icl_interp.figures import catalogue, reproductions
-from icl_interp.models import tokens
+from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode
 from icl_interp.results import make_table
 from icl_interp.studies.base import STUDIES, Study, forget, register
 from icl_interp.testing import battery, effects, trials
 from icl_interp.testing.edits.targets import Posed
+from icl_interp.testing.reasons import too_long
 
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
 LEVELS = ("fast", "full")
@@ -104,7 +106,7 @@ class Examined:
 
 
 def words(it: Examined) -> Iterator[Outcome]:
-    """Each claim says what it is about: a question, a short sentence, the sentence of the work with its place."""
+    """Each claim says what it is about in a short sentence and a quoted one; each reason is short enough to be read."""
     for claim in it.study.claims:
         short = claim.short.split()
         wrong = (
@@ -115,6 +117,9 @@ def words(it: Examined) -> Iterator[Outcome]:
             not (claim.quote and claim.quote.text and claim.quote.place) and "no sentence is quoted with its place",
         )
         yield claim.id, "; ".join(text for text in wrong if text) or None
+    for one in it.judged:
+        for name, finding in one.findings.items():
+            yield f"{name} on {one.name}", too_long(finding.reason)
 
 
 def figures(it: Examined) -> Iterator[Outcome]:
@@ -150,6 +155,16 @@ def verdicts(it: Examined) -> Iterator[Outcome]:
         for name, finding in one.findings.items():
             wrong = f"expected {expected[one.name][name]}, but got {finding.verdict}: {finding.reason}"
             yield f"{name} on {one.name}", None if finding.verdict == expected[one.name][name] else wrong
+
+
+def dials(it: Examined) -> Iterator[Outcome]:
+    """Each dial takes its claim from contradicted to supported."""
+    for dial in it.study.dials:
+        if dial.claim not in it.claims:
+            yield dial.name, f"this study has no claim {shown(dial.claim)}"
+            continue
+        found = [dial.judge(value, it.seed).verdict for value in (dial.values[0], dial.values[-1])]
+        yield dial.name, None if found == [NO, YES] else f"from {found[0]} to {found[1]}, not from {NO} to {YES}"
 
 
 def twins(it: Examined) -> Iterator[Outcome]:
@@ -200,7 +215,7 @@ def ignorance(it: Examined) -> Iterator[Outcome]:
 
 def _posed(case: calibration.Case) -> Posed:
     task = case.task or calibration.TASK
-    return Posed(case.model, task, tokens.infer_for(task, case.model.cfg.d_in))
+    return Posed(case.model, task, case.reads())
 
 
 def pure(it: Examined) -> Iterator[Outcome]:
@@ -229,7 +244,9 @@ def drawn(it: Examined) -> Iterator[Outcome]:
                 ever[name] |= figure.draw(one.results, found, one.facts) is not None
             except Exception as error:
                 wrong[name] = f"drawing it for {one.name} failed with {type(error).__name__}: {error}"
-            if _stored(one.results) != before:
+        if _stored(one.results) != before:  # asked once, not after each figure: it takes longer than drawing
+            changing = [name for name in it.study.figures if _changes(it.study.figures[name], before, found, one.facts)]
+            for name in changing or it.study.figures:
                 wrong[name] = f"drawing it for {one.name} changed the results"
     for name, done in ever.items():
         yield name, wrong.get(name) or (None if done else "no construction has what it draws")
@@ -259,6 +276,7 @@ RULES: tuple[Rule, ...] = (
     figures,
     both_ways,
     verdicts,
+    dials,
     twins,
     untrained,
     edits,
@@ -273,7 +291,7 @@ RULES: tuple[Rule, ...] = (
 def models(it: Examined) -> Iterator[Outcome]:
     """Verdicts on bundled models survive edits and other samples; no claim holds for models that know nothing."""
     posed = {name: trials.posed(store.load(name)) for name in it.study.models}
-    for row in trials.run(posed, it.study.claims, done=it.done).to_dict("records"):
+    for row in trials.run(posed, it.study.claims, done=it.done and it.done / "trials").to_dict("records"):
         if battery.excepted(row, it.study):
             continue
         wrong = (
@@ -285,7 +303,9 @@ def models(it: Examined) -> Iterator[Outcome]:
 def coverage(it: Examined) -> Iterator[Outcome]:
     """Of many draws of each construction most get the verdict that they must get, and few decide otherwise."""
     for construction in it.study.constructions:
-        for row in battery.draws(construction.name, seed=it.seed, done=it.done).to_dict("records"):
+        for row in battery.draws(construction.name, seed=it.seed, done=it.done and it.done / "draws").to_dict(
+            "records"
+        ):
             yield f"{row['claim']} on {construction.name}, {battery.DRAWS} draws", battery.falls_short(row) or None
 
 
@@ -305,14 +325,15 @@ def check_study(study: Study | str, level: str = "fast", *, seed: int = 0, done:
             `Study.models`: with every edit that leaves a model's function, on models that know nothing, and over eight
             samples and half a sample. That takes hours.
         seed: of the draws.
-        done: a folder that keeps each trial of a model, so that a run which was stopped goes on.
+        done: a folder that keeps each part of level "full", so that a run which was stopped goes on: the folder of
+            `battery.run` for this study.
 
     Returns:
         A row a rule and subject: "kept", or "excepted" with the declared reason.
 
     Raises:
         StudyError: something falls short; the message has a line for each.
-        InputError: no such study or level.
+        InputError: no such study or level, or `done` keeps parts that other code made.
     """
     if level not in LEVELS:
         raise unknown("level", level, LEVELS)
@@ -324,6 +345,8 @@ def check_study(study: Study | str, level: str = "fast", *, seed: int = 0, done:
         if study.name in STUDIES:
             forget(STUDIES[study.name])  # a changed copy of it may be what is checked
         register(study)
+        if done and level == "full":
+            battery.stamp(study, done, battery.STANDARD, seed)
         it = Examined(study, seed, done)
         rules = RULES if level == "fast" else (*RULES, *SLOW_RULES)
         outcomes = {(rule.__name__, subject): short for rule in rules for subject, short in rule(it)}
@@ -348,6 +371,15 @@ def check_study(study: Study | str, level: str = "fast", *, seed: int = 0, done:
             "reason": [study.exceptions.get(key, "") for key in outcomes],
         }
     )
+
+
+def _changes(figure: ReportFigure, stored: dict[str, str], findings: list[Finding], facts: Facts) -> bool:
+    """Whether drawing one figure changes results, read anew from what was stored of them."""
+    read = Results({name: results.from_dict(json.loads(text)) for name, text in stored.items()})
+    before = _stored(read)
+    with suppress(Exception):  # that it fails has been said
+        figure.draw(read, findings, facts)
+    return _stored(read) != before
 
 
 def _stored(measured: Mapping[str, Any]) -> dict[str, str]:

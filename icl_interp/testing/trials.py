@@ -7,7 +7,6 @@ it, must not turn a verdict into its opposite.
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from icl_interp.models.rescaled import RescaledValues
 from icl_interp.models.tokens import Encoding
 from icl_interp.provenance import generator, write_json
 from icl_interp.results import make_table
-from icl_interp.testing import ignorant
+from icl_interp.testing import ignorant, parts
 from icl_interp.testing.edits.base import Edit, differ
 from icl_interp.testing.edits.named import EDITS
 from icl_interp.testing.edits.targets import TARGET_EDITS, Posed, TargetEdit
@@ -256,8 +255,8 @@ def run(
         before = None
         for trial, job in jobs(name, model, claims, sample):
             key = f"{name}: {trial}"
-            if done and _path(done, key).exists():
-                stored = json.loads(_path(done, key).read_text())
+            if done and parts.file_of(done, key).exists():
+                stored = json.loads(parts.file_of(done, key).read_text())
                 kept[key] = [(*row[:6], float(row[6]), float(row[7]), row[8]) for row in stored]  # NaN stands as text
                 continue
             if watch:
@@ -265,15 +264,6 @@ def run(
             before = judged(model, claims, sample) if before is None else before
             kept[key] = job(before)
             if done:
-                write_json(_path(done, key), kept[key])
+                write_json(parts.file_of(done, key), kept[key])
     rows = [row for found in kept.values() for row in found]
     return make_table({column: [row[i] for row in rows] for i, column in enumerate(COLUMNS)})
-
-
-def _path(folder: Path, key: str) -> Path:
-    return folder / f"{file_name(key)}.json"
-
-
-def file_name(key: str) -> str:
-    """A name as a file may have it."""
-    return re.sub(r"[^\w.]+", "_", key)

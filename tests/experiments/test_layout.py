@@ -83,7 +83,7 @@ def test_distance_in_numbers_sigma_by_sigma():
     assert errors.in_numbers(one, sigma=2) == ()
 
 
-@pytest.mark.parametrize("name", [name for name in base.names() if kept.path(name).is_file()])
+@pytest.mark.parametrize("name", [name for name in base.names() if kept.path(name)])
 def test_numbers_in_the_package_are_laid_out(name):
     """Every number of a kept comparison is in its table; the ratio is that of the two numbers above it."""
     stored = kept.record(name)["comparison"]

@@ -42,6 +42,7 @@ def test_bad_input_is_one_line_and_exit_2(monkeypatch, capsys, tmp_path, argumen
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_experiment_without_models(monkeypatch, capsys, tmp_path):
     status, out, _ = run(monkeypatch, capsys, "limits.table4", "--out", tmp_path / "out", "--scale", "smoke")
     assert status == 0

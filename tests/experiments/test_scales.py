@@ -80,6 +80,7 @@ def test_unknown_names_are_refused():
         base.register(replace(base.get("limits.table1")))
 
 
+@pytest.mark.slow
 def test_bundled_models_are_found_by_what_they_are():
     shelf = obtain.Shelf()
     assert shelf.find(obtain.config_of(Model("affine"), "small")) == bundled.folder("affine")
@@ -91,6 +92,7 @@ def test_bundled_models_are_found_by_what_they_are():
     assert shelf.find(obtain.config_of(Model("affine", 77), "small")) is None
 
 
+@pytest.mark.slow
 def test_only_finished_runs_of_exactly_that_config_are_taken(tmp_path):
     run = tiny_runs.config()
     store.Checkpoint.save(tiny_runs.checkpoint(), tmp_path / "one")
@@ -108,6 +110,7 @@ def test_only_finished_runs_of_exactly_that_config_are_taken(tmp_path):
         obtain.Shelf([tmp_path / "nowhere"])
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_left_out_without_training(tmp_path):
     found = obtain.obtain([Model("affine"), Model("affine", 77)], "small", tmp_path, obtain.Shelf(), train=False)
     assert list(found) == ["affine"]

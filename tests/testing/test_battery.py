@@ -12,7 +12,7 @@ from icl_interp.experiments import calibration
 from icl_interp.provenance import write_json
 from icl_interp.results import make_table, table_of_rows, to_dict
 from icl_interp.studies import BUNDLED, STUDIES
-from icl_interp.testing import battery, trials
+from icl_interp.testing import battery, check_study, trials
 
 STUDY = STUDIES.named("heads")
 CLAIM = STUDY.claims[0].id
@@ -46,7 +46,7 @@ def quick(monkeypatch):
         return table_of_rows(TRIED)
 
     def calibrate(n_draws, seed, only):
-        asked.append((n_draws, *only))
+        asked.append((n_draws, *only) if seed == 0 else (n_draws, *only, seed))
         return table_of_rows([cell(n_draws - 1, 1, n_draws)])
 
     monkeypatch.setattr(trials, "run", run)
@@ -86,6 +86,22 @@ def test_a_run_that_was_stopped_goes_on(quick, tmp_path):
     assert_frame_equal(found.draws, again.draws)
     battery.run(STUDY, tmp_path, n_draws=30)
     assert quick[-len(names) :] == [(30, name) for name in names]  # other draws are drawn
+
+
+def test_draws_begin_with_the_seed_asked_for(quick, tmp_path):
+    battery.run(STUDY, tmp_path, n_draws=20, seed=7)
+    assert quick[1:] == [(20, one.name, 7) for one in STUDY.constructions]
+    with pytest.raises(InputError, match="parts of a run with other seed: name another folder, or delete this one"):
+        battery.run(STUDY, tmp_path, n_draws=20, seed=8)
+    assert len(quick) == 1 + len(STUDY.constructions)  # refused before anything was done
+
+
+def test_a_folder_of_another_sample_is_refused(quick, tmp_path):
+    battery.run(STUDY, tmp_path, n_draws=20)
+    with pytest.raises(InputError, match="parts of a run with other sample"):
+        battery.run(STUDY, tmp_path, n_draws=20, sample=trials.Sample(n_units=64))
+    with pytest.raises(InputError, match="parts of a run with other seed"):  # and by check_study as well
+        check_study(STUDY, "full", seed=3, done=tmp_path)
 
 
 def test_what_falls_short_is_listed(quick, tmp_path):

@@ -21,6 +21,7 @@ from icl_interp.studies import BUNDLED, STUDIES
 from icl_interp.tasks import registry
 from icl_interp.testing import StudyError, check_study
 from icl_interp.testing import effects as observing
+from icl_interp.testing import study as rules
 
 CLAIM = "copying.last_label"
 
@@ -44,7 +45,7 @@ def test_the_example_keeps_every_rule_and_leaves_nothing_registered(copying):
     table = check_study(copying)
     assert set(table["outcome"]) == {"kept"}
     assert set(table["rule"]) == {
-        *("words", "figures", "both_ways", "verdicts", "twins", "edits", "ignorance", "pure", "drawn")
+        *("words", "figures", "both_ways", "verdicts", "dials", "twins", "edits", "ignorance", "pure", "drawn")
     }
     assert "copying" not in STUDIES
 
@@ -59,6 +60,10 @@ def test_bundled_studies_keep_the_rules(study):
 
 def with_claim(study, **changes):
     return replace(study, claims=(replace(study.claims[0], **changes),))
+
+
+def with_dial(study, **changes):
+    return replace(study, dials=(replace(study.dials[0], **changes),))
 
 
 class Idle(Intervention):
@@ -105,6 +110,11 @@ def meddling(results, findings, facts):
     results["copying/last label"].values[:] = results["copying/last label"].values.round(1) + 1e-9
 
 
+def saying(claim, words):
+    """The same evidence in other words."""
+    return lambda results, facts: replace(claim.evidence(results, facts), says=f"{words.strip(' .')} it.", caveat="")
+
+
 def rounding(claim):
     """Evidence that rounds the results that it is given."""
 
@@ -133,10 +143,14 @@ def with_figure(study, draw):
 BROKEN = [
     ("words", "does not end in a full stop", lambda s: with_claim(s, short="It copies")),
     ("words", "no sentence is quoted", lambda s: with_claim(s, quote=None)),
+    ("words", "has 6[1-9] words in 1 sentences", lambda s: with_claim(s, evidence=saying(s.claims[0], "so " * 60))),
+    ("words", "in 4 sentences", lambda s: with_claim(s, evidence=saying(s.claims[0], "It does. " * 4))),
     ("figures", "there is no such figure", lambda s: replace(s, figures={})),
     ("figures", "no claim names it", lambda s: with_claim(s, figures=())),
     ("both_ways", "no construction must be contradicted", lambda s: replace(s, constructions=s.constructions[:1])),
     ("verdicts", "expected contradicted, but got supported", lambda s: replace(s, constructions=swapped(s))),
+    ("dials", "from supported to contradicted, not from", lambda s: with_dial(s, values=(1, 7))),
+    ("dials", "this study has no claim 'copying.first'", lambda s: with_dial(s, claim="copying.first")),
     ("twins", "measures nothing on an untrained twin", lambda s: with_claim(s, twin=(), evidence=alone)),
     ("twins", "no finding shows a number", lambda s: with_claim(s, evidence=alone)),
     ("untrained", "an untrained model supports it", lambda s: replace(s, claims=(careless(s),))),
@@ -154,12 +168,24 @@ BROKEN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "why", "broken"), BROKEN, ids=[f"{rule}: {why}" for rule, why, _ in BROKEN])
 def test_a_study_that_breaks_a_rule_is_refused(rule, why, broken, copying):
     with pytest.raises(StudyError, match=f"(?m)^  {rule}: .*{why}"):
         check_study(broken(copying))
 
 
+def test_of_two_figures_the_one_that_changes_results_is_named(copying):
+    sound, names = copying.figures["last_label"], ("before", "last_label", "after")
+    study = with_figure(replace(copying, constructions=copying.constructions[:1]), meddling)
+    several = replace(study, figures={name: study.figures.get(name, sound) for name in names})
+    said = dict(rules.drawn(rules.Examined(several, seed=0)))
+    assert {name for name, wrong in said.items() if wrong} == {"last_label"}
+    assert "changed the results" in said["last_label"]
+    assert set(said) == set(names)
+
+
+@pytest.mark.slow
 def test_what_a_study_declares_is_not_asked_and_what_it_need_not_declare_is_refused(copying):
     reason = "no model of the kind can be built by hand"
     one_sided = replace(copying, constructions=copying.constructions[:1])

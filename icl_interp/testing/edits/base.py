@@ -77,7 +77,7 @@ class Edit:
         if reason := self.refusal(model.cfg):
             raise InputError(f"the edit {self.name!r} does not leave the function of this model: {reason}")
         weights = weights_of(model)
-        return made(weights, self.change(weights, model.cfg, generator))
+        return made(weights, self.change(weights, freed(model.cfg), generator))
 
 
 def weights_of(model: HookedTransformer) -> Weights:
@@ -90,6 +90,11 @@ def made(weights: Weights, cfg: Config) -> HookedTransformer:
     model = HookedTransformer(cfg).double().eval()
     model.load_state_dict(weights)
     return model
+
+
+def freed(cfg: Config) -> Config:
+    """The config of a model whose weights are all free: those that a unit (`cfg.unit`) does not learn were edited."""
+    return replace(cfg, unit=None)
 
 
 def differ(before: HookedTransformer, after: HookedTransformer) -> bool:

@@ -16,7 +16,7 @@ from icl_interp.models.tokens import Encoding, Interleaved, Stacked
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.rescaled import Rescaled
-from icl_interp.testing.edits.base import Aspect, Family, Weights, made, weights_of
+from icl_interp.testing.edits.base import Aspect, Family, Weights, freed, made, weights_of
 
 
 class Posed(NamedTuple):
@@ -84,7 +84,7 @@ class TargetEdit:
         weights["unembed.W_U"] *= units.scale
         weights["unembed.b_U"] = units.scale * weights["unembed.b_U"] + units.shift
         encoding = self.show(weights, posed, units)
-        return Posed(made(weights, posed.model.cfg), Rescaled.of(posed.task, *units), encoding)
+        return Posed(made(weights, freed(posed.model.cfg)), Rescaled.of(posed.task, *units), encoding)
 
 
 def _cannot_shift(posed: Posed) -> str | None:

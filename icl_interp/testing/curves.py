@@ -1,0 +1,128 @@
+"""Power curves of a study: how surely its claims are judged on the way from false to true.
+
+It takes minutes to hours. Each curve is kept in a folder as soon as it is done, so a run that was stopped goes on. What
+came out for the bundled studies comes with the package (`results/power.json` of each).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pandas import DataFrame
+
+from icl_interp.errors import InputError, shown
+from icl_interp.experiments import power
+from icl_interp.experiments.calibration import NO, YES
+from icl_interp.provenance import environment, read_json, write_json
+from icl_interp.results import to_dict
+from icl_interp.studies.base import STUDIES, Study
+from icl_interp.testing import parts
+from icl_interp.testing.battery import Watch, read_table
+
+SCHEMA = "icl_interp.power/1"
+DRAWS = 20  # models for each value
+COMMAND = "icl-interp selfcheck --power --out FOLDER"
+SURE = 0.9  # share of the draws at each end that must be judged as they are: fewer come from 0.95 of all with P = 0.08
+CHANCE = 0.2  # by which shares of neighbouring values may be the other way round
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What came out.
+
+    Attributes:
+        study: its name.
+        tables: by dial, as `power.curve` gives them.
+        settings: what was run: draws, seed, and a hash of the code ("sources").
+    """
+
+    study: str
+    tables: dict[str, DataFrame]
+    settings: dict[str, Any]
+
+    def short(self) -> list[str]:
+        """What falls short, a line each; none where every curve rises from contradicted to supported."""
+        return [f"{name}: {missed}" for name, table in self.tables.items() if (missed := falls_short(table))]
+
+    def summary(self) -> list[str]:
+        """The curves in a sentence."""
+        n = self.settings["draws"]
+        rising = len(self.tables) - len(self.short())
+        return [f"{len(self.tables)} power curves, {n} draws a value: {rising} go from contradicted to supported"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is written to a file."""
+        return {
+            "schema": SCHEMA,
+            "study": self.study,
+            "command": COMMAND,
+            "settings": self.settings,
+            "tables": {name: to_dict(table) for name, table in self.tables.items()},
+            "environment": environment(),
+        }
+
+    @classmethod
+    def read(cls, path: Path) -> "Curves":
+        """Of a file that `to_dict` made."""
+        data = read_json(path)
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            found = data.get("schema") if isinstance(data, dict) else data
+            raise InputError(f"{path} has schema {shown(found)}, but this version reads {SCHEMA!r}")
+        tables = {name: read_table(table, f"{path}: {name}") for name, table in data["tables"].items()}
+        return cls(data["study"], tables, data["settings"])
+
+
+def falls_short(table: DataFrame) -> str:
+    """What is wrong with a power curve; nothing where it goes from contradicted to supported and does not turn back."""
+    yes, no = ((table[verdict] / table["draws"]).to_numpy(dtype=float) for verdict in (YES, NO))
+    wrong = (
+        no[0] < SURE and f"only {no[0]:.0%} are contradicted where the claim is false",
+        yes[-1] < SURE and f"only {yes[-1]:.0%} are supported where it is true",
+        yes[0] > 0 and f"{yes[0]:.0%} are supported where it is false",
+        no[-1] > 0 and f"{no[-1]:.0%} are contradicted where it is true",
+        np.diff(yes).min() < -CHANCE and "the share that is supported falls on the way to true",
+        np.diff(no).max() > CHANCE and "the share that is contradicted rises on the way to true",
+    )
+    return "; ".join(text for text in wrong if text)
+
+
+def kept(study: Study) -> Curves | None:
+    """What came out for a study, where it comes with the package."""
+    path = study.folder / "results" / "power.json" if study.folder else None
+    return Curves.read(path) if path and path.is_file() else None
+
+
+def run(
+    study: Study, done: Path, *, n_draws: int = DRAWS, seed: int = 0, processes: int = 1, watch: Watch | None = None
+) -> Curves:
+    """The power curves of a study that is registered.
+
+    Args:
+        study: its dials are turned.
+        done: the folder that keeps each curve.
+        n_draws: models for each value.
+        seed: of the first draw.
+        processes: that work beside each other, a curve at a time. With more than one, each computes with one thread.
+        watch: is told what is done.
+
+    Raises:
+        InputError: the folder keeps curves that other code made, or of other draws.
+    """
+    made_by = {"sources": parts.sources(study), "draws": n_draws, "seed": seed}
+    parts.claim(done, made_by)
+    work = [partial(_turn, study.name, dial.name, done, n_draws, seed) for dial in study.dials]
+    for name in parts.made(work, processes):
+        if watch:
+            watch(name)
+    files = {dial.name: parts.file_of(done, dial.name) for dial in study.dials}
+    return Curves(study.name, {name: read_table(read_json(path), str(path)) for name, path in files.items()}, made_by)
+
+
+def _turn(study: str, name: str, done: Path, n_draws: int, seed: int) -> str:
+    assert study in STUDIES  # reading the register has the studies of other packages loaded
+    path = parts.file_of(done, name)
+    if not path.exists():
+        write_json(path, to_dict(power.curve(name, n_draws, seed)))
+    return name

@@ -1,0 +1,44 @@
+"""What `icl-interp selfcheck` says of the battery and the power curves of every study: those kept, or made anew."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from icl_interp.provenance import write_json
+from icl_interp.studies import STUDIES
+from icl_interp.testing import battery, curves
+from icl_interp.testing.battery import Battery, Watch
+from icl_interp.testing.curves import Curves
+
+
+def said(found: Battery | Curves) -> str:
+    """The sentences about what came out, and what falls short, a line each."""
+    return "\n".join(f"  {line}" for line in (*found.summary(), *found.short()))
+
+
+def kept() -> Iterator[str]:
+    """What came out when it was last run, of each study that keeps it."""
+    for study in STUDIES.values():
+        for found, command in ((battery.kept(study), battery.COMMAND), (curves.kept(study), curves.COMMAND)):
+            if found:
+                yield f"{study.name}, kept results of {command}:\n{said(found)}"
+
+
+def made(
+    out: Path, *, full: bool, power: bool, draws: int | None, seed: int, processes: int, watch: Watch
+) -> Iterator[tuple[str, bool]]:
+    """The battery (`full`) and the power curves of every study, and whether all is as it must be.
+
+    Parts and results go to a folder for each study, where a run that was stopped goes on.
+    """
+    for study in STUDIES.values():
+        folder = out / study.name
+        if full:
+            n_draws = battery.DRAWS if draws is None else draws
+            whole = battery.run(study, folder, n_draws=n_draws, seed=seed, processes=processes, watch=watch)
+            write_json(folder / "battery.json", whole.to_dict())
+            yield f"{study.name}:\n{said(whole)}", not whole.short()
+        if power and study.dials:
+            n_draws = curves.DRAWS if draws is None else draws
+            turned = curves.run(study, folder / "power", n_draws=n_draws, seed=seed, processes=processes, watch=watch)
+            write_json(folder / "power.json", turned.to_dict())
+            yield f"{study.name}:\n{said(turned)}", not turned.short()

@@ -1,0 +1,56 @@
+"""The folder of a battery keeps parts of one state of the code, and a file for each of them."""
+
+import pytest
+from helpers import must_fail
+
+from icl_interp.errors import InputError
+from icl_interp.experiments.calibration import CONSTRUCTIONS
+from icl_interp.studies import STUDIES
+from icl_interp.studies.base import Study
+from icl_interp.testing import parts
+
+
+def check_one_file_each(file_of, folder):
+    names = list(CONSTRUCTIONS)
+    assert len({file_of(folder, name).name.lower() for name in names}) == len(names) > 80
+    assert all(file_of(folder, name).parent == folder for name in (*names, "a/b", "../up", "c: d"))
+
+
+def test_two_parts_never_share_a_file(tmp_path):
+    check_one_file_each(parts.file_of, tmp_path)
+    must_fail(check_one_file_each, lambda folder, name: folder / "".join(c for c in name if c.isalnum()), tmp_path)
+
+
+def test_a_folder_is_refused_to_parts_made_otherwise(tmp_path):
+    parts.claim(tmp_path / "new", {"sources": "a", "seed": 0})
+    parts.claim(tmp_path / "new", {"sources": "a", "seed": 0})
+    with pytest.raises(InputError, match="new keeps parts of a run with other sources and seed: name another folder"):
+        parts.claim(tmp_path / "new", {"sources": "b", "seed": 1})
+
+
+def test_sources_are_the_package_and_the_study_s_own(tmp_path, monkeypatch):
+    package, outside = tmp_path / "package", tmp_path / "plugin"
+    one, other = package / "studies" / "one", package / "studies" / "other"
+    for folder in (one / "claims", other, outside):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(parts, "PACKAGE", package)
+    monkeypatch.setattr(parts, "STUDIES", package / "studies")
+    study = Study("one", "a work", folder=one)
+
+    def changed(path, text="x = 1"):
+        before = parts.sources(study)
+        path.write_text(text)
+        return parts.sources(study) != before
+
+    assert changed(package / "engine.py")
+    assert changed(package / "engine.py", "x = 2")
+    assert changed(one / "claims" / "claim.py")
+    assert changed(package / "studies" / "base.py")
+    assert changed(package / "model.safetensors")
+    assert not changed(other / "claim.py")
+    assert not changed(one / "README.md")
+    assert not changed(outside / "claim.py")
+    study = Study("plugin", "a work", folder=outside)
+    assert changed(outside / "claim.py", "x = 3")
+    assert not changed(one / "claims" / "claim.py", "x = 3")
+    assert parts.sources(STUDIES.named("heads")) != parts.sources(study)
