@@ -1,0 +1,163 @@
+"""The claim of `lipschitz` on linear attention: it has no window, so that it cannot adapt one."""
+
+import numpy as np
+from xarray import DataArray
+
+from icl_interp.analyses.answer import answer, bound
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
+from icl_interp.analyses.measurement import Results
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.studies.lipschitz.claims.window import never_asked, percent
+from icl_interp.studies.lipschitz.measurements.heads_linear import (
+    MODEL,
+    PLAIN,
+    WINDOW,
+    by_cosine,
+    label_weights_near,
+    needs_linear_attention,
+)
+from icl_interp.studies.lipschitz.measurements.unit import SOURCE
+
+NONE, SOME = 0.2, 0.5  # of the way from the kernel x_i . x_q to the best window
+ABOVE, BELOW = 0.9, 0.6  # of the error of the best linear function of the query
+READS = 0.05  # root mean square of predictions over that of f from which a model says something
+APART = 0.1  # by which the best window's share and that of x_i . x_q must differ
+NOTHING = 1e-300
+
+LINEAR = Criterion(
+    "concentration: how far the share of the examples' weights near the query has gone from that of the kernel "
+    f"x_i . x_q (0) to that of the best softmax window (1): <= {NONE:g} / >= {SOME:g}; and the mean squared error over "
+    f"that of the best linear function of the query: >= {ABOVE:g} / <= {BELOW:g}",
+    (
+        Condition("concentration", (-INF, NONE), (SOME, INF)),
+        Condition("error", (ABOVE, INF), (-INF, BELOW), scale="log"),
+    ),
+    (
+        Precondition(
+            "apart",
+            (APART, INF),
+            "For this task the best window gathers hardly more weight near the query than x_i . x_q does (the shares "
+            f"differ by {{value:.2g}}, {APART:g} needed).",
+        ),
+        Precondition(
+            "reads",
+            (READS, INF),
+            "The model predicts next to nothing (its predictions have {value:.2g} times the size of the target, "
+            f"{READS:g} needed).",
+        ),
+    ),
+)
+
+
+def concentration(result: DataArray) -> Interval:
+    """0 for the kernel x_i . x_q, 1 for the best window."""
+    shares = [result.sel(number=f"share, {name}").values for name in (MODEL, PLAIN, WINDOW)]
+    return bootstrap(lambda own, plain, window: (own - plain) / (window - plain), *shares)
+
+
+def error(result: DataArray) -> Interval:
+    """Mean squared error over that of the best linear function of the query, on the same functions and queries."""
+    mine, least = (result.sel(number=name).values for name in ("error", "least"))
+    return bootstrap(lambda e, other: e / np.maximum(other, NOTHING), mine, least, positive=True)
+
+
+def quantities(result: DataArray) -> dict[str, Estimate]:
+    """What the criterion asks for."""
+    plain, window = (result.sel(number=f"share, {name}").values for name in (PLAIN, WINDOW))
+    size = bootstrap(
+        lambda own, true: np.sqrt(own / np.maximum(true, NOTHING)),
+        result.sel(number="prediction^2").values,
+        result.sel(number="truth^2").values,
+    )
+    found = {
+        "apart": Estimate.of(
+            "share of the weight near the query: best window less x_i . x_q",
+            bootstrap(lambda a, b: a - b, window, plain),
+        ),
+        "reads": Estimate.of("size of predictions over that of the target", size),
+        "error": Estimate.of("error over that of the best linear function", error(result)),
+    }
+    if np.isfinite(result.sel(number=f"share, {MODEL}").values).all():
+        return found | {"concentration": Estimate.of("concentration of the weights", concentration(result))}
+    return found | {"concentration": Estimate("concentration of the weights", np.nan, np.nan, np.nan)}
+
+
+def _concentration(found: dict[str, Estimate], shares: dict[str, float]) -> str:
+    threshold = bound(LINEAR, found, "concentration", f"at most {100 * NONE:g} %", f"at least {100 * SOME:g} %")
+    return (
+        f"Their share of the weight has gone {percent(found['concentration'].value)} % of the way from that without a "
+        f"window to that of the best window ({threshold})."
+    )
+
+
+def _error(found: dict[str, Estimate]) -> str:
+    threshold = bound(LINEAR, found, "error", f"at least {ABOVE:g}", f"at most {BELOW:g}")
+    return f"The error is {found['error'].value:.3g} times that of the best linear function ({threshold})."
+
+
+def evidence(results: Results, facts: Facts) -> Evidence:
+    """Do the weights on examples gather near the query, and does the error fall below what a linear function has?"""
+    result = results[label_weights_near]
+    found = quantities(result)
+    shares = {name: float(result.sel(number=f"share, {name}").values.mean()) for name in (MODEL, PLAIN, WINDOW)}
+    names = {
+        "mean squared error": "error",
+        "mean squared error of the best linear function of the query for each target": "least",
+        "cosine to the query from which an example counts as near": "edge",
+    }
+    numbers = {name: float(result.sel(number=key).values.mean()) for name, key in names.items()}
+    decided = LINEAR.decide(found).condition
+    says = answer(
+        LINEAR,
+        found,
+        "Examples near the query get no more weight, and the error stays that of a linear fit.",
+        "The weights of the examples gather near the query."
+        if decided and decided.quantity == "concentration"
+        else "The error falls clearly below that of a linear fit.",
+        "linear attention adapts its weights to the functions",
+    )
+    part, rest = _concentration(found, shares), _error(found)
+    if decided and decided.quantity == "error":
+        part, rest = rest, part
+    says += f" {part}"
+    fresh = quantities(results.twin[label_weights_near])
+    return Evidence(
+        found,
+        says,
+        scope="these weights, this task, prompts in distribution; attention is the derivative of ŷ by the labels",
+        twin={key: fresh[key] for key in ("concentration", "error")},
+        details=(
+            *({"kernel": name, "share near the query": share} for name, share in shares.items()),
+            *({"number": name, "value": value} for name, value in numbers.items()),
+        ),
+        caveat=rest,
+    )
+
+
+LINEAR_CLAIM = Claim(
+    id="lipschitz.linear_attention_does_not_adapt",
+    question="attention",
+    short="Linear attention has no window that could adapt.",
+    quote=Quote(
+        "To our knowledge, first result showing how pretrained softmax attention facilitates ICL.",
+        "Collins et al. (2024), slides by A. Mokhtari, 'Results Part I', 'Some extreme examples'",
+        "This is the nearest sentence: the slides do not speak of linear attention. That it cannot adapt is our "
+        "converse: "
+        "its weight x_i^T M x_q / n has one shape at every size of M, so that neither L nor the noise can narrow it. "
+        "We also ask it of models of several layers, with MLPs before a layer of linear attention, which can.",
+    ),
+    kind="architecture",
+    statement="Linear attention does not adapt: its weights do not gather near the query, and it stays a linear fit",
+    source=f"{SOURCE}, Theorem 2, for linear attention in the place of softmax",
+    criterion=LINEAR,
+    measurements=(label_weights_near, by_cosine),
+    twin=(label_weights_near,),
+    aspects=("kind of task",),
+    evidence=evidence,
+    excluded=needs_linear_attention,
+    learned=never_asked,
+    figures=("lipschitz_linear",),
+)

@@ -1,0 +1,238 @@
+"""Models of known truth for the claims on smoothers, other Lipschitz constants, families and linear attention."""
+
+import functools
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.experiments.calibration import NO, YES, Case, Construction
+from icl_interp.models.blank import LINEAR, blank
+from icl_interp.models.softmax_unit import SoftmaxAttention
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.units import LinearSelfAttention
+from icl_interp.studies.lipschitz.measurements import heads_family
+from icl_interp.studies.lipschitz.measurements.heads_transfer import best_window
+from icl_interp.tasks.ridge import LinkName, RidgeFunction
+from icl_interp.tasks.vectors import Sphere
+
+SMOOTHER, TRANSFER, ADAPTS, STRAIGHT = (
+    f"lipschitz.{name}" for name in ("kernel_smoother", "transfer", "window_adapts", "linear_attention_does_not_adapt")
+)
+N, D = 40, 3  # labelled examples and coordinates, so that all draws share theory's table
+BOUND = 2.5  # of predictions, over L: no function of the task is as large
+BUMPS, HALF_ANGLE = 36, math.radians(24)  # features of a point on the circle: how many, and how far each reaches
+
+
+def _uniform(g: torch.Generator, low: float, high: float) -> float:
+    return low + (high - low) * float(torch.rand((), generator=g))
+
+
+def _task(
+    g: torch.Generator, link: LinkName = "relu", noise: tuple[float, float] = (0.3, 0.5), dim: int = D, n: int = N
+) -> RidgeFunction:
+    """Ridge functions on the unit sphere with L from 0.5 to 3, and noise relative to L."""
+    lipschitz = _uniform(g, 0.5, 3)
+    return RidgeFunction(
+        inputs=Sphere(dim), link=link, lipschitz=lipschitz, noise_std=lipschitz * _uniform(g, *noise), n_points=n + 1
+    )
+
+
+# ---- smoothers -------------------------------------------------------------------------------------------------------
+
+
+def any_matrix(g: torch.Generator) -> Case:
+    """The unit of equation (2) with a random M, neither symmetric nor of one sign."""
+    task = _task(g)
+    matrix = 2 * torch.randn(D, D, generator=g, dtype=torch.float64)
+    return Case(SoftmaxAttention.from_product(matrix).to_transformer(N + 1), task)
+
+
+def _weights(scale: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
+    """W_K, W_Q and W_V of a unit with M = scale I that reads labels."""
+    w_k, w_q, w_v = torch.zeros(3, D + 1, D + 1, dtype=torch.float64)
+    w_k[:D, :D], w_q[:D, :D], w_v[-1, -1] = torch.eye(D), scale * torch.eye(D), 1
+    return w_k, w_q, w_v
+
+
+def weights_by_labels(g: torch.Generator, low: float = 5, high: float = 8) -> Case:
+    """Scores grow with the label: what is read out is nearly the largest label."""
+    task = _task(g, "linear")
+    model = SoftmaxAttention(*_weights()).to_transformer(N + 1)
+    with torch.no_grad():
+        attention = model.blocks[0].attn
+        attention.W_K[0, -1, -1] = _uniform(g, low, high) / task.lipschitz
+        attention.b_Q[0, -1] = 1
+    return Case(model, task)
+
+
+def inputs_averaged(g: torch.Generator) -> Case:
+    """Weights by a window, on a coordinate of the inputs in the place of the labels."""
+    w_k, w_q, w_v = _weights(_uniform(g, 2, 6))
+    w_v[-1] = 0
+    w_v[-1, 0] = 1
+    return Case(SoftmaxAttention(w_k, w_q, w_v).to_transformer(N + 1), _task(g))
+
+
+# ---- other Lipschitz constants ---------------------------------------------------------------------------------------
+
+
+def at_best_window(g: torch.Generator) -> Case:
+    """M = w* I for the task."""
+    task = _task(g)
+    matrix = best_window(task) * torch.eye(D, dtype=torch.float64)
+    return Case(SoftmaxAttention.from_product(matrix).to_transformer(N + 1), task)
+
+
+def bounded(g: torch.Generator, bound: float = BOUND) -> Case:
+    """M = w* I, then an MLP that cuts predictions off at `bound` L: by default more than the task's functions reach."""
+    task = _task(g)
+    width, bound = D + 3, bound * task.lipschitz
+    label, out = D, D + 1
+    model = blank(
+        width,
+        d_head=D,
+        d_mlp=2,
+        n_ctx=N + 1,
+        d_in=D + 1,
+        act_fn="relu",
+        attn_only=False,
+        attention_dir="bidirectional",
+        keys="labelled",
+    )
+    with torch.no_grad():
+        attention, mlp = model.blocks[0].attn, model.blocks[0].mlp
+        model.embed.W_E[: D + 1, : D + 1] = torch.eye(D + 1)
+        attention.W_K[0, :D] = torch.eye(D)
+        attention.W_Q[0, :D] = best_window(task) * torch.eye(D)
+        attention.W_V[0, label, 0], attention.W_O[0, 0, out] = 1, 1
+        # p - (p - b)_+ + (-p - b)_+
+        mlp.W_in[out] = torch.tensor([1.0, -1.0])
+        mlp.b_in.fill_(-bound)
+        mlp.W_out[:, out] = torch.tensor([-1.0, 1.0])
+        model.unembed.W_U[out, 0] = 1
+    return Case(model, task)
+
+
+# ---- families --------------------------------------------------------------------------------------------------------
+
+
+def in_family(factor: float, g: torch.Generator) -> Case:
+    """M a multiple of w* I, on the task of the family that comes with the package."""
+    task = RidgeFunction(
+        inputs=Sphere(heads_family.D),
+        link="relu",
+        lipschitz=1.0,
+        noise_std=_uniform(g, 0.3, 1.0),
+        n_points=heads_family.N + 1,
+    )
+    matrix = factor * best_window(task) * torch.eye(heads_family.D, dtype=torch.float64)
+    return Case(SoftmaxAttention.from_product(matrix).to_transformer(heads_family.N + 1), task)
+
+
+# ---- linear attention ------------------------------------------------------------------------------------------------
+
+
+def straight(g: torch.Generator) -> Case:
+    """Linear attention with M = c I, near the best."""
+    task = _task(g)
+    product = D * _uniform(g, 0.6, 0.9) * torch.eye(D, dtype=torch.float64)
+    return Case(LinearSelfAttention.from_product(product).to_transformer(N + 1), task)
+
+
+def bumps() -> Float[Tensor, "bump dim"]:
+    """Directions of the features, evenly on the circle."""
+    angles = 2 * math.pi * torch.arange(BUMPS, dtype=torch.float64) / BUMPS
+    return torch.stack([angles.cos(), angles.sin()], -1)
+
+
+def featured(g: torch.Generator) -> Case:
+    """An MLP makes local features of each token; linear attention on these is a window."""
+    task, d = _task(g, noise=(0.25, 0.35), dim=2, n=100), 2
+    out, first = d + 1, d + 2
+    model = blank(
+        first + BUMPS,
+        n_layers=2,
+        d_head=BUMPS,
+        d_mlp=BUMPS,
+        n_ctx=task.n_points,
+        d_in=d + 1,
+        act_fn="relu",
+        attn_only=False,
+        **LINEAR,
+    )
+    directions, edge = bumps(), math.cos(HALF_ANGLE)
+    around = torch.linspace(0, 2 * math.pi, 2000, dtype=torch.float64)[:-1]
+    circle = torch.stack([around.cos(), around.sin()], -1)
+    features = (circle @ directions.T - edge).relu()
+    mean = float((features @ features[0]).mean())
+    with torch.no_grad():
+        model.embed.W_E[: d + 1, : d + 1] = torch.eye(d + 1)
+        mlp, attention = model.blocks[0].mlp, model.blocks[1].attn
+        mlp.W_in[:d], mlp.W_out[:, first:] = directions.T, torch.eye(BUMPS)
+        mlp.b_in.fill_(-edge)
+        attention.W_Q[0, first:], attention.W_K[0, first:] = torch.eye(BUMPS), torch.eye(BUMPS)
+        attention.W_V[0, d, 0], attention.W_O[0, 0, out] = 1, 1 / mean
+        model.unembed.W_U[out, 0] = 1
+    return Case(model, task)
+
+
+Make = Callable[[torch.Generator], "Case | HookedTransformer"]
+
+HEADS: tuple[Construction, ...] = (
+    Construction(
+        "softmax unit with any M", "it is a smoother by equation (2), whatever M is", any_matrix, {SMOOTHER: YES}
+    ),
+    Construction(
+        "softmax unit whose scores read labels",
+        "weights depend on labels: it says nearly the largest one",
+        weights_by_labels,
+        {SMOOTHER: NO},
+    ),
+    Construction(
+        "softmax unit that averages inputs",
+        "its weights are a kernel's, but what it averages are no labels",
+        inputs_averaged,
+        {SMOOTHER: NO},
+    ),
+    Construction(
+        "softmax unit at the best window, other L",
+        "M = w* I: its risk is that of theory's window at every L'",
+        at_best_window,
+        {TRANSFER: YES, SMOOTHER: YES},
+    ),
+    Construction(
+        "softmax unit with bounded predictions",
+        "as good as the best window at its own L; at 10 L values lie beyond the bound",
+        bounded,
+        {TRANSFER: NO},
+    ),
+    Construction(
+        "softmax unit at the best window, with a family",
+        "the window of this task's L and noise, of a kind whose runs follow both",
+        functools.partial(in_family, 1.0),
+        {ADAPTS: YES},
+    ),
+    Construction(
+        "softmax unit at four times the best window, with a family",
+        "the window is not where runs of this kind have it",
+        functools.partial(in_family, 4.0),
+        {ADAPTS: NO},
+    ),
+    Construction(
+        "linear attention with M = c I",
+        "the weight of an example is x_i . x_q up to a factor",
+        straight,
+        {STRAIGHT: YES},
+    ),
+    Construction(
+        "linear attention on local features",
+        "products of features that are 0 far away make a window, and errors fall below a linear function's",
+        featured,
+        {STRAIGHT: NO},
+    ),
+)
+
+EXCEPTIONS: dict[tuple[str, str], str] = {}

@@ -1,0 +1,381 @@
+"""A softmax unit trained on one class of functions and tested on others: does a shared Lipschitz constant decide?
+
+The slides show units trained on affine, ReLU and cosine functions of L = 1, each tested on all three, and units
+trained on affine functions of L = 1 and cosines of L = 0.1 and 10, tested on cosines of L = 1. They print no d, n and
+sigma, and not what a cosine task is: here d = 5, n = 200, sigma = 0.1, and a cosine is (L / omega) cos(omega z + phase)
+with omega = L. Two classes are not on the slides: cosines of omega = 10 that share L = 1 with the others, and affine
+functions of L = 10, which do not.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pandas import DataFrame
+from xarray import DataArray
+
+from icl_interp.analyses.criterion import Precondition
+from icl_interp.experiments import errors
+from icl_interp.experiments.base import Experiment, Results
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import Result, make_curve, table_of_rows
+from icl_interp.studies.lipschitz.experiments import models
+from icl_interp.studies.lipschitz.experiments.models import VariedModel
+from icl_interp.studies.lipschitz.experiments.sized import sized
+from icl_interp.tasks.ridge import RidgeFunction
+from icl_interp.tasks.vectors import Sphere
+from icl_interp.theory import lipschitz as theory
+
+D, N, NOISE = 5, 200, 0.1
+SEEDS = {"smoke": 1, "small": 3, "paper": 3}
+LENGTHS = {"smoke": (5, 20), "small": (5, 10, 20, 50, 100, 200), "paper": (5, 10, 20, 50, 100, 200)}
+CONTEXTS = {"smoke": 400, "small": 3000, "paper": 20_000}  # of the theory's Monte Carlo
+STEEPNESS = {"smoke": 5, "small": 13, "paper": 25}  # values of L from 10^-1.5 to 10^1.5
+TRAINING = {"steps": 600, "batch_size": 128, "snapshots": ()}
+SIZES = {
+    "smoke": "units of softmax attention, d = 5, n = 20, 20 steps: shows that it runs, and nothing else",
+    "small": "units of softmax attention, d = 5, n = 200, 600 steps of Adam, three seeds",
+    "paper": "units of softmax attention, d = 5, n = 200, 6,000 steps of Adam, three seeds; the slides give no sizes",
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A class of functions, its recipe and what of the recipe's task it changes."""
+
+    name: str
+    recipe: str
+    lipschitz: float = 1.0
+    frequency: float | None = None
+
+    def model(self, seed: int) -> VariedModel:
+        """The unit that is trained on it."""
+        scales = tuple(scale for scale, count in SEEDS.items() if seed < count)
+        omega = "" if self.frequency is None else f", ω = {self.frequency:g}"
+        task: dict[str, Any] = {"lipschitz": self.lipschitz, "noise_std": NOISE, "n_points": N + 1}
+        if self.frequency is not None:
+            task["frequency"] = self.frequency
+        label = f"L = {self.lipschitz:g}{omega}, d = {D}, n = {N}"
+        return sized(self.recipe, label, seed, scales, TRAINING, inputs=Sphere(D), **task)
+
+
+AFFINE, RELU, COSINE = "affine", "ReLU", "cosine"
+GENTLE, STEEP, FAST, STRAIGHT = "cosine, L = 0.1", "cosine, L = 10", "cosine, ω = 10", "affine, L = 10"
+SHARED = (AFFINE, RELU, COSINE)  # of L = 1, on the slides
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind(AFFINE, "lipschitz_affine"),
+        Kind(RELU, "lipschitz_relu"),
+        Kind(COSINE, "lipschitz_cosine"),
+        Kind(GENTLE, "lipschitz_cosine", 0.1),
+        Kind(STEEP, "lipschitz_cosine", 10.0),
+        Kind(STRAIGHT, "lipschitz_affine", 10.0),
+        Kind(FAST, "lipschitz_cosine", 1.0, 10.0),
+    )
+}
+OWN = "error / own"  # over that of units trained on the tested class
+RATIO = "error / error of units trained on the tested class"
+LEAST = "error on its own class / least error of any window"
+LEARNED = Precondition(LEAST, (0.0, 1.1), "A unit has {value:.3g} times the least error on its own class.")
+SUFFICES = at_most(RATIO, 1.1, 1.5, LEARNED)
+NEEDED = at_least(RATIO, 1.5, 1.1, LEARNED)
+WINDOW = "w after training on L = 10 / w after training on L = 1"
+NARROWS = at_least(WINDOW, 1.0)
+APART = "largest factor between measured and computed ratios"
+PREDICTED = at_most(APART, 1.1, 1.25, LEARNED)
+CHEAP = 1.1  # a ratio up to which training at another L costs little
+
+
+def run(bench: Bench) -> dict[str, Result]:
+    """Errors of every unit on every class, over the length of the prompt, and what theory says of both."""
+    units = {(kind.name, seed): kind.model(seed).name for kind in KINDS.values() for seed in range(3)}
+    units = {key: name for key, name in units.items() if bench.has(name)}
+    if not units:
+        return {}
+    return {
+        "transfer": _transfer(bench, units),
+        "windows": _windows(bench, units),
+        "curves": _curves(bench, units),
+        "price": _price(bench, min(models.trained_length(bench.models[name]) for name in units.values())),
+    }
+
+
+def _task(bench: Bench, units: Mapping[tuple[str, int], str], kind: str) -> RidgeFunction | None:
+    """The task of a class as its units were trained on it; None where there is no unit."""
+    name = units.get((kind, 0))
+    return models.task_of(bench.models[name]) if name else None
+
+
+def _transfer(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataFrame:
+    rows = []
+    for tested in KINDS:
+        task = _task(bench, units, tested)
+        if task is None:
+            continue
+        found = {key: np.asarray(models.query_errors(bench, name, task).values) for key, name in units.items()}
+        own = np.mean([blocks for (kind, _), blocks in found.items() if kind == tested], 0)
+        for (trained, seed), blocks in found.items():
+            ratio = bootstrap(lambda a, b: a / b, blocks, own, positive=True)
+            other = _task(bench, units, trained)
+            assert other is not None
+            exact = theory.transfer(
+                models.class_of(other), models.class_of(task), NOISE, task.n_points - 1, D, contexts=_contexts(bench)
+            )
+            rows.append(
+                {
+                    "tested on": tested,
+                    "trained on": trained,
+                    "seed": seed,
+                    "error": float(blocks.mean()),
+                    OWN: ratio.value,
+                    "low": ratio.low,
+                    "high": ratio.high,
+                    "computed": float(exact.ratio),
+                    "computed se": float(exact.ratio_error),
+                    "least": float(exact.best),
+                }
+            )
+    return table_of_rows(rows, note=f"{OWN}: over the mean error of the units trained on the tested class")
+
+
+def _contexts(bench: Bench) -> int:
+    return CONTEXTS[bench.scale.name]
+
+
+def _windows(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataFrame:
+    rows = []
+    for (kind, seed), name in units.items():
+        checkpoint = bench.models[name]
+        task, found = models.task_of(checkpoint), models.window_of(checkpoint.model, models.task_of(checkpoint))
+        best = theory.optimal_window(
+            task.lipschitz, NOISE, task.n_points - 1, D, task.link, task.frequency, contexts=_contexts(bench)
+        )
+        rows.append(
+            {
+                "trained on": kind,
+                "seed": seed,
+                "w": float(found.window),
+                "|M - w I| / |w|": float(found.deviation),
+                "best w": float(best.window),
+                "low": float(best.low),
+                "high": float(best.high),
+            }
+        )
+    return table_of_rows(rows, note="w: trace of M over d; best w: of least loss on the unit's own class, computed")
+
+
+def _curves(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataArray:
+    """Error by the number of examples: of the units of seed 0, on the classes of the slides."""
+    longest = max(models.trained_length(bench.models[name]) for name in units.values())
+    lengths = tuple(n for n in LENGTHS[bench.scale.name] if n <= longest)
+    trained = [kind for kind in KINDS if (kind, 0) in units]
+    tested = [kind for kind in SHARED if kind in trained]
+    values = np.full((len(tested), len(trained), 3, len(lengths)), np.nan)
+    for i, kind in enumerate(tested):
+        task = _task(bench, units, kind)
+        assert task is not None
+        for j, other in enumerate(trained):
+            for k, n in enumerate(lengths):
+                blocks = models.query_errors(bench, units[other, 0], task.with_points(n + 1))
+                found = bootstrap(lambda mean: mean, np.asarray(blocks.values), positive=True)
+                values[i, j, :, k] = found.value, found.low, found.high
+    axes = {"tested on": tested, "trained on": trained, "statistic": ("mean", "low", "high"), "n": lengths}
+    note = f"squared error at the query; d = {D}, σ = {NOISE:g}; units trained with {longest} examples, seed 0"
+    return make_curve(values, axes, note=note)
+
+
+def _price(bench: Bench, n: int) -> DataArray:
+    """Computed ratio of errors on cosines of L = 1, of the best windows of three classes of any L."""
+    grid = np.logspace(-1.5, 1.5, STEEPNESS[bench.scale.name])
+    links = {AFFINE: "affine", RELU: "relu", COSINE: "phased_cosine"}
+
+    def compute() -> DataArray:
+        tested = theory.function_class("phased_cosine", 1.0)
+        found = [
+            [
+                float(
+                    theory.transfer(
+                        theory.function_class(link, float(size)), tested, NOISE, n, D, contexts=_contexts(bench)
+                    ).ratio
+                )
+                for size in grid
+            ]
+            for link in links.values()
+        ]
+        return make_curve(found, {"trained on": tuple(links), "L": grid.tolist()}, note=f"d = {D}, n = {n}, computed")
+
+    kept = bench.keep(
+        "lipschitz: price", [], compute, n=n, d=D, noise=NOISE, grid=grid.tolist(), contexts=_contexts(bench)
+    )
+    assert isinstance(kept, DataArray)
+    return kept
+
+
+# ---- what came out -------------------------------------------------------------------------------------------------
+
+
+def states(results: Results) -> tuple[Statement, ...]:
+    """Both of the slides' figures, a class that shares L and fails, the windows behind it, and theory's ratios."""
+    rows = errors.rows_of(results, "transfer")
+    if not rows:
+        return (note("No model is here, so nothing is measured."),)
+    windows = errors.rows_of(results, "windows")
+    lines = [
+        *_states_shared(rows),
+        *_states_needed(rows, GENTLE),
+        *_states_needed(rows, STEEP),
+        *_states_needed(rows, STRAIGHT),
+        *_states_fast(rows, windows),
+        *_states_windows(windows),
+        _states_predicted(rows),
+        *_states_price(results.get("price")),
+    ]
+    return tuple(lines)
+
+
+def _cells(rows: Sequence[Mapping[str, Any]], trained: Sequence[str], tested: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The rows of these classes, without those of a class on itself."""
+    return [
+        row
+        for row in rows
+        if row["trained on"] in trained and row["tested on"] in tested and row["trained on"] != row["tested on"]
+    ]
+
+
+def _worst_own(rows: Sequence[Mapping[str, Any]], kinds: Sequence[str]) -> dict[str, float]:
+    """The largest error of a unit on its own class over the least that any window has there."""
+    own = [row["error"] / row["least"] for row in rows if row["trained on"] == row["tested on"] in kinds]
+    return {LEAST: max(own, default=math.nan)}
+
+
+def _intervals(rows: Sequence[Mapping[str, Any]]) -> list[Interval]:
+    return [errors.interval_of(row, OWN) for row in rows]
+
+
+def _span(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The lowest and the highest ratio in words."""
+    low, high = (f"{f(row[OWN] for row in rows):.3g}" for f in (min, max))
+    return low if low == high else f"{low} to {high}"
+
+
+def _states_shared(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
+    cells = _cells(rows, SHARED, SHARED)
+    if not cells:
+        return []
+    text = (
+        f"units trained on affine, ReLU or cosine functions of L = 1 have {_span(cells)} times the error of the units "
+        f"trained on the tested class, on each of the other two classes of L = 1 (d = {D}, σ = {NOISE:g}; all seeds)."
+    )
+    return [statement(text, SUFFICES, *_intervals(cells), given=_worst_own(rows, SHARED))]
+
+
+def _states_needed(rows: Sequence[Mapping[str, Any]], trained: str) -> list[Statement]:
+    cells = _cells(rows, (trained,), (COSINE,))
+    if not cells:
+        return []
+    affine = _cells(rows, (AFFINE,), (COSINE,))
+    beside = f", where units trained on affine functions of L = 1 have {_span(affine)} times" if affine else ""
+    text = (
+        f"units trained on {trained}, have {_span(cells)} times the error of the units trained on the tested class "
+        f"on cosines of L = 1{beside}."
+    )
+    return [statement(text, NEEDED, *_intervals(cells), given=_worst_own(rows, (trained, COSINE)))]
+
+
+def _states_fast(rows: Sequence[Mapping[str, Any]], windows: Sequence[Mapping[str, Any]]) -> list[Statement]:
+    cells = _cells(rows, (FAST,), SHARED)
+    if not cells:
+        return []
+    best = {row["trained on"]: row["best w"] for row in windows}
+    others = [best[kind] for kind in SHARED if kind in best]
+    text = (
+        "the slides call a shared Lipschitz constant sufficient, without a condition on the class. Units trained on "
+        f"cos(10 z + phase) / 10, also of L = 1, have {_span(cells)} times the error of the units trained on the "
+        f"tested class, on affine, ReLU and cosine functions of L = 1. The best window is w = {best[FAST]:.2g} for "
+        f"them and {min(others):.3g} to {max(others):.3g} for the others, by theory."
+    )
+    return [statement(text, SUFFICES, *_intervals(cells), given=_worst_own(rows, (FAST, *SHARED)))]
+
+
+def _states_windows(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
+    found = {kind: [row for row in rows if row["trained on"] == kind] for kind in (GENTLE, COSINE, STEEP)}
+    if not all(found.values()):
+        return []
+    mean, best = (
+        {kind: float(np.mean([row[key] for row in mine])) for kind, mine in found.items()} for key in ("w", "best w")
+    )
+    text = (
+        f"the trained window is w = {mean[GENTLE]:.3g} for cosines of L = 0.1, {mean[COSINE]:.3g} for L = 1 and "
+        f"{mean[STEEP]:.3g} for L = 10 (best by theory: {best[GENTLE]:.3g}, {best[COSINE]:.3g} and "
+        f"{best[STEEP]:.3g}). The slides say that rapid functions need a small window, so a large w; a smaller w is a "
+        "wider window."
+    )
+    return [statement(text, NARROWS, *(row["w"] / mean[COSINE] for row in found[STEEP]))]
+
+
+def _states_predicted(rows: Sequence[Mapping[str, Any]]) -> Statement:
+    factors = [max(row[OWN] / row["computed"], row["computed"] / row[OWN]) for row in rows]
+    worst = rows[int(np.argmax(factors))]
+    text = (
+        f"the best window of the class trained on, computed for w I, predicts all {len(rows)} ratios up to a factor of "
+        f"{max(factors):.3g} (trained on {worst['trained on']}, tested on {worst['tested on']}: measured "
+        f"{worst[OWN]:.3g}, computed {worst['computed']:.3g})."
+    )
+    return statement(text, PREDICTED, max(factors), given=_worst_own(rows, tuple(KINDS)), kind="formula")
+
+
+def _states_price(price: Result | None) -> list[Statement]:
+    if not isinstance(price, DataArray):
+        return []
+    parts = []
+    for kind in price.indexes["trained on"]:
+        sizes = price["L"].values[price.sel(**{"trained on": kind}).values <= CHEAP]
+        if len(sizes):
+            parts.append(f"{kind} L = {sizes.min():.2g} to {sizes.max():.2g}")
+    what = "; ".join(parts) or "none of these L"
+    return [
+        note(
+            f"How near L must be, computed for tests on cosines of L = 1: at most {CHEAP:g} times the least error "
+            f"after training on {what}."
+        )
+    ]
+
+
+def compare(results: Results) -> DataFrame | None:
+    """Every class on every class, all seeds together; the slides show curves and print no numbers."""
+    rows = errors.rows_of(results, "transfer")
+    pairs = dict.fromkeys((row["tested on"], row["trained on"]) for row in rows)
+    laid = []
+    for tested, trained in pairs:
+        mine = [row for row in rows if row["tested on"] == tested and row["trained on"] == trained]
+        laid.append(
+            {
+                "tested on": tested,
+                "trained on": trained,
+                "error": float(np.mean([row["error"] for row in mine])),
+                OWN: float(np.mean([row[OWN] for row in mine])),
+                "low": min(row["low"] for row in mine),
+                "high": max(row["high"] for row in mine),
+                "computed": mine[0]["computed"],
+            }
+        )
+    words = "squared error at the query, mean over seeds; low and high: of all seeds' 95 % intervals; L = 1 unless said"
+    return errors.as_table(laid, words)
+
+
+GENERALIZATION_EXPERIMENT = Experiment(
+    "lipschitz.generalization",
+    "Trained on one class of functions, tested on others: is it the Lipschitz constant that they must share?",
+    f"{models.SLIDES}: Empirical Generalization",
+    tuple(kind.model(seed) for kind in KINDS.values() for seed in range(max(SEEDS.values()))),
+    run,
+    states,
+    compare,
+    sample=models.SAMPLE,
+    sizes=SIZES,
+)

@@ -1,0 +1,225 @@
+"""Models and samples of the study `lipschitz`: recipes with other tasks, what they become at each scale, and errors.
+
+Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari. They give neither d, n and
+sigma of their experiments nor how units are trained, so the sizes here are our own.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.baselines.base import Predictor, predictions
+from icl_interp.checkpoints.config import RunConfig
+from icl_interp.checkpoints.store import Checkpoint, predict
+from icl_interp.errors import InputError
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.scales import SCALES, named, whole_prompts
+from icl_interp.experiments.varied import VariedModel
+from icl_interp.models.softmax_unit import SoftmaxAttention, read_softmax_unit
+from icl_interp.models.tokens import Stacked
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import encode, generator
+from icl_interp.results import make_array
+from icl_interp.tasks.ridge import RidgeFunction
+from icl_interp.theory import lipschitz as theory
+
+SLIDES = "Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari"
+SAMPLE = "{n_functions} blocks of {n_contexts} independent prompts"
+BATCH = 512  # prompts drawn and predicted at once
+SMOKE_N = 20  # labelled examples at scale smoke, at most
+UNIT_SIZES = {
+    "smoke": "units of softmax attention, d = 3, n = 20, 20 steps: shows that it runs, and nothing else",
+    "small": "units of softmax attention, d = 3, n = 100, 2,000 steps of Adam",
+    "paper": "units of softmax attention, d = 3, n = 100, 20,000 steps of Adam with batches of 1,024; the slides give "
+    "no sizes",
+}
+
+
+def at_scale(config: RunConfig, scale: str) -> RunConfig:
+    """The run of a recipe of this study at another scale; "small" is the recipe as it stands.
+
+    >>> from icl_interp.training import recipes
+    >>> at_scale(recipes.resolve("lipschitz_relu"), "smoke").task.n_points
+    21
+    """
+    named(scale)
+    task, training = config.task, config.training
+    if not isinstance(task, RidgeFunction) or training is None:
+        raise InputError("a recipe of lipschitz has a RidgeFunction task and a training section")
+    if scale == "small":
+        return config
+    if scale == "smoke":
+        changes = {"steps": 20, "warmup_steps": 5, "batch_size": 64, "checkpoint_every": 20, "log_every": 10}
+        task = task.with_points(min(task.n_points, SMOKE_N + 1))
+    else:
+        changes = {"steps": 10 * training.steps, "warmup_steps": 10 * training.warmup_steps}
+        changes |= {"batch_size": 4 * training.batch_size, "learning_rate": training.learning_rate / 10}
+        changes |= {"checkpoint_every": 2000, "snapshots": tuple(10 * step for step in training.snapshots)}
+    return replace(config, task=task, training=whole_prompts(training, task, changes))
+
+
+@dataclass(frozen=True)
+class Varied:
+    """What a recipe of this study is at a scale after changes of its task and of its training.
+
+    Attributes:
+        task: fields of the task with their values.
+        training: fields of the training section with their values, of scale small.
+    """
+
+    task: tuple[tuple[str, Any], ...] = ()
+    training: tuple[tuple[str, Any], ...] = ()
+
+    def __call__(self, config: RunConfig, scale: str) -> RunConfig:
+        """The run."""
+        training = config.training and replace(config.training, **dict(self.training))
+        return at_scale(replace(config, task=replace(config.task, **dict(self.task)), training=training), scale)
+
+
+def varied(
+    recipe: str,
+    label: str = "",
+    seed: int = 0,
+    scales: Iterable[str] = tuple(SCALES),
+    training: Mapping[str, Any] | None = None,
+    **task: Any,
+) -> VariedModel:
+    """A model of a recipe with other settings of its task and, where given, of its training.
+
+    Args:
+        recipe: its name.
+        label: what differs, in words; `task` in words by default, which must then be numbers or names.
+        seed: of weights and prompts.
+        scales: at which it is asked for.
+        training: fields of the training section at scale small; `at_scale` makes the other scales of these.
+        task: fields of the task.
+
+    >>> varied("lipschitz_relu", lipschitz=10.0).name
+    'lipschitz_relu, L = 10'
+    >>> varied("lipschitz_relu", lipschitz=10.0).folder
+    'lipschitz_relu_l_10'
+    """
+    words = {"lipschitz": "L", "noise_std": "σ", "n_points": "points"}
+    own = label or ", ".join(
+        f"{words.get(key, key)} = {value:g}" if isinstance(value, (int, float)) else f"{key} {value}"
+        for key, value in task.items()
+    )
+    changes = Varied(tuple(task.items()), tuple((training or {}).items()))
+    return VariedModel(recipe, seed, tuple(scales), changes, own)
+
+
+# Units of softmax attention on F_L^+, as different as the recipe makes them: by L.
+RELU_UNITS = {lipschitz: varied("lipschitz_relu", lipschitz=lipschitz) for lipschitz in (0.3, 1.0, 10.0)}
+
+
+# ---- what a model is ------------------------------------------------------------------------------------------------
+
+
+def task_of(checkpoint: Checkpoint) -> RidgeFunction:
+    """The task of a model of this study: `at_scale` lets it be no other."""
+    assert isinstance(checkpoint.task, RidgeFunction)
+    return checkpoint.task
+
+
+def trained_length(checkpoint: Checkpoint) -> int:
+    """n: labelled examples of a training prompt."""
+    return checkpoint.task.n_points - 1
+
+
+def class_of(task: RidgeFunction) -> theory.FunctionClass:
+    """The functions of a task as theory knows them, for directions in all of u."""
+    return theory.function_class(task.link, task.lipschitz, task.frequency)
+
+
+def covariance_of(task: RidgeFunction) -> Float[Tensor, "dim dim"]:
+    """Sigma: inputs are Sigma^(1/2) u with u uniform on the unit sphere."""
+    return torch.linalg.inv(task.whitening @ task.whitening)
+
+
+def matrix_of(model: HookedTransformer) -> Float[Tensor, "dim dim"]:
+    """M of a softmax unit, in float64.
+
+    Raises:
+        InputError: the model is something else.
+    """
+    return read_softmax_unit(model).product
+
+
+def window_of(model: HookedTransformer, task: RidgeFunction) -> theory.Isotropy:
+    """w and the deviation from w I of Sigma^(1/2) M Sigma^(1/2), the M of whitened inputs."""
+    return theory.isotropy(theory.whitened(matrix_of(model), covariance_of(task)))
+
+
+@dataclass(frozen=True, eq=False)
+class KernelUnit:
+    """The softmax unit with a given M as a predictor in float64, for prompts of any length.
+
+    Attributes:
+        matrix: M.
+    """
+
+    matrix: Float[Tensor, "dim dim"]
+    _made: dict[int, HookedTransformer] = field(default_factory=dict, repr=False)  # by points: making one takes a while
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
+        """The prediction of the query; NaN for the other points, whose labels are shown."""
+        if prompts.n_points not in self._made:
+            unit = SoftmaxAttention.from_product(self.matrix.double())
+            self._made[prompts.n_points] = unit.to_transformer(prompts.n_points)
+        return predict(self._made[prompts.n_points], Stacked(), prompts)
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
+
+
+def batches(bench: Bench, task: RidgeFunction, stream: str, seed: int | None = None) -> Iterator[Prompts]:
+    """The prompts of the bench's sample in float64, some blocks at a time: the same for whoever asks for them.
+
+    Args:
+        bench: has the sizes of the sample.
+        task: gives the prompts, with its own number of points.
+        stream: names what they are for.
+        seed: of the sample; that of the bench by default.
+    """
+    at_once = max(1, BATCH // bench.scale.n_contexts)  # blocks; draws depend on it
+    for block in range(0, bench.scale.n_functions, at_once):
+        n = min(at_once, bench.scale.n_functions - block) * bench.scale.n_contexts
+        numbers = generator(bench.seed if seed is None else seed, f"lipschitz/{stream}", block)
+        yield task.sample(n, numbers, dtype=torch.float64)
+
+
+def by_block(bench: Bench, parts: Iterable[Float[Tensor, "prompt *rest"]]) -> Float[np.ndarray, "block *rest"]:
+    """Means over the prompts of each block, of one number or more a prompt."""
+    return torch.cat(list(parts)).unflatten(0, (-1, bench.scale.n_contexts)).mean(1).numpy()
+
+
+def query_errors(bench: Bench, name: str, task: RidgeFunction, predictor: Predictor | None = None) -> DataArray:
+    """Squared error at the query against the noiseless value, (block,): means over the prompts of each block.
+
+    All predictors see the same prompts of a task.
+
+    Args:
+        bench: has the model, the sizes of the sample, and what is kept.
+        name: a model of the bench, or any name for a predictor.
+        task: gives the prompts, with its own number of points.
+        predictor: is asked instead of the model of that name. Results of a `KernelUnit` are kept by its M; of others
+            the name must say everything.
+    """
+    asked = predictor if predictor is not None else bench.models[name]
+
+    def compute() -> DataArray:
+        misses = ((predictions(asked, prompts) - prompts.ys)[:, -1, 0] for prompts in batches(bench, task, "queries"))
+        blocks = by_block(bench, (miss.square() for miss in misses))
+        return make_array(blocks, {"block": tuple(range(len(blocks)))}, note=SAMPLE.format(**asdict(bench.scale)))
+
+    own = asked.matrix.tolist() if isinstance(asked, KernelUnit) else "model" if predictor is None else name
+    found = bench.keep("lipschitz: error at the query", [name], compute, task=encode(task), predictor=own)
+    assert isinstance(found, DataArray)
+    return found

@@ -1,0 +1,263 @@
+"""Heads as kernel smoothers: a smoother is read off each head and put in the head's place at the last query.
+
+A Nadaraya-Watson smoother predicts sum_i k(x_q, x_i) y_i / sum_i k(x_q, x_i): an average of the prompt's labels whose
+weights depend on the inputs alone. Of every head it is made in two steps, on one half of the units, and it is tried on
+the other half:
+
+1. log k is a polynomial of x_q and x_i, fitted to the head's scores at the labelled tokens. Scores that depend on
+   labels, on places in the prompt or on other tokens are not of this form.
+2. The head's output is an affine function of one number a target, the smoother's average of the labels.
+
+Both steps leave a head that is a smoother exactly as it is. The second variant averages the head's own values at the
+labelled tokens with the same weights, and so asks step 1 alone. Source of the smoother: Nadaraya (1964), Watson (1964).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses import relevance
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import measurement
+from icl_interp.interventions.base import Head, Hook, Intervention, intervene, merge
+from icl_interp.models.attention import KeysValues
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes.base import observe
+from icl_interp.probes.record import Activations
+from icl_interp.prompts import Prompts
+from icl_interp.results import make_array
+
+NOTHING, LABELS, VALUES = "nothing", "smoother of the labels", "same weights, own values"
+DEGREE = 6  # of the polynomial log k for inputs of one coordinate
+WIDEST = 8  # coordinates up to which log k of vectors has every product of two coordinates
+IDLE = relevance.STILL / 2  # root mean square change of the prediction below which a head is not looked at further
+SAME = 1e-11  # relative: features of smaller weight are sums of others
+
+
+def needs_softmax_and_labels(facts: Facts) -> str | None:
+    """Why there is no softmax head that reads labels."""
+    cfg = facts.config
+    if cfg.mlp_only:
+        return "The claim is about heads of attention; this model has none (mlp_only)"
+    if cfg.score_fn != "softmax":
+        return f"The claim is about softmax attention; this model's scores are {cfg.score_fn}"
+    if facts.encoding not in ("interleaved", "stacked"):
+        return f"The claim is about prompts that show labels beside inputs; this model's prompts are {facts.encoding}"
+    return None
+
+
+# ---- the kernel ------------------------------------------------------------------------------------------------------
+
+
+def features(
+    xs: Float[Tensor, "batch example dim"], query: Float[Tensor, "batch dim"]
+) -> Float[Tensor, "batch example feature"]:
+    """The terms of log k(x_q, x_i). Terms of x_q alone cancel in the weights and are left out.
+
+    Inputs of one coordinate: x_i^a x_q^b with a >= 1 and a + b <= 6. Vectors: x_i, products of a coordinate of x_i with
+    one of x_q, and of two of x_i; beyond 8 coordinates x_i, x_i . x_q and |x_i|^2 only.
+    """
+    if xs.shape[-1] == 1:
+        powers = [(a, b) for a, b in product(range(1, DEGREE + 1), range(DEGREE)) if a + b <= DEGREE]
+        return torch.stack([xs[..., 0] ** a * query**b for a, b in powers], -1)
+    crossed = torch.einsum("bni,bj->bnij", xs, query)
+    if xs.shape[-1] > WIDEST:
+        inner = crossed.diagonal(dim1=2, dim2=3).sum(-1)
+        return torch.cat([xs, inner[..., None], xs.square().sum(-1, keepdim=True)], -1)
+    first, second = torch.triu_indices(xs.shape[-1], xs.shape[-1])
+    return torch.cat([xs, crossed.flatten(2), xs[..., first] * xs[..., second]], -1)
+
+
+def fitted_scores(
+    scores: Float[Tensor, "batch head example"], terms: Float[Tensor, "batch example feature"], fit: Tensor
+) -> Float[Tensor, "batch head example"]:
+    """log k of each head on all prompts, fitted to the scores of the prompts `fit` (rows).
+
+    Least squares of scores about their mean in a prompt. Half of the weight of a prompt lies on its examples alike, and
+    half on them as the head's own weights have it: an error matters where the head attends.
+    """
+    mine, known = scores[fit], terms[fit]
+    weights = (mine.softmax(-1) + 1 / mine.shape[-1]) / 2
+    gaps = mine - (weights * mine).sum(-1, keepdim=True)
+    found = []
+    for w, gap in zip(weights.unbind(1), gaps.unbind(1), strict=True):  # head by head: there may be many
+        about = (known - torch.einsum("bn,bnf->bf", w, known)[:, None]).flatten(0, 1)
+        weighted = w.flatten()[:, None] * about
+        theta = torch.linalg.pinv(weighted.T @ about, rtol=SAME, hermitian=True) @ (weighted.T @ gap.flatten())
+        found.append(terms @ theta)
+    return torch.stack(found, 1)
+
+
+# ---- what stands in for a head ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PutOutput(Intervention):
+    """Replace what one head reads at one token, its `hook_z`, by given vectors. Assumes as many prompts.
+
+    Attributes:
+        head: (layer, head).
+        output: a row a prompt.
+        place: of the token.
+    """
+
+    head: Head
+    output: Float[Tensor, "batch d_head"]
+    place: int = -1
+
+    def hooks(self, model: HookedTransformer) -> list[Hook]:
+        """One, at the layer's head outputs."""
+        layer, head = self.head
+
+        def put(z: Tensor, hook: object) -> Tensor:
+            edited = z.clone()
+            edited[:, self.place, head] = self.output.to(z)
+            return merge(z, 2, [head], edited)
+
+        return [(f"blocks.{layer}.attn.hook_z", put)]
+
+
+class AtQuery(NamedTuple):
+    """What all heads do at the last query, and a way to run the model again with one of them edited there.
+
+    Heads of all layers stand after one another.
+    """
+
+    scores: Float[Tensor, "batch head example"]  # of labelled tokens
+    mass: Float[Tensor, "batch head"]  # weight on labelled tokens
+    values: Float[Tensor, "batch head example d_head"]
+    output: Float[Tensor, "batch head d_head"]
+    prediction: Float[Tensor, "batch target"]
+    again: Callable[["PutOutput"], Float[Tensor, "batch target"]]
+
+
+def at_query(lab: Lab, prompts: Prompts) -> AtQuery:
+    """The heads of the float64 model at the last query of some prompts; a causal context is read once."""
+    layers = range(lab.model.cfg.n_layers)
+    last = lab.encoding.n_tokens(prompts.n_points) - 1
+    kinds = lab.encoding.kinds(prompts.n_points)[:last]
+    labelled = [place for place, kind in enumerate(kinds) if kind in ("y", "xy")]
+    parts = {part: [f"blocks.{i}.attn.hook_{part}" for i in layers] for part in ("attn_scores", "pattern", "z")}
+    values = [f"blocks.{i}.attn.hook_v" for i in layers]
+    seen, known = Activations([name for names in parts.values() for name in names]), Activations(values)
+    run, place = (_after_context if lab.model.cfg.query_is_unseen else _whole)(lab, prompts, known, labelled)
+    with observe(lab.model, seen, positions={"query": [place]}):
+        prediction = run()
+    found = {part: [seen.recorded[name] for name in names] for part, names in parts.items()}
+    scores, pattern = (torch.cat(found[part], 1)[:, :, 0, labelled] for part in ("attn_scores", "pattern"))
+    own = torch.cat([known.recorded[name].transpose(1, 2) for name in values], 1)
+    output = torch.cat([z[:, 0] for z in found["z"]], 1)
+
+    def again(edit: PutOutput) -> Float[Tensor, "batch target"]:
+        with intervene(lab.model, replace(edit, place=place)):
+            return run()
+
+    return AtQuery(scores, pattern.sum(-1), own, output, prediction, again)
+
+
+Run = Callable[[], Float[Tensor, "batch target"]]
+
+
+def _after_context(lab: Lab, prompts: Prompts, known: Activations, labelled: Sequence[int]) -> tuple[Run, int]:
+    """A run of the query's token alone after its context, and the query's place in it."""
+    tokens, memories = lab.tokens(prompts), []
+    with torch.no_grad(), observe(lab.model, known, positions={"label": labelled}):
+        for rows in lab.chunks(prompts):
+            memories.append(lab.model.remember(tokens[rows, :-1]))
+    memory = [KeysValues(*map(_joined, zip(*layer, strict=True))) for layer in zip(*memories, strict=True)]
+
+    def run() -> Float[Tensor, "batch target"]:
+        with torch.no_grad():
+            return lab.model.after(memory, tokens[:, -1:], tokens.shape[1] - 1)[:, 0].cpu()
+
+    return run, 0
+
+
+def _joined(parts: Sequence[Tensor | None]) -> Any:
+    """Chunks of a batch as one; what a model does not keep is None in each."""
+    tensors = [part for part in parts if part is not None]
+    return torch.cat(tensors) if tensors else None
+
+
+def _whole(lab: Lab, prompts: Prompts, known: Activations, labelled: Sequence[int]) -> tuple[Run, int]:
+    """A run of whole prompts, whose context may read the query too, and the query's place in it."""
+    tokens = lab.tokens(prompts)
+    last = tokens.shape[1] - 1
+
+    def run() -> Float[Tensor, "batch target"]:
+        with torch.no_grad():
+            return lab.model(tokens, range(last, last + 1))[:, 0].cpu()
+
+    with observe(lab.model, known, positions={"label": labelled}):
+        run()
+    return run, last
+
+
+def stand_ins(seen: AtQuery, prompts: Prompts, fold: Tensor) -> dict[str, Float[Tensor, "batch head d_head"]]:
+    """What each variant puts in the place of each head's output: made on one half of the prompts for the other.
+
+    Args:
+        seen: the heads.
+        prompts: theirs.
+        fold: which half each prompt belongs to, 0 or 1.
+    """
+    xs, ys = prompts.xs.double(), prompts.ys[:, :-1].double()
+    xs = xs / xs.square().mean().sqrt().clamp(min=torch.finfo(xs.dtype).tiny)
+    terms = features(xs[:, :-1], xs[:, -1])
+    found = {name: torch.zeros_like(seen.output) for name in (NOTHING, LABELS, VALUES)}
+    for side in (0, 1):
+        fit, use = torch.nonzero(fold == side)[:, 0], fold != side
+        weights = fitted_scores(seen.scores, terms, fit).softmax(-1)
+        average = torch.einsum("bhn,bnt->bht", weights, ys)
+        own = torch.einsum("bhn,bhne->bhe", weights, seen.values) * seen.mass[fit].mean(0)[:, None]
+        found[NOTHING][use] = seen.output[fit].mean(0)
+        found[VALUES][use] = own[use] + (seen.output - own)[fit].mean(0)
+        found[LABELS][use] = _affine(average, seen.output, fit)[use]
+    return found
+
+
+def _affine(
+    regressors: Float[Tensor, "batch head target"], output: Float[Tensor, "batch head d_head"], fit: Tensor
+) -> Float[Tensor, "batch head d_head"]:
+    """The affine function of the regressors that is nearest to the output on the prompts `fit`, on all prompts."""
+    centre, mean = regressors[fit].mean(0), output[fit].mean(0)
+    known, wanted = (regressors[fit] - centre).transpose(0, 1), (output[fit] - mean).transpose(0, 1)
+    slopes = torch.linalg.pinv(known, rtol=SAME) @ wanted
+    return torch.einsum("bht,hte->bhe", regressors - centre, slopes) + mean
+
+
+@measurement("lipschitz/smoother")
+def smoother(lab: Lab) -> DataArray:
+    """Squared change of the prediction, over the variance of the true values, with a stand-in for a head at the query.
+
+    Stand-ins: "nothing" is the mean of the head's output; the smoother of the labels; and the smoother's weights on the
+    head's own values. A mean over the two prompts of a unit: (head, stand-in, unit). Heads without which nothing is
+    missed are tried no further: NaN.
+    """
+    prompts, cfg = lab.head_sample, lab.model.cfg
+    n_units = lab.units_in(prompts)
+    fold = torch.arange(n_units).repeat_interleave(len(prompts) // n_units) % 2
+    truth = lab.task.targets(prompts.parameters, prompts.xs[:, -1:])[:, 0]
+    size = float(truth.var(0, unbiased=False).sum())
+    with lab.model.fixed_weights():
+        seen = at_query(lab, prompts)
+        values = np.full((cfg.n_layers * cfg.n_heads, 3, n_units), np.nan)
+        finite = all(bool(torch.isfinite(t).all()) for t in (seen.scores, seen.output, seen.values))
+        # To what is no number nothing can be fitted.
+        found = stand_ins(seen, prompts, fold) if finite else {}
+        for number, head in enumerate(lab.heads):
+            for arm, output in enumerate(found.values()):
+                if arm and not values[number, 0].mean() > IDLE**2:
+                    break
+                moved = (seen.again(PutOutput(head, output[:, number])) - seen.prediction).square().sum(-1)
+                values[number, arm] = lab.by_unit(moved / size if size > 0 else moved * 0, prompts)
+    axes = {"head": relevance.labels(lab), "stand-in": (NOTHING, LABELS, VALUES), "unit": tuple(range(n_units))}
+    return make_array(values, axes, note=f"{len(prompts)} prompts, read at the last query; float64")

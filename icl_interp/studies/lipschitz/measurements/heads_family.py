@@ -1,0 +1,112 @@
+"""Families of runs that differ in L, sigma and seed alone, and the window that each of them learned.
+
+A claim about how windows follow the task is about a kind of training, so it rests on many runs. For two kinds the
+windows of all runs come with the package (`results/family.json`, made by tools/measure_windows.py, which names the
+weights by their hash). The model at hand joins the family that it is a member of.
+"""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from pandas import DataFrame
+
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.plan import Numbers
+from icl_interp.errors import InputError, shown
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.weights import weights_hash
+from icl_interp.provenance import read_json
+from icl_interp.results import table_of_rows
+from icl_interp.studies.lipschitz.measurements.heads_transfer import on_unit_sphere
+from icl_interp.studies.lipschitz.measurements.unit import kernel, needs_unit, scores, task_in, task_of, whitened_kernel
+from icl_interp.theory import lipschitz as theory
+
+SCHEMA = "icl_interp.windows/1"
+FILE = Path(__file__).parent.parent / "results" / "family.json"
+UNIT, LAYER = "softmax units", "layers with an MLP and norms"
+N, D, LINK = 100, 3, "relu"  # of all runs: labelled examples, coordinates, functions
+THIS, BUNDLED = "this model", "comes with the package"
+
+
+def family_in(cfg: HookedTransformerConfig) -> str | None:
+    """The family that a layer of one softmax head belongs to, whatever its width."""
+    if cfg.attn_only:
+        return UNIT if cfg.normalization_type is None else None
+    return LAYER if cfg.normalization_type == "LN" and cfg.norm_position == "pre" else None
+
+
+def needs_family(facts: Facts) -> str | None:
+    """Why a model is no member of a family that comes with the package."""
+    if reason := needs_unit(facts):
+        return reason
+    task = task_in(facts)
+    if task.link != LINK or task.n_points != N + 1 or task.dim != D or not on_unit_sphere(task):
+        return (
+            f"The claim is about runs at several L and noises, which come with the package for F_L^+ and {N} examples "
+            f"on the unit sphere in {D} dimensions; this model learned another task"
+        )
+    if family_in(facts.config) is None:
+        return f"The claim is about {UNIT} and {LAYER}, of which runs come with the package; this model is neither"
+    return None
+
+
+@functools.cache
+def families() -> dict[str, Any]:
+    """The families that come with the package, by name: "runs" and "untrained" windows."""
+    if not FILE.exists():
+        return {}
+    data = read_json(FILE)
+    if data.get("schema") != SCHEMA:
+        raise InputError(f"{FILE} has schema {shown(data.get('schema'))}, but this version reads {SCHEMA!r}")
+    return data["families"]
+
+
+def window_of(lab: Lab) -> Numbers[dict[str, float]]:
+    """w of a model, the mean eigenvalue of its M, and how much of the head's scores M explains."""
+    table = yield from lab.need(scores)
+    result = yield from lab.need(kernel)
+    found = theory.isotropy(whitened_kernel(result))
+    fit = dict(zip(table["name"], table["value"], strict=True))["fit"]
+    return {"w": float(found.window), "deviation": float(found.deviation), "fit": float(fit)}
+
+
+@measurement("lipschitz/family")
+def family(lab: Lab) -> Planned[DataFrame]:
+    """A row a run: L, the noise, the seed, the window w that it learned and the best one; this model comes last."""
+    task = task_of(lab)
+    own = yield from window_of(lab)
+    name = family_in(lab.model.cfg)
+    known = families().get(name or "", {"runs": []})
+    weights = weights_hash(lab.model)
+    rows = [
+        {
+            "run": one["name"],
+            "numbers": BUNDLED,
+            "L": float(one["lipschitz"]),
+            "noise": float(one["noise"]),
+            "seed": float(one["seed"]),
+            "w": float(one["w"]),
+            "best": float(one["best"]),
+            "fit": float(one["fit"]),
+            "weights": one["weights"][:12],
+        }
+        for one in known["runs"]
+    ]
+    best = float(theory.optimal_window(task.lipschitz, task.noise_std, N, D).window)
+    rows.append(
+        {
+            "run": THIS,
+            "numbers": "measured here",
+            "L": task.lipschitz,
+            "noise": task.noise_std,
+            "seed": float("nan"),
+            "w": own["w"],
+            "best": best,
+            "fit": own["fit"],
+            "weights": weights[:12],
+        }
+    )
+    return table_of_rows(rows, f"{name}; n = {N}, d = {D}, F_L^+; best: by scalar minimisation of the loss")

@@ -1,0 +1,146 @@
+"""What weight each example has in a prediction, and how much of it lies near the query: any model of ridge functions.
+
+The weight of an example is the derivative of the prediction with respect to its label. For a softmax unit that is its
+attention weight, for linear attention x_i^T M x_q / n. The share of the absolute weights within a cap around the query
+is compared with that of two kernels on the same prompts: x_i^T x_q, which has no window and no parameter that could
+make one, and the window that is best for the task. The cap is where that window has half of its largest weight.
+"""
+
+import math
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import measurement
+from icl_interp.prompts import Prompts
+from icl_interp.results import make_array, make_curve
+from icl_interp.studies.lipschitz.measurements.heads_transfer import on_unit_sphere
+from icl_interp.studies.lipschitz.measurements.unit import task_of
+from icl_interp.studies.lipschitz.measurements.unit_loss import best_window
+from icl_interp.tasks.ridge import RidgeFunction
+
+MODEL, PLAIN, WINDOW = "model", "x_i . x_q", "best window"
+LINKS = ("relu", "phased_cosine")  # neither linear nor even: an even function has no linear part to find
+ANGLES = 2000  # at which f is read for its linear part
+BINS = 20  # of the cosine
+
+
+def needs_linear_attention(facts: Facts) -> str | None:
+    """Why there is no linear attention on functions that are not linear."""
+    task, cfg = facts.task, facts.config
+    if not isinstance(task, RidgeFunction):
+        return f"The claim is about models of a RidgeFunction task, not of {facts.task_kind}"
+    if cfg.mlp_only or cfg.score_fn != "linear" or facts.encoding != "stacked":
+        return "The claim is about linear attention on stacked prompts; this model has another design"
+    if task.link not in LINKS:
+        asked = " or ".join(LINKS)
+        return f"The claim is about functions that are neither linear nor even ({asked}); this task's are {task.link}"
+    if not on_unit_sphere(task):
+        return "The claim is about functions of all directions of inputs on the unit sphere, with sigma the identity"
+    return None
+
+
+def half_weight_cosine(w: float) -> float:
+    """The cosine to the query at which the window w has half of its largest weight; -1 where it has more everywhere.
+
+    >>> round(half_weight_cosine(math.log(2) / (1 - 0.5)), 12)
+    0.5
+    """
+    return max(-1.0, 1 - math.log(2) / w)
+
+
+def label_weights(lab: Lab, prompts: Prompts) -> tuple[Float[Tensor, "batch example"], Float[Tensor, " batch"]]:
+    """The derivative of the prediction at the query with respect to each label, and the prediction."""
+    dim, weights, out = prompts.xs.shape[-1], [], []
+    last = lab.encoding.n_tokens(prompts.n_points) - 1
+    for rows in lab.chunks(prompts):
+        tokens = lab.tokens(prompts[rows]).requires_grad_(True)
+        with torch.enable_grad():
+            predictions = lab.model(tokens, range(last, last + 1))[:, 0, 0]
+            (slopes,) = torch.autograd.grad(predictions.sum(), tokens)
+        weights.append(slopes[:, :-1, dim].cpu())
+        out.append(predictions.detach().cpu())
+    return torch.cat(weights), torch.cat(out)
+
+
+def share_near(
+    weights: Float[Tensor, "batch example"], cosines: Float[Tensor, "batch example"], edge: float
+) -> Float[Tensor, " batch"]:
+    """The share of each prompt's absolute weights that lies within the cap cos >= edge; NaN where all weights are 0."""
+    size = weights.abs()
+    return (size * (cosines >= edge)).sum(1) / size.sum(1)
+
+
+def nonlinear_part(task: RidgeFunction, prompts: Prompts) -> Float[Tensor, " batch"]:
+    """f(x_q) - a . x_q with the a that is best for each f over the sphere: what no linear function of the query has.
+
+    By symmetry a is a multiple of q, d E f(x) <q, x>, which is a mean over the angle between x and q.
+    """
+    d = task.dim
+    q = prompts.parameters[:, :d].double()
+    angles = math.pi * (torch.arange(ANGLES, dtype=torch.float64) + 0.5) / ANGLES
+    density = angles.sin() ** (d - 2)
+    density, z = density / density.sum(), angles.cos()
+    along = task.value(prompts.parameters.double(), z[None, :, None] * q[:, None])
+    slope = d * (along * z) @ density
+    query = prompts.xs[:, -1].double()
+    return prompts.ys[:, -1, 0] - slope * (query * q).sum(-1)
+
+
+def opposite(task: RidgeFunction, prompts: Prompts) -> Prompts:
+    """The same examples before the opposite query, with the value of f there."""
+    xs, ys = prompts.xs.clone(), prompts.ys.clone()
+    xs[:, -1] = -xs[:, -1]
+    ys[:, -1] = task.targets(prompts.parameters, xs[:, -1:])[:, 0].to(ys)
+    return replace(prompts, xs=xs, ys=ys)
+
+
+@measurement("lipschitz/label weights")
+def label_weights_near(lab: Lab) -> DataArray:
+    """Share of the weights near the query of the model and of two kernels; squared error, prediction and truth.
+
+    A mean over the prompts of a unit: (number, unit). Each is shown with its query and with the opposite one, so that
+    what is odd and what is even about the query do not mix by chance. "least" is the squared error at the query of the
+    best linear function a . x_q for each f. "edge" is the cosine at which the cap ends, the same for all units.
+    """
+    task = task_of(lab)
+    w = float(best_window(task).window)
+    edge = half_weight_cosine(w)
+    sides: list[dict[str, Float[Tensor, " batch"]]] = []
+    for prompts in (lab.prompts, opposite(task, lab.prompts)):
+        cosines = torch.einsum("bid,bd->bi", prompts.xs[:, :-1], prompts.xs[:, -1])
+        weights, out = label_weights(lab, prompts)
+        kernels = {MODEL: weights, PLAIN: cosines, WINDOW: (w * cosines).softmax(1)}
+        truth = prompts.ys[:, -1, 0]
+        rows = {f"share, {name}": share_near(one, cosines, edge) for name, one in kernels.items()}
+        rows |= {"error": (out - truth).square(), "least": nonlinear_part(task, prompts).square()}
+        sides.append(rows | {"prediction^2": out.square(), "truth^2": truth.square(), "edge": 0 * truth + edge})
+    values = [lab.by_unit((one + two) / 2) for one, two in zip(*(side.values() for side in sides), strict=True)]
+    note = "near: cosine to the query at least the edge, where the best window has half of its largest weight"
+    return make_array(values, {"number": tuple(sides[0]), "unit": tuple(range(lab.n_units))}, note=note)
+
+
+@measurement("lipschitz/label weights by cosine")
+def by_cosine(lab: Lab) -> DataArray:
+    """Mean weight of examples by their cosine to the query, over its mean size: (kernel, cosine)."""
+    task, prompts = task_of(lab), lab.few
+    cosines = torch.einsum("bid,bd->bi", prompts.xs[:, :-1], prompts.xs[:, -1])
+    w = float(best_window(task).window)
+    weights, _ = label_weights(lab, prompts)
+    kernels = {MODEL: weights, PLAIN: cosines, WINDOW: (w * cosines).softmax(1)}
+    edges = torch.linspace(-1, 1, BINS + 1, dtype=torch.float64)
+    place = (torch.bucketize(cosines.clamp(-1, 1), edges, right=True) - 1).clamp(0, BINS - 1).flatten()
+    count = torch.bincount(place, minlength=BINS).clamp(min=1)
+    rows = []
+    for one in kernels.values():
+        size = float(one.abs().mean())
+        sums = torch.bincount(place, weights=one.flatten(), minlength=BINS)
+        rows.append(sums / count / size if size > 0 else sums * 0)
+    centres = (edges[1:] + edges[:-1]) / 2
+    axes = {"kernel": tuple(kernels), "cosine": tuple(centres.tolist())}
+    return make_curve(torch.stack(rows).numpy(), axes, note="mean weight in a bin, over the mean absolute weight")

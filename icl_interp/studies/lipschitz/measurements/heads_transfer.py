@@ -1,0 +1,123 @@
+"""Errors of a model at other Lipschitz constants than its own, beside those of theory's windows on the same prompts.
+
+All functions, inputs and noise of one L' are those of L with the slopes and the constant multiplied by L' / L: the
+noise stays. So errors at different L', and of the model and of a window, are compared on common random numbers.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import measurement
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import generator
+from icl_interp.results import make_array
+from icl_interp.studies.lipschitz.measurements.unit import functions_of, task_of
+from icl_interp.tasks.ridge import RidgeFunction
+from icl_interp.tasks.vectors import Sphere
+from icl_interp.theory import lipschitz as theory
+
+FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # L' / L
+N_CONTEXTS = 8  # of each function of a pair
+MODEL, TRAINED, BEST, RESCALED = "model", "window for L", "window for L'", "model, labels rescaled"
+LINKS = ("relu", "affine")
+
+
+def needs_layer_and_sphere(facts: Facts) -> str | None:
+    """Why there is no optimum of Theorem 3 to compare a model with."""
+    task, cfg = facts.task, facts.config
+    if not isinstance(task, RidgeFunction):
+        return f"The claim is about models of a RidgeFunction task, not of {facts.task_kind}"
+    if cfg.n_layers != 1 or cfg.mlp_only or cfg.score_fn != "softmax" or facts.encoding != "stacked":
+        return "The claim is about one layer of softmax attention on stacked prompts; this model has another design"
+    if reason := no_scaled_class(task):
+        return reason
+    if not task.noise_std > 0:
+        return "The claim is about tasks with label noise, since without it one window is the best for every L"
+    return None
+
+
+def no_scaled_class(task: RidgeFunction) -> str | None:
+    """Why L is no mere factor of the task's functions, or the best window is not that of the unit sphere."""
+    if task.link not in LINKS:
+        return f"The claim is about functions that L multiplies ({' or '.join(LINKS)}); this task's are {task.link}"
+    if not on_unit_sphere(task):
+        return "The claim is about functions of all directions of inputs on the unit sphere, with sigma the identity"
+    return None
+
+
+def on_unit_sphere(task: RidgeFunction) -> bool:
+    """Whether inputs are uniform on the unit sphere and functions read all of them as they are."""
+    sphere = isinstance(task.inputs, Sphere) and abs(float(task.inputs.radius) - 1) < 1e-9
+    eye = torch.eye(task.dim, dtype=torch.float64)
+    return sphere and task.dim > 1 and task.rank == task.dim and torch.allclose(task.whitening, eye, rtol=0, atol=1e-9)
+
+
+def prompts_at(lab: Lab, factor: float) -> Prompts:
+    """Prompts of L' = factor L, the same but for the size of the functions."""
+    task = task_of(lab)
+    other = replace(task, lipschitz=factor * task.lipschitz, intercept=factor * task.intercept)
+    draw = generator(lab.seed, "lipschitz/transfer")
+    return other.sample_pairs(lab.n_units, draw, n_contexts=N_CONTEXTS, dtype=torch.float64)
+
+
+def window_predictions(prompts: Prompts, w: float) -> Float[Tensor, " batch"]:
+    """The estimator of equation (2) with M = w I."""
+    matrix = w * torch.eye(prompts.xs.shape[-1], dtype=torch.float64)
+    return theory.prediction(prompts.xs[:, :-1], prompts.ys[:, :-1, 0], prompts.xs[:, -1], matrix)
+
+
+def best_window(task: RidgeFunction, factor: float = 1.0) -> float:
+    """w* of the task at factor L."""
+    functions = functions_of(task)
+    table = theory.loss_table(task.n_points - 1, task.dim, functions)
+    return float(theory.table_optimum(table, factor * task.lipschitz, task.noise_std).window)
+
+
+@measurement("lipschitz/transfer")
+def transfer(lab: Lab) -> DataArray:
+    """Squared error at the query, against f itself, at each L': (L' / L, who, unit), a mean over the prompts of a unit.
+
+    Who: the model; the windows that theory finds best for L and for L', on the same prompts; and the model when labels
+    are divided by L' / L before it reads them, and its prediction is multiplied by that: a smoother cannot tell.
+    """
+    task, rows = task_of(lab), []
+    own = best_window(task)
+    for factor in FACTORS:
+        prompts = prompts_at(lab, factor)
+        truth = prompts.ys[:, -1, 0]
+        smaller = replace(prompts, ys=prompts.ys / factor)
+        predictions = {
+            MODEL: lab.last_predictions(prompts)[:, 0].double(),
+            TRAINED: window_predictions(prompts, own),
+            BEST: window_predictions(prompts, best_window(task, factor)),
+            RESCALED: factor * lab.last_predictions(smaller)[:, 0].double(),
+        }
+        rows.append([lab.by_unit((out - truth).square(), prompts) for out in predictions.values()])
+    axes = {"L' / L": FACTORS, "who": (MODEL, TRAINED, BEST, RESCALED), "unit": tuple(range(lab.n_units))}
+    note = f"{2 * N_CONTEXTS} prompts a unit, the same at every L' but for the size of the functions"
+    return make_array(np.array(rows), axes, "squared label", note)
+
+
+@measurement("lipschitz/transfer, exact")
+def exact(lab: Lab) -> DataArray:
+    """Theory's risks at each L', by Monte Carlo over contexts: of the window for L, the least, and their ratio.
+
+    Beside them the lower bound of Theorem 3 as the slides print it, up to its constant, over the least risk.
+    """
+    task = task_of(lab)
+    n, d, functions = task.n_points - 1, task.dim, functions_of(task)
+    rows = []
+    for factor in FACTORS:
+        tested = functions.with_lipschitz(factor * functions.lipschitz)
+        found = theory.transfer(functions, tested, task.noise_std, n, d)
+        bound = theory.transfer_bound_as_printed(functions.lipschitz, tested.lipschitz, task.noise_std, n, d)
+        rows.append([float(v) for v in (found.risk, found.best, found.ratio, found.ratio_error, bound / found.best)])
+    names = ("risk", "least risk", "ratio", "standard error of the ratio", "printed bound / least risk")
+    return make_array(rows, {"L' / L": FACTORS, "number": names}, note="theory.lipschitz.transfer")

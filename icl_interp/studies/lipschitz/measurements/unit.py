@@ -1,0 +1,190 @@
+"""The window of one softmax head: the matrix M with which it scores the examples, and whom the claims on M are about.
+
+The head of a layer gives the example (x_i; y_i) a score s_i at the query x_q. For a unit of equation (2) of Collins et
+al. (2024) it is x_i^T M x_q plus a number that all examples share. M is found by least squares on the head's own
+scores, with terms for the label beside it: exact for any layer whose scores are bilinear in the tokens, whatever its
+width or basis, and the nearest such matrix for others. How much of the scores it explains is reported as "fit".
+
+With u = Sigma^(-1/2) x, which is uniform on the unit sphere, x_i^T M x_q = u_i^T (Sigma^(1/2) M Sigma^(1/2)) u_q: the
+matrix in the middle is "whitened" M. It is w I where Lemma 1 holds.
+"""
+
+import torch
+from jaxtyping import Float
+from pandas import DataFrame
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.results import make_array, make_table
+from icl_interp.tasks.ridge import RidgeFunction
+from icl_interp.tasks.vectors import Ellipsoid, Sphere
+from icl_interp.theory import lipschitz as theory
+
+SOURCE = "Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari"
+SCORES = "blocks.0.attn.hook_attn_scores"
+NOTHING = 1e-24  # mean square of scores about their mean below which a head attends to all examples alike
+SAME_SIGMA = 1e-6  # relative; rows in a config are rounded
+
+
+# ---- whom the claims are about ---------------------------------------------------------------------------------------
+
+
+def task_in(facts: Facts) -> RidgeFunction:
+    """The task that a report knows of, which must be one of ridge functions."""
+    assert isinstance(facts.task, RidgeFunction)
+    return facts.task
+
+
+def task_of(lab: Lab) -> RidgeFunction:
+    """The lab's task: no other is measured, see `needs_unit`."""
+    assert isinstance(lab.task, RidgeFunction)
+    return lab.task
+
+
+def beyond_a_head(cfg: HookedTransformerConfig) -> list[str]:
+    """What a model is beside a layer of one softmax head whose keys are the labelled examples."""
+    others = {
+        f"{cfg.n_layers} layers": cfg.n_layers != 1,
+        "no attention": cfg.mlp_only,
+        f"{cfg.n_heads} heads": cfg.n_heads != 1 and not cfg.mlp_only,
+        f"{cfg.score_fn} scores": cfg.score_fn != "softmax" and not cfg.mlp_only,
+        "the query among its keys": cfg.keys != "labelled" and not cfg.mlp_only,
+    }
+    return [name for name, present in others.items() if present]
+
+
+def needs_unit(facts: Facts) -> str | None:
+    """Why there is no one window of one head on ridge functions to speak of."""
+    if not isinstance(facts.task, RidgeFunction):
+        return f"The claim is about models of a RidgeFunction task, not of {facts.task_kind}"
+    if more := beyond_a_head(facts.config):
+        having = ", ".join(more)
+        return f"The claim is about one softmax head whose keys are the labelled examples; this model has {having}"
+    if facts.encoding != "stacked":
+        return f"The claim is about stacked prompts, a column (x; y) an example; this model's are {facts.encoding}"
+    return None
+
+
+def needs_sphere(facts: Facts) -> str | None:
+    """Why u = Sigma^(-1/2) x, which the functions read, is not uniform on the unit sphere."""
+    if reason := needs_unit(facts):
+        return reason
+    task = task_in(facts)
+    if not isinstance(task.inputs, (Sphere, Ellipsoid)):
+        return f"The claim is about inputs on a sphere or an ellipsoid; this model was trained on {task.inputs}"
+    if not reads_whitened(task):
+        return (
+            "The claim is about functions with the same distribution in all directions of the whitened inputs; this "
+            "task's `sigma` is not the covariance of its inputs"
+        )
+    return None
+
+
+def needs_all_directions(facts: Facts) -> str | None:
+    """Why the law of functions is not invariant under rotations of the whitened inputs."""
+    if reason := needs_sphere(facts):
+        return reason
+    task = task_in(facts)
+    if task.rank < task.dim:
+        return (
+            f"The claim is about functions of all {task.dim} directions; this task's functions depend on {task.rank} "
+            "of them (see lipschitz.irrelevant_directions)"
+        )
+    return None
+
+
+def reads_whitened(task: RidgeFunction) -> bool:
+    """Whether functions read the inputs whitened by their own covariance: q isotropic in u and not in x."""
+    if task.sigma is None:
+        return True
+    law = RidgeFunction(inputs=task.inputs, link="linear", n_points=task.n_points)
+    return bool(torch.allclose(task.whitening, law.whitening, rtol=SAME_SIGMA, atol=0))
+
+
+def functions_of(task: RidgeFunction) -> theory.FunctionClass:
+    """The task's class of functions, as theory has it."""
+    return theory.function_class(task.link, task.lipschitz, task.frequency)
+
+
+def sigma_of(task: RidgeFunction) -> Float[Tensor, "dim dim"]:
+    """Sigma, of the law of f, which is that of the inputs where `reads_whitened`."""
+    root = torch.linalg.inv(task.whitening)
+    return (root @ root.T + root.T @ root) / 2  # symmetric to the last bit
+
+
+# ---- M ---------------------------------------------------------------------------------------------------------------
+
+
+@measurement("lipschitz/scores")
+def scores(lab: Lab) -> DataFrame:
+    """What least squares of the head's scores at the query finds, row by row; "share" is its part of their variance.
+
+    Terms: M, (d, d), of x_i^T M x_q; "key" of x_i alone; "label" of y_i and of y_i x_q. Scores and terms are taken
+    about their mean over the examples of a prompt, since softmax does not see what all of them share.
+    """
+    task = task_of(lab)
+    d, prompts = task.dim, lab.few
+    found, terms = [], []
+    last = lab.encoding.n_tokens(prompts.n_points) - 1
+    for rows in lab.chunks(prompts):
+        part = prompts[rows]
+        with torch.no_grad():
+            _, cache = lab.model.run_with_cache(lab.tokens(part), names_filter=[SCORES])
+        found.append(_centred(cache[SCORES][:, 0, last, :last].cpu().double()[..., None])[..., 0])
+        xs, ys = part.xs.double(), part.ys.double()
+        query = torch.cat([xs[:, -1], torch.ones(len(xs), 1, dtype=torch.float64)], -1)
+        tokens = torch.cat([xs[:, :-1], ys[:, :-1]], -1)
+        terms.append(_centred(torch.einsum("bie,bf->bief", tokens, query).flatten(2)))
+    s, features = torch.cat(found).flatten(), torch.cat(terms).flatten(0, 1)
+    weights = torch.linalg.lstsq(features, s[:, None]).solution[:, 0]
+    of = weights.view(d + 1, d + 1)
+    total = s.square().mean()
+    kernel = of.clone()
+    kernel[-1], kernel[:, -1] = 0, 0
+    label = torch.zeros_like(of)
+    label[-1] = of[-1]
+    shares = {
+        "fit": _explained(s, features @ kernel.flatten(), total),
+        "fit of all terms": _explained(s, features @ weights, total),
+        "labels": float((features @ label.flatten()).square().mean() / total) if total > NOTHING else 0.0,
+    }
+    rows_ = [(f"M {i} {j}", float(of[i, j])) for i in range(d) for j in range(d)] + list(shares.items())
+    return make_table(
+        {"name": [name for name, _ in rows_], "value": [value for _, value in rows_]},
+        note="least squares of the head's scores at the query of in-distribution prompts",
+    )
+
+
+def _centred(values: Float[Tensor, "batch key term"]) -> Float[Tensor, "batch key term"]:
+    return values - values.mean(1, keepdim=True)
+
+
+def _explained(s: Tensor, fitted: Tensor, total: Tensor) -> float:
+    """R^2; 1 where there is nothing to explain, because every example has the same score."""
+    return float(1 - (s - fitted).square().mean() / total) if total > NOTHING else 1.0
+
+
+@measurement("lipschitz/kernel")
+def kernel(lab: Lab) -> Planned[DataArray]:
+    """M, and M whitened: Sigma^(1/2) M Sigma^(1/2), both (row, column)."""
+    table = yield from lab.need(scores)
+    task = task_of(lab)
+    d = task.dim
+    values = torch.tensor(table["value"].to_numpy()[: d * d].copy()).view(d, d)
+    both = torch.stack([values, theory.whitened(values, sigma_of(task))])
+    axes = {"matrix": ("M", "whitened"), "row": range(1, d + 1), "column": range(1, d + 1)}
+    return make_array(both.numpy(), axes, note="of the score x_i^T M x_q; whitened: Sigma^(1/2) M Sigma^(1/2)")
+
+
+def whitened_kernel(result: DataArray) -> Float[Tensor, "dim dim"]:
+    """Whitened M from a stored `kernel`."""
+    return torch.from_numpy(result.sel(matrix="whitened").values.copy())
+
+
+def named(table: DataFrame) -> dict[str, float]:
+    """A stored table of names and values, as a mapping."""
+    return dict(zip(table["name"], table["value"], strict=True))

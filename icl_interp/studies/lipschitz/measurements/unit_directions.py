@@ -1,0 +1,123 @@
+"""Directions that the functions do not depend on: what M keeps of them, and what happens when they are taken out.
+
+Functions read B^T u, u = Sigma^(-1/2) x. A direction of u is relevant if it lies in col(B). The causal part leaves the
+weights alone: the head attends as it would if some directions of every input were 0, and reads the examples' own
+values (`PutPatterns`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from pandas import DataFrame
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.interventions.attention import PutPatterns, SwapPattern
+from icl_interp.interventions.base import Intervention, intervene
+from icl_interp.prompts import Prompts
+from icl_interp.results import make_array, make_table
+from icl_interp.studies.lipschitz.measurements.unit import functions_of, kernel, task_of, whitened_kernel
+from icl_interp.tasks.ridge import RidgeFunction
+from icl_interp.theory import lipschitz as theory
+
+INTACT, NO_IRRELEVANT, NO_RELEVANT, UNIFORM = (
+    "intact",
+    "irrelevant directions taken out",
+    "relevant directions taken out",
+    "equal weights",
+)
+CONTEXTS, KEYS = 6000, 300_000  # at most, for the best pair: contexts, and examples in all of them
+
+
+@measurement("lipschitz/directions")
+def directions(lab: Lab) -> Planned[DataFrame]:
+    """How much of whitened M acts in each direction of u, the relevant ones first; the shares sum to 1.
+
+    That of a unit vector b is (|M b|^2 + |M^T b|^2) / (2 |M|_F^2), for B's columns and a basis of the rest. Entries
+    of M that join a relevant direction to an irrelevant one count for both by half; `outside_energy` counts them as
+    outside.
+    """
+    result = yield from lab.need(kernel)
+    task, m = task_of(lab), whitened_kernel(result)
+    basis = completed(task.basis)
+    size = m.square().sum()
+    shares = ((m @ basis).square().sum(0) + (m.T @ basis).square().sum(0)) / (2 * size) if size > 0 else 0 * basis[0]
+    kinds = ["relevant" if i < task.rank else "irrelevant" for i in range(task.dim)]
+    return make_table({"direction": list(range(1, task.dim + 1)), "kind": kinds, "share": shares.tolist()})
+
+
+def completed(basis: Float[Tensor, "dim rank"]) -> Float[Tensor, "dim dim"]:
+    """An orthogonal matrix whose first columns are these."""
+    left = torch.linalg.svd(basis, full_matrices=True).U
+    return torch.cat([basis, left[:, basis.shape[1] :]], 1)
+
+
+@measurement("lipschitz/subspace")
+def subspace(lab: Lab) -> Planned[DataFrame]:
+    """Energy of M outside col(B), the largest principal angle, c and c', and the same of the best c, c' for this task.
+
+    The best pair is found on fixed contexts without a cap, which Theorem 4 has and training has not.
+    """
+    result = yield from lab.need(kernel)
+    task, m = task_of(lab), whitened_kernel(result)
+    basis, n = task.basis, task.n_points - 1
+    count = min(CONTEXTS, max(400, KEYS // n))
+    contexts = theory.draw_contexts(n, functions_of(task), count, d=task.dim, basis=basis)
+    best = theory.optimal_pair(contexts, basis, task.noise_std)
+    held = theory.low_rank_matrix(basis, best.inside, best.outside)
+    own, nothing = theory.pair_of(m, basis), not bool(m.any())
+    values = {
+        "energy outside": 1.0 if nothing else theory.outside_energy(m, basis),
+        "distance": 1.0 if nothing else theory.recovery_distance(m, basis),
+        "c": own.inside,
+        "c'": own.outside,
+        "best c": best.inside,
+        "best c'": best.outside,
+        "energy outside at best": theory.outside_energy(held, basis),
+        "loss": theory.matrix_loss(m, contexts, task.noise_std),
+        "best loss": best.loss,
+    }
+    return make_table(
+        {"name": list(values), "value": [float(v) for v in values.values()]},
+        note="of M whitened; the best pair on fixed contexts, without a cap",
+    )
+
+
+@measurement("lipschitz/projected")
+def projected(lab: Lab) -> DataArray:
+    """Squared errors at the query of every unit, intact and with directions hidden from attention: (unit, arm).
+
+    With equal weights the head attends to no direction at all.
+    """
+    task, last = task_of(lab), lab.encoding.n_tokens(lab.prompts.n_points) - 1
+    relevant = task.basis @ task.basis.T
+    kept = {NO_IRRELEVANT: relevant, NO_RELEVANT: torch.eye(task.dim, dtype=torch.float64) - relevant}
+    found: list[Tensor] = []
+    for rows in lab.chunks(lab.prompts):
+        part = lab.prompts[rows]
+        arms: Mapping[str, tuple[Intervention, ...]] = {
+            INTACT: (),
+            **{name: (_attending(lab, part, task, kept[name]),) for name in kept},
+            UNIFORM: (SwapPattern("uniform"),),
+        }
+        errors = []
+        for interventions in arms.values():
+            with torch.no_grad(), intervene(lab.model, *interventions):
+                out = lab.model(lab.tokens(part), range(last, last + 1))
+            errors.append((out[:, 0, 0].cpu().double() - part.ys[:, -1, 0]).square())
+        found.append(torch.stack(errors, -1))
+    values: np.ndarray = lab.by_unit(torch.cat(found))
+    axes = {"unit": tuple(range(len(values))), "arm": (INTACT, NO_IRRELEVANT, NO_RELEVANT, UNIFORM)}
+    return make_array(values, axes, "squared label", "squared error at the query")
+
+
+def _attending(lab: Lab, prompts: Prompts, task: RidgeFunction, kept: Float[Tensor, "dim dim"]) -> PutPatterns:
+    """The patterns of the same prompts whose inputs have these directions of u only."""
+    whitening = task.whitening
+    seen = replace(prompts, xs=prompts.xs @ (whitening @ kept @ torch.linalg.inv(whitening)).to(prompts.xs))
+    return PutPatterns.measure(lab.model, lab.tokens(seen))

@@ -1,0 +1,132 @@
+"""Weights of examples as derivatives, the best linear function, and instruments that must break the verdict."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from helpers import must_fail
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.experiments import calibration
+from icl_interp.models.softmax_unit import SoftmaxAttention
+from icl_interp.models.tokens import Stacked
+from icl_interp.provenance import generator
+from icl_interp.studies.lipschitz.claims.linear import LINEAR_CLAIM
+from icl_interp.studies.lipschitz.constructions import heads as made
+from icl_interp.studies.lipschitz.measurements import heads_linear
+from icl_interp.tasks import RidgeFunction, Sphere
+from icl_interp.theory import lipschitz as theory
+
+ID = "lipschitz.linear_attention_does_not_adapt"
+CASES = {one.name: one for one in made.HEADS if ID in one.expected}
+N = 40_000  # functions of the Monte Carlo check
+
+
+def ridge(case):
+    assert isinstance(case.task, RidgeFunction)
+    return case.task
+
+
+def judged(case):
+    lab, facts = calibration.lab_for(case)
+    return LINEAR_CLAIM.judge_results(calibration.measure(lab, facts, [LINEAR_CLAIM]), facts)
+
+
+def test_weights_of_a_softmax_unit_are_its_attention():
+    task = RidgeFunction(inputs=Sphere(3), link="relu", noise_std=0.5, n_points=13)
+    matrix = torch.randn(3, 3, generator=generator(0, "test"), dtype=torch.float64)
+    lab = Lab(SoftmaxAttention.from_product(matrix).to_transformer(13), task, Stacked(), n_units=8)
+    weights, _ = heads_linear.label_weights(lab, lab.prompts)
+    xs = lab.prompts.xs
+    torch.testing.assert_close(weights, theory.attention_weights(xs[:, :-1], xs[:, -1], matrix))
+    must_fail(torch.testing.assert_close, weights, theory.attention_weights(xs[:, :-1], xs[:, -1], 1.1 * matrix))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("link", "dim"), [("relu", 2), ("relu", 3), ("relu", 5), ("phased_cosine", 3)])
+def test_the_best_linear_function_leaves_what_theory_says(link, dim):
+    """The mean square of what is left is the energy outside harmonic degree 1, and that of b."""
+    task = RidgeFunction(inputs=Sphere(dim), link=link, lipschitz=2.0, n_points=3)
+    prompts = task.sample(N, generator(0, "test/linear"), dtype=torch.float64)
+    energies = theory.harmonic_energies(theory.function_class(link, 2.0), dim, 400)
+    expected = float(energies.sum() - energies[1]) + (4 / 3 if link == "relu" else 0.0)
+    found = heads_linear.nonlinear_part(task, prompts).square()
+
+    def holds(squares):
+        assert abs(float(squares.mean()) - expected) < 4 * float(squares.std()) / math.sqrt(N) + 1e-3 * expected
+
+    holds(found)
+    must_fail(holds, 1.05 * found)
+
+
+@pytest.mark.slow
+def test_it_is_orthogonal_to_every_linear_function():
+    task = RidgeFunction(inputs=Sphere(3), link="relu", n_points=2)
+    prompts = task.sample(N, generator(1, "test/linear"), dtype=torch.float64)
+    z = (prompts.xs[:, -1] * prompts.parameters[:, :3]).sum(-1)
+    slopes = (prompts.parameters[:, 3] - prompts.parameters[:, 4]) / 2  # of l1 (z)_+ + l2 (-z)_+
+    torch.testing.assert_close(
+        prompts.ys[:, -1, 0] - heads_linear.nonlinear_part(task, prompts), slopes * z, rtol=1e-4, atol=1e-6
+    )
+
+
+def test_opposite_queries_keep_the_examples():
+    task = RidgeFunction(inputs=Sphere(3), link="relu", noise_std=1.0, n_points=5)
+    prompts = task.sample(6, generator(0, "test"), dtype=torch.float64)
+    other = heads_linear.opposite(task, prompts)
+    assert torch.equal(other.xs[:, :-1], prompts.xs[:, :-1])
+    assert torch.equal(other.ys[:, :-1], prompts.ys[:, :-1])
+    assert torch.equal(other.xs[:, -1], -prompts.xs[:, -1])
+    torch.testing.assert_close(other.ys[:, -1], task.targets(prompts.parameters, other.xs[:, -1:])[:, 0])
+
+
+def test_half_weight_cosine_is_theorys():
+    w = torch.tensor(7.0, dtype=torch.float64)
+    assert math.isclose(
+        heads_linear.half_weight_cosine(7.0), math.cos(float(theory.half_weight_angle(w))), rel_tol=1e-9
+    )
+    assert heads_linear.half_weight_cosine(0.1) == -1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_constructions(name):
+    finding = judged(CASES[name].draw(1))
+    assert finding.verdict == CASES[name].expected[ID], finding.reason
+
+
+@pytest.mark.slow
+def test_plain_kernel_in_the_place_of_the_model_breaks_the_cell(monkeypatch):
+    def check():
+        found = judged(CASES["linear attention on local features"].draw(1))
+        assert found.evidence["concentration"].low > 0.5
+
+    check()
+    weights = heads_linear.label_weights
+
+    def plain(lab, prompts):
+        return torch.einsum("bid,bd->bi", prompts.xs[:, :-1], prompts.xs[:, -1]), weights(lab, prompts)[1]
+
+    monkeypatch.setattr(heads_linear, "label_weights", plain)
+    must_fail(check)
+
+
+@pytest.mark.slow
+def test_a_silent_model_supports_nothing():
+    case = CASES["linear attention with M = c I"].draw(1)
+    with torch.no_grad():
+        case.model.unembed.W_U.mul_(1e-6)
+    finding = judged(case)
+    assert finding.verdict == "inconclusive"
+    assert "next to nothing" in finding.reason
+
+
+def test_whom_it_is_not_about():
+    case = CASES["linear attention with M = c I"].draw(1)
+    _, facts = calibration.lab_for(case)
+    assert LINEAR_CLAIM.exclusion(facts) is None
+    straight = dataclasses.replace(ridge(case), link="affine")
+    assert "neither linear nor even" in (LINEAR_CLAIM.exclusion(dataclasses.replace(facts, task=straight)) or "")
+    softmax = dataclasses.replace(facts.config, score_fn="softmax", score_norm=None)
+    assert "linear attention" in (LINEAR_CLAIM.exclusion(dataclasses.replace(facts, config=softmax)) or "")

@@ -1,0 +1,162 @@
+"""Errors at other L: common random numbers, theory's windows, factors either way, and mutants of the instrument."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+
+from icl_interp.analyses.criterion import Estimate
+from icl_interp.analyses.lab import Lab
+from icl_interp.experiments import calibration
+from icl_interp.models.softmax_unit import SoftmaxAttention
+from icl_interp.models.tokens import Stacked
+from icl_interp.resampling import Interval
+from icl_interp.studies.lipschitz.claims import transfer as claims
+from icl_interp.studies.lipschitz.claims.transfer import TRANSFER_CLAIM
+from icl_interp.studies.lipschitz.constructions import heads as made
+from icl_interp.studies.lipschitz.measurements import heads_transfer
+from icl_interp.tasks import Ellipsoid, RidgeFunction, Sphere
+from icl_interp.theory import lipschitz as theory
+
+CASES = {one.name: one for one in made.HEADS if "lipschitz.transfer" in one.expected}
+TASK = RidgeFunction(inputs=Sphere(3), link="relu", lipschitz=2.0, noise_std=0.7, n_points=41)
+
+
+@pytest.fixture(scope="module")
+def lab():
+    w = heads_transfer.best_window(TASK)
+    unit = SoftmaxAttention.from_product(w * torch.eye(3, dtype=torch.float64)).to_transformer(41)
+    return Lab(unit, TASK, Stacked(), n_units=64)
+
+
+def ridge(case):
+    assert isinstance(case.task, RidgeFunction)
+    return case.task
+
+
+def judged(case):
+    lab, facts = calibration.lab_for(case)
+    return TRANSFER_CLAIM.judge_results(calibration.measure(lab, facts, [TRANSFER_CLAIM]), facts)
+
+
+def test_prompts_differ_by_the_size_of_functions_alone(lab):
+    one, ten = (heads_transfer.prompts_at(lab, factor) for factor in (1.0, 10.0))
+    torch.testing.assert_close(one.xs, ten.xs)
+    clean = [TASK.targets(prompts.parameters, prompts.xs) for prompts in (one, ten)]
+    torch.testing.assert_close(10 * clean[0], clean[1])
+    torch.testing.assert_close(one.ys - clean[0], ten.ys - clean[1], rtol=0, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_theorys_windows_have_theorys_risks(lab):
+    """The Monte Carlo here against theory's table at every L', within four standard errors of it."""
+    result, known = lab.measure(heads_transfer.transfer), lab.measure(heads_transfer.exact)
+
+    def holds(who, number, times=1.0):
+        for factor in heads_transfer.FACTORS:
+            errors = times * result.sel({"L' / L": factor, "who": who}).values
+            expected = float(known.sel({"L' / L": factor, "number": number}))
+            assert abs(errors.mean() - expected) < 4 * errors.std(ddof=1) / math.sqrt(len(errors))
+
+    holds(heads_transfer.TRAINED, "risk")
+    holds(heads_transfer.BEST, "least risk")
+    must_fail(holds, heads_transfer.TRAINED, "risk", 3.0)
+
+
+def test_the_unit_is_its_window(lab):
+    result = lab.measure(heads_transfer.transfer)
+    for who in (heads_transfer.MODEL, heads_transfer.RESCALED):
+        own, window = (result.sel(who=name).values for name in (who, heads_transfer.TRAINED))
+        np.testing.assert_allclose(own, window, rtol=2e-3, atol=1e-5)
+
+
+def test_ratios_are_those_of_theory(lab):
+    known = lab.measure(heads_transfer.exact)
+    found = theory.transfer(theory.function_class("relu", 2.0), theory.function_class("relu", 20.0), 0.7, 40, 3)
+    assert math.isclose(float(known.sel({"L' / L": 10.0, "number": "ratio"})), float(found.ratio), rel_tol=1e-9)
+    assert math.isclose(float(known.sel({"L' / L": 1.0, "number": "ratio"})), 1.0, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((0.5, 0.4, 0.8), (2.0, 1.25, 2.5)),
+        ((2.0, 1.25, 2.5), (2.0, 1.25, 2.5)),
+        ((0.9, 0.8, 1.1), (1 / 0.9, 1.0, 1.25)),
+    ],
+)
+def test_factors_either_way(given, expected):
+    value, low, high = given
+    found = claims.either_way("factor", Interval(value, low, high, 0.1 * value, ((low, high),), True))
+    assert isinstance(found, Estimate)
+    np.testing.assert_allclose((found.value, found.low, found.high), expected, rtol=1e-12)
+    np.testing.assert_allclose(found.se / found.value, 0.1, rtol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_constructions(name):
+    finding = judged(CASES[name].draw(1))
+    assert finding.verdict == CASES[name].expected["lipschitz.transfer"], finding.reason
+
+
+@pytest.mark.slow
+def test_the_bound_is_found_to_be_the_cause():
+    """With labels of their usual size the model that is bounded pays what its window pays."""
+    finding = judged(CASES["softmax unit with bounded predictions"].draw(1))
+    assert finding.estimate is not None
+    assert finding.estimate.low > claims.OTHERWISE
+    assert finding.causal is not None
+    assert abs(finding.causal["effect"] - 1) < 0.05
+    assert "fails by their size" in finding.reason
+
+
+@pytest.mark.slow
+def test_a_model_off_its_window_decides_nothing():
+    case = CASES["softmax unit at the best window, other L"].draw(1)
+    with torch.no_grad():
+        case.model.blocks[0].attn.W_Q.mul_(4)
+    finding = judged(case)
+    assert finding.verdict == "inconclusive"
+    assert "at its own L" in finding.reason
+
+
+@pytest.mark.slow
+def test_other_noise_at_other_L_breaks_the_comparison_with_theory(lab, monkeypatch):
+    """The instrument has to keep the noise: with noise that grows with L' theory's ratio is missed."""
+    prompts_at = heads_transfer.prompts_at
+
+    def louder(lab, factor):
+        prompts = prompts_at(lab, factor)
+        clean = TASK.targets(prompts.parameters, prompts.xs)
+        return dataclasses.replace(prompts, ys=clean + factor * (prompts.ys - clean))
+
+    def check():
+        result = heads_transfer.transfer(lab)
+        known = lab.measure(heads_transfer.exact)
+        errors = result.sel({"L' / L": 10.0, "who": heads_transfer.BEST}).values
+        least = float(known.sel({"L' / L": 10.0, "number": "least risk"}))
+        assert abs(errors.mean() - least) < 4 * errors.std(ddof=1) / math.sqrt(len(errors))
+
+    check()
+    monkeypatch.setattr(heads_transfer, "prompts_at", louder)
+    must_fail(check)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"link": "quadratic"}, "L multiplies"),
+        ({"noise_std": 0.0}, "label noise"),
+        ({"inputs": Ellipsoid((4.0, 1.0, 0.25))}, "unit sphere"),
+    ],
+)
+def test_whom_it_is_not_about(change, word):
+    case = CASES["softmax unit at the best window, other L"].draw(1)
+    _, facts = calibration.lab_for(case)
+    assert TRANSFER_CLAIM.exclusion(facts) is None
+    other = dataclasses.replace(facts, task=dataclasses.replace(ridge(case), **change))
+    assert word in (TRANSFER_CLAIM.exclusion(other) or "")
