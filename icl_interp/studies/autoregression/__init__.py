@@ -1,0 +1,1 @@
+"""The study `autoregression`: Sander et al. (2024) on in-context autoregressive learning by linear attention."""

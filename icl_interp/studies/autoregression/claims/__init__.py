@@ -1,0 +1,1 @@
+"""What is claimed: criterion and evidence, a file for each group that shares an argument."""

@@ -1,0 +1,136 @@
+"""The claim that the first layer makes augmented tokens: it puts the state before beside each state."""
+
+from typing import Any
+
+from xarray import DataArray
+
+from icl_interp.analyses.answer import answer, bound
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
+from icl_interp.analyses.measurement import Results
+from icl_interp.resampling import bootstrap
+from icl_interp.studies.autoregression.claims.map import not_learned
+from icl_interp.studies.autoregression.measurements.maps_tokens import (
+    ALIKE,
+    BEFORE,
+    INTACT,
+    LEMMA,
+    OWN,
+    POSITIONS,
+    first_layer,
+    first_pattern,
+    needs_layers_on_states,
+)
+from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE
+
+SAME, MOVED = 0.05, 0.2  # mean squared change of the prediction, over the variance of the next state
+KEPT, NEEDED = "with the two tokens of the lemma", "without the token before"
+
+TOKENS = Criterion(
+    "mean squared change of the prediction over the variance of the next state, where the first layer attends by "
+    f"position only, to its own token and the one before: <= {SAME:g} / >= {MOVED:g}; and where it attends to its own "
+    f"token alone: >= {MOVED:g} / <= {SAME:g}",
+    (Condition(KEPT, (0.0, SAME), (MOVED, INF)), Condition(NEEDED, (MOVED, INF), (0.0, SAME))),
+)
+
+
+def quantities(result: DataArray) -> dict[str, Estimate]:
+    """What the criterion asks for."""
+    return {
+        name: Estimate.of(
+            f"change of the prediction {name}",
+            bootstrap(lambda mean: mean, result.sel(arm=arm, number="moved").values, positive=True),
+            "of the variance",
+        )
+        for name, arm in ((KEPT, LEMMA), (NEEDED, OWN))
+    }
+
+
+def evidence(results: Results, facts: Facts) -> Evidence:
+    """Do later layers have from the first one what Lemma 1 would give them, and nothing else?"""
+    result, heads = results[first_layer], details(results[first_pattern])
+    asked = quantities(result)
+    errors = {arm: float(result.sel(arm=arm, number="error").mean()) for arm in (INTACT, POSITIONS, LEMMA, OWN)}
+    decided = TOKENS.decide(asked).condition
+    says = answer(
+        TOKENS,
+        asked,
+        "The first layer puts the state before beside each state, and later layers need no more.",
+        {
+            KEPT: "Later layers need more of the first layer than the state before beside each state.",
+            NEEDED: "Later layers do not need the state before from the first layer.",
+        },
+        "later layers need just the state before from the first layer",
+    )
+    unit = "of the variance of the next state"
+    limits = {
+        KEPT: bound(TOKENS, asked, KEPT, f"at most {SAME:g}", f"at least {MOVED:g}"),
+        NEEDED: bound(TOKENS, asked, NEEDED, f"at least {MOVED:g}", f"at most {SAME:g}"),
+    }
+    if decided and decided.quantity == NEEDED:
+        says += f" Where that layer attends to its own token alone, predictions change by {asked[NEEDED].value:.3g} "
+        says += f"{unit} ({limits[NEEDED]})."
+        caveat = f"Where it attends by position to the token before as well, they change by {asked[KEPT].value:.3g}."
+    else:
+        says += " Where that layer attends to its own token and the one before alone, predictions change by "
+        says += f"{asked[KEPT].value:.3g} {unit} ({limits[KEPT]})."
+        caveat = f"Where it attends to its own alone, they change by {asked[NEEDED].value:.3g} "
+        caveat += f"({limits[NEEDED]})."
+    moved = asked[NEEDED]
+    return Evidence(
+        asked,
+        says,
+        scope="these weights, in distribution, the first layer's attention; what its MLP does is left as it is",
+        causal={
+            "intervention": "the first layer attends by position, to its own token alone",
+            "effect": moved.value,
+            "low": moved.low,
+            "high": moved.high,
+            "sham": asked[KEPT].value,
+            "unit": "change of the prediction, of the variance of the next state",
+        },
+        twin=quantities(results.twin[first_layer]),
+        details=(
+            *heads,
+            *(
+                {"attention of the first layer": arm, "error / variance of the next state": e}
+                for arm, e in errors.items()
+            ),
+        ),
+        caveat=caveat,
+    )
+
+
+def details(patterns: DataArray) -> tuple[dict[str, Any], ...]:
+    """A row for each head of the first layer."""
+    return tuple(
+        {"head": head, **{name: float(patterns.sel(head=head, number=name)) for name in (BEFORE, ALIKE)}}
+        for head in patterns.indexes["head"]
+    )
+
+
+AUGMENTED_CLAIM = Claim(
+    id="autoregression.augmented_tokens",
+    question="attention",
+    short="The first layer puts the state before beside each state.",
+    quote=Quote(
+        "The tokens [e_t] can be approximated with arbitrary precision given tokens [s_t] with a Transformer (1).",
+        f"{PAPER}, section 4, Lemma 1",
+        "The lemma says that a layer can make such tokens. The test asks whether the first layer of this model does: "
+        "that is more. Its first token has none before it; the lemma would show s_0 twice there, which is not asked.",
+    ),
+    kind="learning",
+    statement="The first layer makes augmented tokens: by position alone it puts the state before beside each state, "
+    "and later layers need nothing else of it",
+    source=f"{SOURCE}, Lemma 1",
+    criterion=TOKENS,
+    measurements=(first_layer, first_pattern),
+    twin=(first_layer,),
+    aspects=("depth",),
+    evidence=evidence,
+    excluded=needs_layers_on_states,
+    learned=not_learned,
+    figures=("autoregression_tokens",),
+)

@@ -1,0 +1,137 @@
+"""The claim of `autoregression` on single heads: a_h and b_h' of different heads are orthogonal (Sander's identity)."""
+
+from icl_interp.analyses.answer import answer, bound
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
+from icl_interp.analyses.measurement import Results
+from icl_interp.studies.autoregression.measurements import unit_heads
+from icl_interp.studies.autoregression.measurements.unit import (
+    PAPER,
+    SOURCE,
+    complex_heads,
+    heads,
+    n_complex,
+    named,
+    needs_unit,
+    positions,
+    process_in,
+    stored_heads,
+    unit_fit,
+)
+
+SMALL, LARGE = 0.1, 0.3  # of the largest |cosine| between two heads
+RARE = 0.025  # share of random heads that are as orthogonal
+FITS = 0.9  # share of the predictions that complex diagonals have to explain
+
+IDENTITY = Criterion(
+    "the largest |cosine| between the key diagonal a_h of one head and the value diagonal b_h' of another, |a_h . "
+    f"b_h'| / (|a_h| |b_h'|): <= {SMALL:g} / >= {LARGE:g}; and the share of random heads whose largest one is no "
+    f"larger: <= {RARE:g}",
+    (Condition("largest", (0.0, SMALL), (LARGE, 1.0)), Condition("position", (0.0, RARE), None)),
+    (
+        Precondition(
+            "fit of pairs",
+            (FITS, 1.0),
+            "The claim is about complex heads with diagonal matrices, which explain only {value:.2g} of this model's "
+            f"predictions ({FITS:g} needed).",
+        ),
+    ),
+)
+
+
+def needs_as_many_heads(facts: Facts) -> str | None:
+    """Why there are not as many complex heads as coordinates."""
+    if reason := needs_unit(facts):
+        return reason
+    n_heads, dim = facts.config.n_heads, n_complex(process_in(facts))
+    if dim < 2:
+        return "The claim is about two complex coordinates or more, and as many heads; the states have one"
+    if n_heads != 2 * dim:
+        return (
+            f"The claim is about as many complex heads as complex coordinates, {dim} ({2 * dim} real heads); this "
+            f"model has {n_heads} real heads"
+        )
+    return None
+
+
+def quantities(results: Results) -> dict[str, Estimate]:
+    """The largest cosine between heads of a model or its twin, and its place among those of random heads."""
+    found = complex_heads(stored_heads(results[heads]))
+    most = float(unit_heads.largest(unit_heads.cosines(found)).clamp(max=1.0))
+    by_chance = unit_heads.random_largest(*found.keys.shape)
+    return {
+        "largest": Estimate.exactly("largest |cosine| between key and value diagonals of two heads", most),
+        "position": Estimate.exactly(
+            "share of random heads that are as orthogonal", float((by_chance <= most).double().mean())
+        ),
+    }
+
+
+def evidence(results: Results, facts: Facts) -> Evidence:
+    """Are a_h and b_h' orthogonal for different heads?"""
+    own = quantities(results)
+    found = complex_heads(stored_heads(results[heads]))
+    n_heads, dim = found.keys.shape
+    matrix, by_chance = unit_heads.cosines(found), unit_heads.random_largest(n_heads, dim)
+    fit = named(results[unit_fit]).get("fit of pairs", 0.0)
+    asked = {**own, "fit of pairs": Estimate.exactly("share of predictions that complex diagonals explain", fit)}
+    says = answer(
+        IDENTITY,
+        asked,
+        "The key diagonal of each head is orthogonal to the value diagonals of the other heads.",
+        "Key and value diagonals of different heads are not all orthogonal.",
+        "key and value diagonals of different heads are orthogonal",
+    )
+    threshold = bound(IDENTITY, asked, "largest", f"at most {SMALL:g}", f"at least {LARGE:g}")
+    says += (
+        " The largest |cosine| between the key diagonal of one head and the value diagonal of another is "
+        f"{own['largest'].value:.3g} ({threshold})."
+    )
+    caveat = f"Of sets of random heads {100 * own['position'].value:.2g} % have no larger one (asked: at most "
+    caveat += f"{100 * RARE:g} %)."
+    return Evidence(
+        asked,
+        says,
+        scope="these weights; a_h stands on the key's side, b_h on the value's",
+        twin=quantities(results.twin),
+        details=(
+            *(
+                {"head h": h, "head h'": g, "|cosine| of a_h and b_h'": float(matrix[h, g])}
+                for h in range(n_heads)
+                for g in range(n_heads)
+            ),
+            {"complex heads": n_heads, "coordinates": dim, "median of random heads": float(by_chance.median())},
+        ),
+        caveat=caveat,
+    )
+
+
+IDENTITY_CLAIM = Claim(
+    id="autoregression.head_identity",
+    question="weights and training",
+    short="Different heads have orthogonal key and value diagonals.",
+    quote=Quote(
+        "The equality for corresponds to an orthogonality property between heads.",
+        f"{PAPER}, section 5.1, 'Orthogonality', after Proposition 3 (the formula between 'equality' and 'for' is lost "
+        "in the text at hand; for as many heads as coordinates it is a_h . b_h' = 0 for h != h')",
+        "The proposition is about minimisers of the loss for unitary W, and the product is between a_h and b_h': a_h "
+        ". a_h' may be anything. We ask trained weights. This is wider where eigenvalues come in conjugate pairs: "
+        "section 5.2 says of these that the result 'indicates an orthogonal property between heads' too, which holds "
+        "for the minimisers with p_{T-1} = 0 only. It is narrower because other numbers of heads are not asked: with "
+        "more heads than coordinates the identity need not hold at a minimiser, since only with as many p_T B^T A = I "
+        "gives p_T A B^T = I, which the identity is part of.",
+    ),
+    kind="learning",
+    statement="The key diagonal a_h of a head is orthogonal to the value diagonals b_h' of others, where there are as "
+    "many heads as coordinates",
+    source=f"{SOURCE}, Propositions 3 and 6",
+    criterion=IDENTITY,
+    measurements=(heads, positions, unit_fit),
+    twin=(heads,),
+    aspects=("shares of heads", "single layer", "depth"),
+    evidence=evidence,
+    excluded=needs_as_many_heads,
+    figures=("autoregression_heads",),
+)

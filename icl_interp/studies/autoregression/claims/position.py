@@ -1,0 +1,318 @@
+"""The claims of `autoregression` on weights of positions: they pick the past token, and are one along each diagonal."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.answer import answer, bound
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
+from icl_interp.analyses.measurement import Results
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.studies.autoregression.measurements import unit_positions as parts
+from icl_interp.studies.autoregression.measurements.unit import (
+    PAPER,
+    SOURCE,
+    heads,
+    is_paired,
+    n_complex,
+    named,
+    needs_process,
+    needs_unit,
+    positions,
+    process_in,
+    unit_fit,
+)
+from icl_interp.studies.autoregression.measurements.unit_positions import (
+    AVERAGED,
+    INTACT,
+    NO_OTHERS,
+    NO_RIGHT,
+    positions_averaged,
+    positions_cut,
+)
+
+ON, OFF = 0.9, 0.5  # share of |p|^2 on the named tokens
+HARMLESS, HARMFUL = 0.05, 0.2  # rise of the normalised error
+BROKEN = 0.5  # rise of the normalised error without the named tokens
+NEAR, FAR = 0.05, 0.25  # |p_{T-1} / p_T + 1/2|
+FITS = 0.9  # share of the predictions that complex diagonals have to explain
+LEARNED = 0.1  # normalised error up to which a model counts as one that predicts the next state
+ALIKE, UNLIKE = 0.1, 0.5  # share of |P|^2 that the means of diagonals leave
+
+WHO = ("others", "these")  # tokens whose weights are set to 0: all but the named ones, and the named ones
+ERROR = "error / squared length of the next state"
+PREDICTS = Precondition(
+    "error",
+    (-INF, LEARNED),
+    "The model hardly predicts the next state: its error is {value:.2g} of that state's squared length (at most "
+    f"{LEARNED:g} allowed).",
+)
+PAST = Criterion(
+    "share of the squared weights p of a row on the last token (with conjugate pairs, on the last two), the mean over "
+    f"rows: >= {ON:g} / <= {OFF:g}; rise of the mean squared error over the squared length of the next state, when the "
+    f"other tokens' weights are set to 0: <= {HARMLESS:g} / >= {HARMFUL:g}, when these tokens' are: >= {BROKEN:g} / "
+    f"<= {HARMFUL:g}; and with conjugate pairs and fewer heads than coordinates |p_(T-1) / p_T + 1/2|: <= {NEAR:g} / "
+    f">= {FAR:g}",
+    (
+        Condition("share", (ON, 1.0), (0.0, OFF)),
+        Condition("rise without others", (-INF, HARMLESS), (HARMFUL, INF)),
+        Condition("rise without these", (BROKEN, INF), (-INF, HARMFUL)),
+        Condition("ratio", (0.0, NEAR), (FAR, INF), optional=True),
+    ),
+    (
+        PREDICTS,
+        Precondition(
+            "fit",
+            (FITS, 1.0),
+            "The propositions are about heads with diagonal matrices, which explain only {value:.2g} of this model's "
+            f"predictions ({FITS:g} needed).",
+        ),
+    ),
+)
+DIAGONALS = Criterion(
+    "share of the squared weights of positions P that the means of its diagonals leave out: "
+    f"<= {ALIKE:g} / >= {UNLIKE:g}; and the rise of the mean squared error over the squared length of the next state, "
+    f"when each weight is replaced by the mean of its diagonal: <= {HARMLESS:g} / >= {HARMFUL:g}",
+    (Condition("unlike", (0.0, ALIKE), (UNLIKE, 1.0)), Condition("rise", (-INF, HARMLESS), (HARMFUL, INF))),
+    (PREDICTS,),
+)
+
+
+def rise(result: DataArray, arm: str) -> Interval:
+    """The normalised error in an arm less that of the model as it is; units are resampled."""
+    return bootstrap(lambda cut, own: cut - own, result.sel(arm=arm).values, result.sel(arm=INTACT).values)
+
+
+def error(result: DataArray) -> Estimate:
+    """The normalised error of the model as it is. R^2 is no gate: for small angles one fixed rotation predicts well."""
+    return Estimate.of(
+        "error over the squared length of the next state", bootstrap(lambda e: e, result.sel(arm=INTACT).values)
+    )
+
+
+def never_asked(facts: Facts) -> None:
+    """The criterion asks whether the model predicts the next state."""
+
+
+def matrix(results: Results) -> Float[Tensor, "query key"]:
+    """Stored P."""
+    return torch.from_numpy(results[positions].values.copy())
+
+
+def _means(result: DataArray) -> dict[str, float]:
+    return {str(arm): float(result.sel(arm=arm).values.mean()) for arm in result.indexes["arm"]}
+
+
+def _rows(means: dict[str, float]) -> tuple[dict[str, str | float], ...]:
+    return tuple({"weights": arm, ERROR: value} for arm, value in means.items())
+
+
+# ---- the past token --------------------------------------------------------------------------------------------------
+
+
+def has_one_ratio(facts: Facts) -> bool:
+    """Whether there are so few heads that p_{T-1} / p_T must be -1/2 where the loss is 0."""
+    task = process_in(facts)
+    return is_paired(task) and facts.config.n_heads < 2 * n_complex(task)
+
+
+def past(results: Results, facts: Facts) -> dict[str, Estimate]:
+    """What the criterion asks for, of a model or its randomly initialised control."""
+    p, first = matrix(results), parts.first_row(facts.config)
+    share = parts.share_on(p, parts.named_tokens(process_in(facts), len(p)), first)
+    cut = results[positions_cut]
+    found = {
+        "share": Estimate.exactly("share of the squared weights on the named tokens", min(share, 1.0)),
+        "rise without others": Estimate.of("rise of the error without the other tokens", rise(cut, NO_OTHERS)),
+        "rise without these": Estimate.of("rise of the error without the named tokens", rise(cut, NO_RIGHT)),
+    }
+    if has_one_ratio(facts):
+        found["ratio"] = Estimate.exactly("|p_(T-1) / p_T + 1/2|", min(abs(parts.mean_ratio(p, first) + 0.5), 1e9))
+    return found
+
+
+def _past_numbers(asked: dict[str, Estimate], which: str, ratio: float) -> dict[str, str]:
+    """A sentence for each quantity."""
+
+    def within(quantity: str, supports: str, against: str) -> str:
+        return bound(PAST, asked, quantity, supports, against)
+
+    share, others, these = (100 * asked["share"].value, *(asked[f"rise without {who}"].value for who in WHO))
+    found = {
+        "share": f"Of the squared weights {share:.3g} % lie on {which} "
+        f"({within('share', f'at least {100 * ON:g} %', f'at most {100 * OFF:g} %')}).",
+        "rise without others": f"Without the other tokens the error rises by {others:.3g} of the squared length of the "
+        f"next state ({within('rise without others', f'at most {HARMLESS:g}', f'at least {HARMFUL:g}')}).",
+        "rise without these": f"Without {which} the error rises by {these:.3g} of the squared length of the next state "
+        f"({within('rise without these', f'at least {BROKEN:g}', f'at most {HARMFUL:g}')}).",
+    }
+    if "ratio" in asked:
+        found["ratio"] = (
+            f"The second to last weight is {ratio:.3g} times the last one, and with so few heads it must be -1/2 "
+            f"({within('ratio', f'within {NEAR:g}', f'off by {FAR:g} or more')})."
+        )
+    return found
+
+
+def past_evidence(results: Results, facts: Facts) -> Evidence:
+    """Do the weights of positions pick the tokens of the propositions?"""
+    own, means = past(results, facts), _means(results[positions_cut])
+    paired, ratio = is_paired(process_in(facts)), parts.mean_ratio(matrix(results), parts.first_row(facts.config))
+    which = "the last two tokens" if paired else "the last token"
+    asked = {
+        **own,
+        "error": error(results[positions_cut]),
+        "fit": Estimate.exactly("share of predictions that diagonals explain", named(results[unit_fit])["fit"]),
+    }
+    decided = PAST.decide(asked).condition
+    says = answer(
+        PAST,
+        asked,
+        f"The weights of positions pick {which}.",
+        f"The weights of positions do not pick {which} as the propositions say.",
+        f"the weights of positions pick {which}",
+    )
+    sentences = _past_numbers(asked, which, ratio)
+    chosen = decided.quantity if decided else "share"
+    says += f" {sentences[chosen]}"
+    caveat = sentences["share" if chosen == "rise without others" else "rise without others"]
+    cut = own["rise without others"]
+    return Evidence(
+        asked,
+        says,
+        scope="these weights, this task, all scored points",
+        causal={
+            "intervention": f"weights of positions other than {which} set to 0",
+            f"rise of the {ERROR}": cut.value,
+            "low": cut.low,
+            "high": cut.high,
+            f"the same for {which}": own["rise without these"].value,
+        },
+        twin=past(results.twin, facts),
+        details=(*_rows(means), *([{"number": "p_(T-1) / p_T", "value": ratio}] if paired else [])),
+        caveat=caveat,
+    )
+
+
+PAST_CLAIM = Claim(
+    id="autoregression.past_token",
+    question="attention",
+    short="Weights of positions pick the right past token.",
+    quote=Quote(
+        "Therefore, the positional encoding selects the last token in the input sequence, hence learning the structure "
+        "of the training data.",
+        f"{PAPER}, section 5.1, 'Orthogonality', of minimisers for unitary W",
+        "For conjugate pairs Proposition 6 has the last two tokens, in the ratio p_{T-1} = -p_T / 2 where there are "
+        "fewer heads than coordinates; then we ask for these. The proposition is about minimisers; we ask trained "
+        "weights, in every row of P, and also what happens without some weights. With angles on a part of the circle "
+        "(mu > 1) the minimiser is the same, but section 5.3 says that training stops elsewhere: there the paper "
+        "expects weights that are spread over many tokens, which our claim denies.",
+    ),
+    kind="learning",
+    statement="The weights of positions pick the last token (the last two where eigenvalues come in conjugate pairs)",
+    source=f"{SOURCE}, Propositions 3 and 6",
+    criterion=PAST,
+    measurements=(heads, positions, unit_fit, positions_cut),
+    twin=(positions, positions_cut),
+    aspects=("single layer", "depth"),
+    evidence=past_evidence,
+    excluded=needs_unit,
+    learned=never_asked,
+    figures=("autoregression_positions",),
+)
+
+
+# ---- diagonals -------------------------------------------------------------------------------------------------------
+
+
+def needs_positions(facts: Facts) -> str | None:
+    """Why there are no weights of positions with diagonals to compare."""
+    if reason := needs_process(facts):
+        return reason
+    if facts.config.position_weights is None:
+        return "The claim is about learned weights of positions (position_weights); this model has none"
+    if facts.n_points < 4:
+        return f"The claim is about prompts of 4 states or more; this model's have {facts.n_points}"
+    return None
+
+
+def diagonals(results: Results, facts: Facts) -> dict[str, Estimate]:
+    """What the criterion asks for, of a model or its randomly initialised control."""
+    share = parts.not_alike(matrix(results), parts.first_row(facts.config))
+    averaged = rise(results[positions_averaged], AVERAGED)
+    return {
+        "unlike": Estimate.exactly(
+            "share of the squared weights that the means of diagonals leave out", min(max(share, 0.0), 1.0)
+        ),
+        "rise": Estimate.of("rise of the error with the means of diagonals", averaged),
+    }
+
+
+def diagonals_evidence(results: Results, facts: Facts) -> Evidence:
+    """Is P the same along its diagonals?"""
+    own, means = diagonals(results, facts), _means(results[positions_averaged])
+    fresh = diagonals(results.twin, facts)
+    asked = {**own, "error": error(results[positions_averaged])}
+    says = answer(
+        DIAGONALS,
+        asked,
+        "The weights of positions are the same along each diagonal: they depend on how far back a token lies.",
+        "The weights of positions are not the same along each diagonal.",
+        "the weights of positions are the same along each diagonal",
+    )
+    left = (
+        f"The means of diagonals leave out {100 * own['unlike'].value:.3g} % of the squared weights "
+        f"({bound(DIAGONALS, asked, 'unlike', f'at most {100 * ALIKE:g} %', f'at least {100 * UNLIKE:g} %')})."
+    )
+    rises = (
+        f"With the means of diagonals the error rises by {own['rise'].value:.3g} of the squared length of the next "
+        f"state ({bound(DIAGONALS, asked, 'rise', f'at most {HARMLESS:g}', f'at least {HARMFUL:g}')})."
+    )
+    decided = DIAGONALS.decide(asked).condition
+    if decided and decided.quantity == "rise":
+        left, rises = rises, left
+    says += f" {left}"
+    return Evidence(
+        asked,
+        says,
+        scope="these weights, this task; rows of P that read a state",
+        causal={
+            "intervention": "each weight of P replaced by the mean of its diagonal",
+            f"rise of the {ERROR}": own["rise"].value,
+            "low": own["rise"].low,
+            "high": own["rise"].high,
+        },
+        twin=fresh,
+        details=_rows(means),
+        caveat=rises,
+    )
+
+
+DIAGONALS_CLAIM = Claim(
+    id="autoregression.same_on_diagonals",
+    question="attention",
+    short="Trained weights of positions are the same along each diagonal.",
+    quote=Quote(
+        "We observe that the trained positional encoding exhibits an invariance across diagonals.",
+        f"{PAPER}, section 6, 'Change in the context distribution'",
+        "The paper sees this in one experiment, by eye, with P alone trained and mu from 50 to 300. We ask every model "
+        "of one layer with learned weights of positions, by a number, and also whether it still works with the means "
+        "of diagonals. With matrices that are not diagonal a model may read the second token in every row, which "
+        "tells W where s_0 = 1: that is no invariance across diagonals.",
+    ),
+    kind="learning",
+    statement="The trained weights of positions depend on how far back a token lies, and on nothing else",
+    source=f"{SOURCE}, section 6",
+    criterion=DIAGONALS,
+    measurements=(positions, positions_averaged),
+    twin=(positions, positions_averaged),
+    aspects=("single layer", "depth"),
+    evidence=diagonals_evidence,
+    excluded=needs_positions,
+    learned=never_asked,
+    figures=("autoregression_positions",),
+)

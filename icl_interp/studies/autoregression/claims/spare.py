@@ -1,0 +1,118 @@
+"""The claim of `autoregression` on the number of heads: those beyond the needed number can be pruned."""
+
+from xarray import DataArray
+
+from icl_interp.analyses.answer import answer, bound
+from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
+from icl_interp.analyses.measurement import Results
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.studies.autoregression.measurements.unit import (
+    PAPER,
+    SOURCE,
+    needs_commuting,
+    process_in,
+    real_heads_needed,
+)
+from icl_interp.studies.autoregression.measurements.unit_heads import INTACT, NONE, PRUNED, pruned
+
+LITTLE, MUCH = 0.01, 0.05  # rise of the normalised error when spare heads are pruned
+USED = 0.5  # rise when all heads are
+
+SPARE = Criterion(
+    "rise of the mean squared error over the squared length of the next state, when all but the needed number of heads "
+    f"are pruned: <= {LITTLE:g} / >= {MUCH:g}; and when all heads are: >= {USED:g}",
+    (Condition("rise", (-INF, LITTLE), (MUCH, INF)), Condition("rise without heads", (USED, INF), None)),
+)
+
+
+def rise(result: DataArray, arm: str, over: str = INTACT) -> Interval:
+    """The normalised error of an arm less that of another; units are resampled."""
+    return bootstrap(lambda a, b: a - b, result.sel(arm=arm).values, result.sel(arm=over).values)
+
+
+def needs_spare_heads(facts: Facts) -> str | None:
+    """Why there are no heads beyond the needed number."""
+    if reason := needs_commuting(facts):
+        return reason
+    n_heads, needed = facts.config.n_heads, real_heads_needed(process_in(facts))
+    if n_heads <= needed:
+        return (
+            f"The claim is about more heads than suffice for the task, {needed // 2} complex ones ({needed} real ones) "
+            f"here; this model has {n_heads} real heads"
+        )
+    return None
+
+
+def quantities(result: DataArray) -> dict[str, Estimate]:
+    """What the criterion asks for."""
+    return {
+        "rise": Estimate.of("rise of the error without the spare heads", rise(result, PRUNED)),
+        "rise without heads": Estimate.of("rise of the error without any head", rise(result, NONE)),
+    }
+
+
+def evidence(results: Results, facts: Facts) -> Evidence:
+    """Can all but the needed number of heads be taken out?"""
+    result, needed = results[pruned], real_heads_needed(process_in(facts))
+    own = quantities(result)
+    means = {str(arm): float(result.sel(arm=arm).values.mean()) for arm in result.indexes["arm"]}
+    says = answer(
+        SPARE,
+        own,
+        "Heads beyond the needed number can be pruned.",
+        "Heads beyond the needed number cannot be pruned.",
+        "heads beyond the needed number can be pruned",
+    )
+    threshold = bound(SPARE, own, "rise", f"at most {LITTLE:g}", f"at least {MUCH:g}")
+    says += (
+        f" With the best {needed} of {facts.config.n_heads} real heads the error rises by {own['rise'].value:.3g} of "
+        f"the squared length of the next state ({threshold})."
+    )
+    caveat = f"Without any head it rises by {own['rise without heads'].value:.3g} (asked: at least {USED:g})."
+    if own["rise"].value > LITTLE:
+        caveat = "Nothing is fitted again after pruning; where all heads share the work no subset of them will do."
+    return Evidence(
+        own,
+        says,
+        scope="these weights, this task, all scored points; heads are chosen on one half of the functions, asked on "
+        "the other",
+        causal={
+            "intervention": "what pruned heads write is replaced by its mean at each position",
+            "rise of the error / squared length of the next state": own["rise"].value,
+            "low": own["rise"].low,
+            "high": own["rise"].high,
+            "the same without any head": own["rise without heads"].value,
+        },
+        twin=quantities(results.twin[pruned]),
+        details=tuple({"heads": arm, "error / squared length of the next state": e} for arm, e in means.items()),
+        caveat=caveat,
+    )
+
+
+SPARE_CLAIM = Claim(
+    id="autoregression.spare_heads",
+    question="weights and training",
+    short="Heads beyond the needed number can be pruned.",
+    quote=Quote(
+        "When there are more than heads, some heads are useless, and can therefore be pruned.",
+        f"{PAPER}, section 5.1, after Proposition 3 (the number, d, is lost in the text at hand)",
+        "The sentence is about unitary W and d complex heads. We ask rotations as well, where the needed number is "
+        "that of Propositions 3 and 6: d complex heads (two real ones each) for unitary W, d / 2 for d coordinates in "
+        "conjugate pairs. It is wider where heads are not diagonal. As an existence statement (some minimiser has "
+        "useless heads) it is true; we ask these trained weights, whose heads may all be in use although fewer would "
+        "do.",
+    ),
+    kind="learning",
+    statement="Heads beyond the number that reaches a loss of zero are useless: without them the loss stays",
+    source=f"{SOURCE}, Propositions 3 and 6",
+    criterion=SPARE,
+    measurements=(pruned,),
+    twin=(pruned,),
+    aspects=("shares of heads", "single layer", "depth"),
+    evidence=evidence,
+    excluded=needs_spare_heads,
+    figures=("autoregression_pruned",),
+)

@@ -1,0 +1,247 @@
+"""Units of diagonal linear attention whose weights are set: minimisers of the loss, and others that predict as well."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+
+from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction
+from icl_interp.models.diagonal_unit import DiagonalAttention
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.tasks.autoregressive import AutoregressiveProcess, MatrixName
+from icl_interp.theory import autoregression as theory
+
+IDENTITY, SPARE, PAST, DIAGONALS, START = (
+    f"autoregression.{name}"
+    for name in ("head_identity", "spare_heads", "past_token", "same_on_diagonals", "start_free")
+)
+NOT_ASKED = "not_applicable"
+N_POINTS = 10  # states of a prompt
+NARROW = 40.0  # mu: angles on so small a part of the circle that many weights of positions predict as well
+FLAT = 1e-8  # eigenvalues of the loss in p up to which a direction does not show in predictions
+NARROWER = 300.0  # mu of the smooth weights
+RIDGE = 1e-2  # their penalty: the error is then about that at which the work stops training
+UNSEEN = 10.0  # size of what is added to a row in directions that do not show
+Square = Complex[Tensor, "dim dim"]
+Rows = Complex[Tensor, "head dim"] | Float[Tensor, "head dim"]
+Positions = Float[Tensor, "token token"]
+
+
+# ---- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _uniform(g: torch.Generator, low: float, high: float) -> float:
+    return low + (high - low) * float(torch.rand((), generator=g))
+
+
+def _turn(g: torch.Generator, n: int) -> Square:
+    """A random unitary matrix."""
+    real, imaginary = torch.randn(2, n, n, generator=g, dtype=torch.float64)
+    return torch.linalg.qr(torch.complex(real, imaginary)).Q
+
+
+def _phases(g: torch.Generator, heads: int) -> Complex[Tensor, "head 1"]:
+    """A number of size 1 for each head: of a_h, and its inverse of b_h, it leaves what the head says."""
+    angles = 2 * torch.pi * torch.rand(heads, 1, generator=g, dtype=torch.float64)
+    return torch.polar(torch.ones_like(angles), angles)
+
+
+def case_of(
+    g: torch.Generator, matrices: MatrixName, A: Rows, B: Rows, P: Positions, mu: float = 1.0, phases: bool = True
+) -> Case:
+    """The unit with these heads, on a task of as many coordinates."""
+    turn = _phases(g, len(A)) if phases else torch.ones(len(A), 1, dtype=torch.complex128)
+    unit = DiagonalAttention(A * turn, B / turn, P)
+    task = AutoregressiveProcess(n_dims=A.shape[1], matrices=matrices, mu=mu, n_points=len(P))
+    return Case(unit.to_transformer(), task)
+
+
+def on_last(scale: float, ratio: float = 0.0) -> Positions:
+    """P whose row T holds p_T = scale, and p_{T-1} = ratio times that."""
+    last = torch.full((N_POINTS,), scale, dtype=torch.float64)
+    return torch.diag(last) + torch.diag(ratio * last[1:], -1)
+
+
+def mixed(g: torch.Generator, product: Float[Tensor, "dim dim"]) -> tuple[Rows, Rows]:
+    """A random A of as many heads as coordinates, singular values from 1/2 to 2, and B with B^T A = the product."""
+    d = len(product)
+    sizes = 2 ** (2 * torch.rand(d, generator=g, dtype=torch.float64) - 1)
+    A = _turn(g, d) * sizes @ _turn(g, d)
+    return A, torch.linalg.solve(A.T, product.T.to(A))
+
+
+# ---- minimisers ------------------------------------------------------------------------------------------------------
+
+
+def unitary(g: torch.Generator) -> Case:
+    """Proposition 3 with as many heads as coordinates: p_T B^T A = I for a random A."""
+    d, scale = (
+        int(torch.randint(2, 5, (), generator=g)),
+        _uniform(g, 0.5, 2) * (1 if torch.rand(1, generator=g) < 0.5 else -1),
+    )
+    A, B = mixed(g, theory.unitary_minimiser(d, N_POINTS, scale).product)
+    return case_of(g, "unitary", A, B, on_last(scale))
+
+
+def half_as_many(g: torch.Generator) -> Case:
+    """Lemma 3: d / 2 heads, each of which adds up a pair, and p_{T-1} = -p_T / 2."""
+    d, scale = 2 * int(torch.randint(1, 3, (), generator=g)), _uniform(g, 0.5, 2)
+    A, B, _ = theory.orthogonal_heads(d, N_POINTS)
+    return case_of(g, "conjugate_pairs", A, B / scale, on_last(scale, -0.5))
+
+
+def two_tokens(g: torch.Generator) -> Case:
+    """Proposition 6 with as many heads as coordinates, a_h = e_h and p_{T-1} = rho p_T with rho from 1 to 2."""
+    d, ratio = 2 * int(torch.randint(1, 3, (), generator=g)), _uniform(g, 1, 2)
+    A = torch.eye(d, dtype=torch.float64)
+    return case_of(
+        g, "conjugate_pairs", A, theory.orthogonal_minimiser(d, N_POINTS, ratio).product.T, on_last(1.0, ratio)
+    )
+
+
+def spare(g: torch.Generator) -> Case:
+    """The unitary minimiser, and two more heads that take each other off."""
+    d = 2
+    A, B = mixed(g, torch.eye(d, dtype=torch.float64))
+    a, b = torch.randn(2, 1, d, generator=g, dtype=torch.float64).to(A)
+    order = torch.randperm(d + 2, generator=g)
+    A, B = torch.cat([A, a, a])[order], torch.cat([B, b, -b])[order]
+    return case_of(g, "unitary", A, B, on_last(1.0), phases=False)  # those of two that cancel must be the same
+
+
+def shared(g: torch.Generator) -> Case:
+    """The unitary minimiser with twice as many heads as coordinates: each does about half of what one would."""
+    d = 2
+    A, B = mixed(g, torch.eye(d, dtype=torch.float64))
+    shares = 0.4 + 0.2 * torch.rand(d, 1, generator=g, dtype=torch.float64)
+    return case_of(g, "unitary", torch.cat([A, A]), torch.cat([shares * B, (1 - shares) * B]), on_last(1.0))
+
+
+def normed(g: torch.Generator) -> Case:
+    """The unitary minimiser behind norms that change nothing on the task, where all states have one length."""
+    case = unitary(g)
+    plain = case.model
+    model = HookedTransformer(replace(plain.cfg, normalization_type="RMS")).double()
+    model.load_state_dict({**model.state_dict(), **plain.state_dict()})
+    # Mean squares over 4 d coordinates: of a state, |s|^2 = d; and of a state and a prediction as long.
+    with torch.no_grad():
+        for name, mean_square in (("blocks.0.ln1", 1 / 4), ("ln_final", 1 / 2)):
+            gain = model.norms[name].w
+            assert gain is not None
+            gain.fill_((mean_square + plain.cfg.eps) ** 0.5)
+    return Case(model, case.task)
+
+
+def second_token(g: torch.Generator) -> Case:
+    """No diagonals, and no loss: from s_0 = 1 the second state is lambda, and s_{T-1} s_1 s_1 is the next state.
+
+    Queries are conjugated, so that heads weigh by u_i v_i in the place of conj(u_i) v_i, and all rows of P read s_1.
+    """
+    case = unitary(g)
+    attention, wide = case.model.blocks[0].attn, case.model.cfg.d_in
+    scale = float(attention.W_P[-1, -1].detach())
+    with torch.no_grad():
+        attention.W_Q[:, wide + 1 :: 2] *= -1  # imaginary parts of the state
+        attention.W_P.zero_()
+        attention.W_P[1:, 1] = scale
+    return case
+
+
+# ---- weights of positions for angles on a part of the circle -------------------------------------------------------
+
+
+def _narrow(g: torch.Generator, mu: float, row: Callable[[int], Float[Tensor, " token"]]) -> Case:
+    """C = I and rows of P by the number of their tokens, for unitary W with small angles."""
+    d, P = 2, torch.zeros(N_POINTS, N_POINTS, dtype=torch.float64)
+    for last in range(N_POINTS):
+        P[last, : last + 1] = row(last + 1)
+    return case_of(g, "unitary", *mixed(g, torch.eye(d, dtype=torch.float64)), P, mu=mu)
+
+
+def smooth(g: torch.Generator, ridge: float = RIDGE) -> Case:
+    """The shortest p with hardly any error (ridge regression), as early stopping has it."""
+
+    def row(n: int) -> Float[Tensor, " token"]:
+        H = theory.position_hessian(n, NARROWER)
+        return torch.linalg.solve(H + ridge * torch.eye(n, dtype=torch.float64), H[:, -1])
+
+    return _narrow(g, NARROWER, row)
+
+
+def ragged(g: torch.Generator, size: float = UNSEEN) -> Case:
+    """p = e_T and more in directions that predictions do not show, other ones in each row."""
+
+    def row(n: int) -> Float[Tensor, " token"]:
+        values, vectors = torch.linalg.eigh(theory.position_hessian(n, NARROW))
+        unseen = vectors[:, values < FLAT]
+        p = torch.zeros(n, dtype=torch.float64)
+        if unseen.shape[1]:
+            p = unseen @ torch.randn(unseen.shape[1], generator=g, dtype=torch.float64)
+            # The signs of neighbouring rows differ, so that means over rows are no such directions.
+            p *= (-1) ** n * size / p.norm() * p[-1].sign()
+        p[-1] += 1
+        return p
+
+    return _narrow(g, NARROW, row)
+
+
+CONSTRUCTIONS: tuple[Construction, ...] = (
+    Construction(
+        "diagonal unit at a unitary minimiser",
+        "as many heads as coordinates, p_T B^T A = I, so that p_T A B^T = I; P is a multiple of I",
+        unitary,
+        {IDENTITY: YES, PAST: YES, DIAGONALS: YES, START: YES, SPARE: NOT_ASKED},
+    ),
+    Construction(
+        "diagonal unit with half as many heads",
+        "Lemma 3 for conjugate pairs: the last token and -1/2 of the one before",
+        half_as_many,
+        {PAST: YES, DIAGONALS: YES, START: YES, IDENTITY: NOT_ASKED, SPARE: NOT_ASKED},
+    ),
+    Construction(
+        "diagonal unit at a minimiser of two tokens",
+        "the loss is 0 at rho > 0 as well, where A B^T has entries off its diagonal",
+        two_tokens,
+        {IDENTITY: NO, PAST: YES},
+    ),
+    Construction(
+        "diagonal unit with heads that cancel",
+        "two heads of four take each other off, and the others are a minimiser",
+        spare,
+        {SPARE: YES, IDENTITY: NOT_ASKED},
+    ),
+    Construction(
+        "diagonal unit that shares its work",
+        "four heads do what two could, and no two of them do it",
+        shared,
+        {SPARE: NO, PAST: YES},
+    ),
+    Construction(
+        "diagonal unit behind norms",
+        "norms that divide by 1 on the task divide by another number from another start",
+        normed,
+        {START: NO, IDENTITY: NOT_ASKED},
+    ),
+    Construction(
+        "layer that reads the second token",
+        "with matrices that are no diagonals s_1 = lambda tells W from any place, as long as s_0 = 1",
+        second_token,
+        {DIAGONALS: NO, START: NO, PAST: OPEN, IDENTITY: OPEN},
+    ),
+    Construction(
+        "diagonal unit with smooth positions",
+        "for small angles weights that are spread over all tokens predict as well as the last token alone",
+        smooth,
+        {PAST: NO},
+    ),
+    Construction(
+        "diagonal unit with ragged positions",
+        "each row of P has large weights that do not show in predictions, and their means over rows do",
+        ragged,
+        {DIAGONALS: NO},
+    ),
+)
+
+EXCEPTIONS: dict[tuple[str, str], str] = {}

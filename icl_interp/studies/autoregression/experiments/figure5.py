@@ -1,0 +1,205 @@
+"""Figures 5 and 10: layers on augmented tokens against as many steps of gradient descent, linear and full.
+
+Steps have one size for all prompts and steps, the best for their number on other sequences. Errors are those of the
+last quarter of the prompt: before d transitions W is not determined, and there all methods fail alike.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from pandas import DataFrame
+from xarray import DataArray
+
+from icl_interp.analyses.criterion import Criterion
+from icl_interp.experiments import errors
+from icl_interp.experiments.base import Experiment, Results
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
+from icl_interp.provenance import encode
+from icl_interp.resampling import bootstrap
+from icl_interp.results import Result, make_array, table_of_rows
+from icl_interp.studies.autoregression.experiments import models
+from icl_interp.studies.autoregression.experiments.models import LEARNED
+from icl_interp.studies.autoregression.measurements.maps_descent import Path, best_sizes, late
+from icl_interp.tasks.autoregressive import AutoregressiveProcess
+
+LAYERS = {"smoke": (1, 2), "small": (1, 2, 4), "paper": (1, 2, 3, 4, 6)}
+STEPS = (1, 2, 3, 4, 6, 8, 12, 16)  # of gradient descent
+
+FEW = 2  # layers up to which the paper finds linear ones competitive; beyond them descent is better
+COMPETITIVE = at_most("error of 1 or 2 linear layers / error of as many steps", 1.5, 3.0, LEARNED)
+OVERTAKEN = at_least("error of 3 linear layers or more / error of as many steps", 10.0, 2.0, LEARNED)
+BETTER = at_most("error of full layers / error of as many steps", 0.9, 1.1, LEARNED)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of transformer whose depth is compared with steps.
+
+    Attributes:
+        recipe: of two layers.
+        words: what it is.
+        expected: rule and sentence for the numbers of layers that a function picks.
+    """
+
+    recipe: str
+    words: str
+    expected: tuple[tuple[Criterion, str, Callable[[int], bool]], ...]
+
+    def model(self, layers: int) -> models.VariedModel:
+        """The model of so many layers."""
+        scales = tuple(scale for scale, held in LAYERS.items() if layers in held)
+        label = f"{layers} layer{'s' * (layers > 1)}"
+        return models.varied(self.recipe, label, 0, scales, model={"n_layers": layers})
+
+    @property
+    def models(self) -> dict[int, models.VariedModel]:
+        """All of them by their number of layers."""
+        return {layers: self.model(layers) for layers in LAYERS["paper"]}
+
+
+LINEAR = Kind(
+    "autoregression_linear_2",
+    "layers of linear attention with norms",
+    (
+        (COMPETITIVE, "the first layers are competitive with gradient descent", lambda layers: layers <= FEW),
+        (OVERTAKEN, "gradient descent outperforms more layers by orders of magnitude", lambda layers: layers > FEW),
+    ),
+)
+FULL = Kind(
+    "autoregression_full_2",
+    "layers of softmax attention and MLP with norms",
+    ((BETTER, "full transformers outperform as many steps of gradient descent", lambda layers: True),),
+)
+
+
+def descent_errors(bench: Bench, task: AutoregressiveProcess) -> DataArray:
+    """Error of gradient descent over that of predicting 0, (step, block): the last quarter of the prompt."""
+
+    def compute() -> DataArray:
+        sizes, found = best_sizes(task, 1, bench.seed), []
+        for prompts in models.blocks(bench, task):
+            total = torch.zeros(len(STEPS), dtype=torch.float64)
+            for t in late(task.n_points):
+                path = Path(prompts.xs[:, : t + 1])
+                for i, n_steps in enumerate(STEPS):
+                    said = path.descended(torch.tensor([sizes[n_steps]], dtype=torch.float64), n_steps)[..., 0]
+                    total[i] += (said - prompts.ys[:, t]).square().mean()
+            found.append(total / len(late(task.n_points)))
+        values = torch.stack(found, 1).numpy() / models.mean_square(bench, task)
+        return make_array(values, {"step": STEPS, "block": range(values.shape[1])})
+
+    kept = bench.keep("autoregression: gradient descent in context", [], compute, task=encode(task), steps=STEPS)
+    assert isinstance(kept, DataArray)
+    return kept
+
+
+def measure(kind: Kind, bench: Bench) -> dict[str, Result]:
+    """Late errors by layers and by steps with intervals, and their quotients."""
+    here = {layers: model.name for layers, model in kind.models.items() if bench.has(model.name)}
+    if not here:
+        return {}
+    task = models.task_of(bench.models[next(iter(here.values()))])
+    steps, rows, quotients = descent_errors(bench, task), [], []
+    for n_steps in STEPS:
+        rows.append(_row("gradient descent", n_steps, steps.sel(step=n_steps).values))
+    for layers, name in here.items():
+        points = models.point_errors(bench, name, task)
+        own = models.scored(points, late=True)
+        rows.append({**_row("layers", layers, own), "all points": float(models.scored(points).mean())})
+        i = bootstrap(lambda a, b: a / b, own, steps.sel(step=layers).values, positive=True)
+        quotients.append({"layers": layers, "ratio": i.value, "low": i.low, "high": i.high})
+    words = "squared error over that of predicting 0, last quarter of the prompt; 95 % bootstrap over blocks"
+    where = f"d = {task.n_dims}, {task.n_points} states"
+    return {
+        "errors": table_of_rows([{"all points": np.nan, **row} for row in rows], f"{where}; {words}"),
+        "quotients": table_of_rows(quotients, "layers over as many steps, paired by block: the same matrices"),
+    }
+
+
+def _row(what: str, n: int, blocks: Any) -> dict[str, Any]:
+    i = bootstrap(lambda x: x, np.asarray(blocks), positive=True)
+    return {"what": what, "number": n, "error": i.value, "low": i.low, "high": i.high}
+
+
+# ---- what came out --------------------------------------------------------------------------------------------------
+
+
+def say(kind: Kind, results: Results) -> tuple[Statement, ...]:
+    """How layers compare with steps, and which number of steps each is worth."""
+    quotients, lines = errors.rows_of(results, "quotients"), []
+    if not quotients:
+        return (note("No model is here, so nothing is measured."),)
+    for rule, sentence, picked in kind.expected:
+        own = [row for row in quotients if picked(row["layers"])]
+        if own:
+            lines.append(_states(results, rule, sentence, own))
+    return (*lines, note(_worth(kind, results)))
+
+
+def _states(results: Results, rule: Criterion, sentence: str, own: Sequence[Mapping[str, Any]]) -> Statement:
+    listed = "; ".join(
+        f"{row['layers']} layer{'s' * (row['layers'] > 1)} {row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
+        for row in own
+    )
+    text = (
+        f"{sentence}: at late points the error over that of as many steps is, for {listed} (one run each; the stream "
+        "has a width of 32, which leaves room beside the 3 d numbers of a token)."
+    )
+    found = [_error(results, "layers", row["layers"]) for row in own]
+    given = {LEARNED.quantity: max(found)}
+    return statement(text, rule, *(errors.interval_of(row, "ratio") for row in own), given=given)
+
+
+def _error(results: Results, what: str, number: int) -> float:
+    (row,) = errors.rows_of(results, "errors", what=what, number=number)
+    return row["error"]
+
+
+def _worth(kind: Kind, results: Results) -> str:
+    steps = errors.rows_of(results, "errors", what="gradient descent")
+    parts = []
+    for row in errors.rows_of(results, "errors", what="layers"):
+        better = [one["number"] for one in steps if one["error"] >= row["error"]]
+        worth = f"as good as {better[-1]} steps at least" if better else "worse than 1 step"
+        parts.append(f"{row['number']}: {row['error']:.2g}, {worth}")
+    return f"Late errors over that of predicting 0, by number of {kind.words}: {'; '.join(parts)}."
+
+
+def compare(results: Results) -> DataFrame | None:
+    """Late errors by layers and steps; the paper's figures print no numbers."""
+    found = results.get("errors")
+    return found if isinstance(found, DataFrame) else None
+
+
+def _experiment(kind: Kind, number: int, title: str, source: str) -> Experiment:
+    sizes = {
+        "smoke": f"1 and 2 {kind.words}, width 32, 40 steps: shows that it runs, and nothing else",
+        "small": f"1, 2 and 4 {kind.words}, width 32, d = 3, 20 states, 4,000 steps of Adam",
+        "paper": f"1 to 6 {kind.words}, width 32, d = 3, 50 states, 16,000 steps of Adam (the paper: d = 5)",
+    }
+    return Experiment(
+        f"autoregression.figure{number}",
+        title,
+        f"{models.WORK}: {source}",
+        tuple(kind.models.values()),
+        lambda bench: measure(kind, bench),
+        lambda results: say(kind, results),
+        compare,
+        sample=models.SAMPLE,
+        sizes=sizes,
+    )
+
+
+FIGURE5_EXPERIMENT = _experiment(
+    LINEAR,
+    5,
+    "Layers of linear attention against steps of gradient descent",
+    "Figure 5 and section 6, augmented setting",
+)
+FIGURE10_EXPERIMENT = _experiment(
+    FULL, 10, "Full transformers against steps of gradient descent", "Figure 10 and appendix B"
+)

@@ -1,0 +1,232 @@
+"""Figure 6: attention by position alone, for angles on [0, 2 pi / mu]: gradient descent that stops early is smooth.
+
+One coordinate, a = b = 1, and only P moves. The loss over sampled sequences is a quadratic function of each row of P,
+so gradient descent on it is exact; it starts at P = 0 and stops when the mean loss over the rows falls below 1e-3.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from pandas import DataFrame
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.experiments import errors
+from icl_interp.experiments.base import Experiment, Results
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
+from icl_interp.provenance import generator
+from icl_interp.results import Result, make_array, make_curve, table_of_rows
+from icl_interp.studies.autoregression.experiments import models
+from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_states
+from icl_interp.theory import autoregression as theory
+
+MUS = (50.0, 100.0, 200.0, 300.0)
+SHARP = 1.0  # mu of uniform angles: the control, whose row is a single peak
+TOLERANCE = 1e-3
+# Sequences, tokens T of the longest prompt, and steps at most.
+SIZES = {"smoke": (200, 12, 20_000), "small": (2000, 30, 500_000), "paper": (16_384, 30, 2_000_000)}
+
+SMOOTH = at_most("largest second difference of a row / its largest entry", 0.25, 0.75)
+ALONG = at_most("share of |P|² that the means of its diagonals leave unexplained", 0.1, 0.3)
+WAVE = at_least("share of |P|² that one cosine wave in each row explains", 0.9, 0.6)
+FAR = at_least("least |p - e_T| of a row", 0.5, 0.1)
+
+
+class Quadratic:
+    """The loss of every row of P on sampled sequences: p^T G p - 2 g^T p + 1, rows padded with zeros.
+
+    Row q has the query s_q and tokens s_0, ..., s_{q+1}; the prediction of s_{q+2} is sum_t p_t conj(s_q) s_t s_t.
+
+    Attributes:
+        gram: G, (row, token, token).
+        pull: g, (row, token).
+    """
+
+    gram: Float[Tensor, "row token other"]
+    pull: Float[Tensor, "row token"]
+
+    def __init__(self, states: Tensor, after: Tensor) -> None:
+        """Of states s_0, ..., s_{T-1}, (sequence, token), complex, and the state after the last, (sequence,)."""
+        n, n_tokens = states.shape
+        path = torch.cat([states, after[:, None]], 1)
+        self.gram = torch.zeros(n_tokens - 1, n_tokens, n_tokens, dtype=torch.float64)
+        self.pull = torch.zeros(n_tokens - 1, n_tokens, dtype=torch.float64)
+        for q in range(n_tokens - 1):
+            seen = path[:, : q + 2]
+            moved = seen[:, q, None].conj() * seen * seen
+            self.gram[q, : q + 2, : q + 2] = (moved.mH @ moved).real / n
+            self.pull[q, : q + 2] = (moved.conj() * path[:, q + 2, None]).real.mean(0)
+
+    def loss(self, P: Float[Tensor, "row token"]) -> Float[Tensor, " row"]:
+        """Of each row; |s_{q+2}|^2 = 1."""
+        return ((P[:, None] @ self.gram)[:, 0] * P).sum(1) - 2 * (self.pull * P).sum(1) + 1
+
+    def descend(self, tolerance: float, n_steps: int) -> tuple[Float[Tensor, "row token"], int]:
+        """P where gradient descent from 0 first has a mean loss below the tolerance, and its steps.
+
+        The size of a step is half of what the steepest direction of all rows admits, as in `theory.early_stop`.
+        """
+        step = 0.5 / float(torch.linalg.eigvalsh(self.gram).amax())
+        P = torch.zeros_like(self.pull)
+        for taken in range(n_steps):
+            if self.loss(P).mean() < tolerance:
+                return P, taken
+            P = P - 2 * step * ((self.gram @ P[..., None])[..., 0] - self.pull)
+        return P, n_steps
+
+
+def sampled(mu: float, n: int, n_tokens: int, seed: int) -> Quadratic:
+    """The loss on n sequences of one coordinate with angles on [0, 2 pi / mu]."""
+    task = AutoregressiveProcess(n_dims=1, matrices="unitary", mu=mu, n_points=n_tokens)
+    prompts = task.sample(n, generator(seed, "autoregression/positions"), dtype=torch.float64)
+    path = complex_states(torch.cat([prompts.xs, prompts.ys[:, -1:]], 1))[..., 0]
+    return Quadratic(path[:, :-1], path[:, -1])
+
+
+def run(bench: Bench) -> dict[str, Result]:
+    """P for each mu, what is said of its rows, and the longest row beside theory and its best cosine wave."""
+    n, n_tokens, n_steps = SIZES[bench.scale.name]
+    matrices, rows, curves = [], [], []
+    for mu in (*MUS, SHARP):
+        kept = bench.keep(
+            "autoregression: positions by gradient descent",
+            [],
+            lambda mu=mu: _positions(sampled(mu, n, n_tokens, bench.seed), n_steps),
+            mu=mu,
+            sequences=n,
+            tokens=n_tokens,
+            steps=n_steps,
+        )
+        assert isinstance(kept, DataArray)
+        P, (taken, loss) = kept.values[:-1], kept.values[-1, :2]
+        wave = _waves(P)
+        matrices.append(P)
+        stopped = theory.early_stop(n_tokens, mu, TOLERANCE).positions.numpy()
+        curves.append(np.stack([P[-1], wave[-1], stopped]))
+        rows.append({"mu": mu, "steps": int(taken), "loss": float(loss), **_measured(P, wave)})
+    tokens = range(1, n_tokens + 1)
+    held = f"{n:,} sequences, {n_tokens} tokens; gradient descent from P = 0 until the mean loss is below {TOLERANCE:g}"
+    row = {"mu": (*MUS, SHARP), "line": ("descent", "one cosine", "exact loss"), "token": tokens}
+    return {
+        "positions": make_array(
+            np.stack(matrices), {"mu": (*MUS, SHARP), "query": range(1, n_tokens), "token": tokens}, note=held
+        ),
+        "longest row": make_curve(np.stack(curves), row, note=f"{held}; exact loss: early stopping of this row alone"),
+        "encodings": make_array(
+            encodings(n_tokens), {"frequency": range(1, n_tokens), "token": tokens}, note="cos(t / 10000^(k / T))"
+        ),
+        "measures": table_of_rows(rows, held),
+    }
+
+
+def encodings(n_tokens: int) -> Float[np.ndarray, "frequency token"]:
+    """Cosine encodings of positions: row k = 0, 1, ... holds cos(t / 10000^(k / T)) for t = 0, 1, ...
+
+    Source: Vaswani et al. (2017), section 3.5, the cosines of an encoding of width 2 T; the first T - 1 of them.
+    """
+    pace = 10000.0 ** -(np.arange(n_tokens - 1) / n_tokens)
+    return np.cos(pace[:, None] * np.arange(n_tokens))
+
+
+def _positions(loss: Quadratic, n_steps: int) -> DataArray:
+    """P, and below it a row with the number of steps and the mean loss."""
+    P, taken = loss.descend(TOLERANCE, n_steps)
+    last = torch.zeros_like(P[:1])
+    last[0, 0], last[0, 1] = taken, loss.loss(P).mean()
+    values = torch.cat([P, last]).numpy()
+    return make_array(values, {"row": range(len(values)), "token": range(values.shape[1])})
+
+
+def _measured(P: Float[np.ndarray, "row token"], wave: Float[np.ndarray, "row token"]) -> dict[str, float]:
+    """How smooth rows are, how far from a single peak, and how much of P its diagonals and cosine waves explain."""
+    rough, far = [], []
+    for q in range(1, len(P)):  # rows of three tokens or more
+        p = torch.from_numpy(P[q, : q + 2])
+        rough.append(float(theory.roughness(p) / p.abs().amax()))
+        far.append(float((p - torch.eye(len(p), dtype=p.dtype)[-1]).norm()))
+    seen, size = np.tril(np.ones(P.shape, dtype=bool), 1), float((P**2).sum())
+    along = np.zeros_like(P)
+    for offset in range(-len(P) + 1, 2):
+        rows = np.arange(max(0, -offset), len(P))
+        along[rows, rows + offset] = P[rows, rows + offset].mean()
+    return {
+        "roughness": rough[-1],
+        "largest roughness": max(rough),
+        "least |p - e_T|": min(far),
+        "off its diagonals": float(((P - along)[seen] ** 2).sum() / size),
+        "explained by cosines": 1 - float(((P - wave)[seen] ** 2).sum() / size),
+    }
+
+
+def _waves(P: Float[np.ndarray, "row token"]) -> Float[np.ndarray, "row token"]:
+    """The best a cos(w t + c) in each row by least squares, with w on a grid up to pi / 2: a period of four tokens."""
+    found = np.zeros_like(P)
+    paces = np.linspace(0, np.pi / 2, 200)[1:]
+    for q, row in enumerate(P):
+        n, best = q + 2, np.inf
+        t = np.arange(n)
+        for pace in paces:
+            basis = np.stack([np.cos(pace * t), np.sin(pace * t)], 1)
+            fit = basis @ np.linalg.lstsq(basis, row[:n], rcond=None)[0]
+            off = float(((row[:n] - fit) ** 2).sum())
+            if off < best:
+                best, found[q, :n] = off, fit
+    return found
+
+
+# ---- what came out --------------------------------------------------------------------------------------------------
+
+
+def states(results: Results) -> tuple[Statement, ...]:
+    """Whether early stopping leaves rows smooth, alike along diagonals, far from the minimiser, and near a cosine."""
+    rows = errors.rows_of(results, "measures")
+    if not rows:
+        return (note("Nothing is measured."),)
+    slow, sharp = [row for row in rows if row["mu"] != SHARP], [row for row in rows if row["mu"] == SHARP]
+    control = {key: sharp[0][key] for key in sharp[0]} if sharp else {}
+    return (
+        _states(slow, control, "roughness", SMOOTH, "the longest row of P is smooth: its largest second difference is"),
+        _states(slow, control, "off its diagonals", ALONG, "P is the same along its diagonals: their means leave"),
+        _states(
+            slow, control, "explained by cosines", WAVE, "rows look like cosine encodings: one cosine a row explains"
+        ),
+        _states(slow, control, "least |p - e_T|", FAR, "rows stay far from e_T, the minimiser: the least distance is"),
+        note(_steps(rows)),
+    )
+
+
+def _states(
+    rows: Sequence[Mapping[str, Any]], control: Mapping[str, Any], key: str, rule: Any, sentence: str
+) -> Statement:
+    listed = ", ".join(f"{row[key]:.3g} at μ = {row['mu']:g}" for row in rows)
+    beside = f" (uniform angles, μ = 1: {control[key]:.3g})" if control else ""
+    return statement(f"{sentence} {listed}{beside}.", rule, *(row[key] for row in rows))
+
+
+def _steps(rows: Sequence[Mapping[str, Any]]) -> str:
+    listed = ", ".join(f"{row['steps']:,} at μ = {row['mu']:g}" for row in rows)
+    late = [f"μ = {row['mu']:g}: {row['loss']:.2g}" for row in rows if not row["loss"] < TOLERANCE]
+    left = f" It was not reached at {', '.join(late)}." if late else ""
+    return f"Gradient descent takes to a mean loss of {TOLERANCE:g}: {listed} steps.{left}"
+
+
+def compare(results: Results) -> DataFrame | None:
+    """Measures by mu; the paper's figure prints no numbers."""
+    found = results.get("measures")
+    return found if isinstance(found, DataFrame) else None
+
+
+FIGURE6_EXPERIMENT = Experiment(
+    "autoregression.figure6",
+    "Trained positions for small angles, against cosine encodings",
+    f"{models.WORK}: Figure 6, section 5.3 and Proposition 7",
+    (),
+    run,
+    states,
+    compare,
+    sample="P by gradient descent on 200, 2,000 or 16,384 sequences of one coordinate",
+)

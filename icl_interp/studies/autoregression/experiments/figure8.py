@@ -1,0 +1,159 @@
+"""Figure 8: how alike heads are before and after training, where all of them start nearly alike.
+
+The measure is that of the paper's figure: the cosine between the tensors V_h (x) Q_h K_h of two heads, in size, in the
+coordinates of tokens and predictions.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from pandas import DataFrame
+
+from icl_interp.checkpoints.config import RunConfig
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.experiments import errors
+from icl_interp.experiments.base import Experiment, Results
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.scales import config
+from icl_interp.experiments.statements import Statement, at_most, note, statement
+from icl_interp.models import tokens
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import encode, generator
+from icl_interp.results import Result, make_array, make_table, table_of_rows
+from icl_interp.studies.autoregression.experiments import models
+from icl_interp.studies.autoregression.experiments.figure7 import LAYER, RECIPE, TRAINING
+from icl_interp.studies.autoregression.measurements.maps_heads import cosines, head_maps, random_cosines
+
+RUNS = {  # heads and seed
+    "smoke": ((4, 0),),
+    "small": ((4, 0), (4, 1), (8, 0), (8, 1)),
+    "paper": tuple((heads, seed) for heads in (4, 8) for seed in range(4)),
+}
+SPREAD = 0.1  # of the small changes that tell heads apart at the start, in units of fresh weights
+N_RANDOM = 200  # draws of random heads
+WHEN = ("before", "after")
+
+APART = at_most("mean |cosine| between heads after training / before", 0.5, 0.9, models.LEARNED)
+SIZES = {
+    "smoke": "1 layer of linear attention, 4 heads, width 32, 40 steps: shows that it runs, and nothing else",
+    "small": "1 layer of linear attention, 4 and 8 heads, width 32, d = 5, states twice, 3,000 steps of Adam",
+    "paper": "1 layer of linear attention, 4 and 8 heads, width 32, d = 5, states twice, 12,000 steps of Adam",
+}
+
+
+def overlaps(model: HookedTransformer) -> Float[np.ndarray, "head other"]:
+    """|cos| between the tensors of every two heads, as `measurements.maps_heads` defines it; 1 on the diagonal."""
+    pairs, n = cosines(*head_maps(model)).numpy(), model.cfg.n_heads
+    found = np.eye(n)
+    found[np.triu_indices(n, 1)] = pairs
+    return np.maximum(found, found.T)
+
+
+def between(matrix: Float[np.ndarray, "head other"]) -> float:
+    """The mean over pairs of different heads."""
+    n = len(matrix)
+    return float((matrix.sum() - np.trace(matrix)) / (n * (n - 1)))
+
+
+def run(bench: Bench) -> dict[str, Result]:
+    """Matrices of |cos| before and after, and their means beside those of random heads."""
+    rows, results = [], {}
+    for heads, seed in RUNS[bench.scale.name]:
+        wanted = _config(heads, seed, bench.scale.name)
+        pairs = bench.keep(
+            "autoregression: heads that start alike",
+            [],
+            lambda wanted=wanted: _trained(bench, wanted),
+            config=encode(wanted),
+            spread=SPREAD,
+        )
+        assert isinstance(pairs, DataFrame)
+        both = {when: pairs[when].to_numpy().reshape(heads, heads) for when in WHEN}
+        rows.append(
+            {
+                "heads": heads,
+                "seed": seed,
+                **{when: between(both[when]) for when in WHEN},
+                **{key: float(pairs[key].iloc[0]) for key in ("random heads", "error")},
+            }
+        )
+        axes = {"head": range(1, heads + 1), "other": range(1, heads + 1)}
+        for when in WHEN if seed == 0 else ():
+            results[f"{when}, {heads} heads"] = make_array(both[when], axes, note="|cos| of V (x) QK of two heads")
+    words = "mean |cos| of V (x) QK over pairs of heads; error: over that of predicting 0, at late points"
+    return {"means": table_of_rows(rows, words), **results}
+
+
+def _config(heads: int, seed: int, scale: str) -> RunConfig:
+    model = models.varied(RECIPE, "", seed, model={**LAYER, "n_heads": heads}, training=TRAINING)
+    return config(RECIPE, scale, [f"training.seed={seed}"], model.scaled)
+
+
+def _trained(bench: Bench, wanted: RunConfig) -> DataFrame:
+    """Pairs of heads with |cos| before and after; numbers of the whole layer, the same in all rows."""
+    assert wanted.training is not None
+    model = models.alike(wanted.model, SPREAD, wanted.training.seed)
+    before = overlaps(model)
+    after = models.trained(model, wanted)
+    found = Checkpoint(after, wanted.task, tokens.named(wanted.encoding), wanted, wanted.training.steps)
+    unkept = Bench({}, bench.scale, seed=bench.seed)  # what the whole depends on is kept as one
+    points = models.point_errors(unkept, "heads that start alike", models.task_of(found), found)
+    error = models.scored(points, late=True).mean()
+    n = before.size
+    columns = {"before": before.ravel().tolist(), "after": overlaps(after).ravel().tolist()}
+    whole = {"error": [float(error)] * n, "random heads": [_random(after, bench.seed)] * n}
+    return make_table({**columns, **whole}, note="pairs of heads, row by row")
+
+
+def _random(model: HookedTransformer, seed: int) -> float:
+    """The mean |cos| of as many heads with the singular values of these, and random directions."""
+    draw = generator(seed, "autoregression/random heads")
+    forms, maps = (random_cosines(each, N_RANDOM, draw) for each in head_maps(model))
+    return float((forms * maps).abs().mean())
+
+
+# ---- what came out --------------------------------------------------------------------------------------------------
+
+
+def states(results: Results) -> tuple[Statement, ...]:
+    """Whether training takes heads apart that start nearly alike."""
+    rows, lines = errors.rows_of(results, "means"), []
+    if not rows:
+        return (note("Nothing is measured."),)
+    for heads in dict.fromkeys(row["heads"] for row in rows):
+        own = [row for row in rows if row["heads"] == heads]
+        lines.append(_states_heads(heads, own))
+    return tuple(lines)
+
+
+def _states_heads(heads: int, own: Sequence[Mapping[str, Any]]) -> Statement:
+    before, after, ends = (", ".join(f"{row[key]:.3g}" for row in own) for key in (*WHEN, "error"))
+    text = (
+        f"{heads} heads that start nearly alike become orthogonal in training: the mean |cosine| between their tensors "
+        f"V ⊗ QK goes from {before} to {after} ({len(own)} seed{'s' * (len(own) > 1)}); random heads with the same "
+        f"singular values have {own[0]['random heads']:.2g}. Late errors are {ends} of that of predicting 0."
+    )
+    worst = max(row["error"] for row in own)
+    ratios = [row["after"] / row["before"] for row in own]
+    return statement(text, APART, *ratios, given={models.LEARNED.quantity: worst})
+
+
+def compare(results: Results) -> DataFrame | None:
+    """Means before and after; the paper's figure prints no numbers."""
+    found = results.get("means")
+    return found if isinstance(found, DataFrame) else None
+
+
+FIGURE8_EXPERIMENT = Experiment(
+    "autoregression.figure8",
+    "Orthogonality of heads before and after training",
+    f"{models.WORK}: Figure 8 and section 6, non-augmented setting",
+    (),
+    run,
+    states,
+    compare,
+    sample="weights of the trained layers; 200 draws of random heads beside them",
+    sizes=SIZES,
+)

@@ -1,0 +1,361 @@
+"""Models of the study `autoregression`: units trained by gradient descent on exact losses, and trained transformers.
+
+A unit is a layer of diagonal linear attention with heads (a_h, b_h) and a matrix P of positions. Its loss over all
+lengths of the prompt is known exactly, so plain gradient descent on it has no samples and no noise.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.func import grad, vmap
+from xarray import DataArray
+
+from icl_interp.analyses.criterion import Precondition
+from icl_interp.baselines.base import Predictor, predictions
+from icl_interp.checkpoints.config import RunConfig
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.errors import InputError
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.scales import SCALES, named, whole_prompts
+from icl_interp.experiments.varied import VariedModel
+from icl_interp.models import tokens
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import encode, generator
+from icl_interp.resampling import LEVEL, Interval, half_width
+from icl_interp.results import make_array
+from icl_interp.studies.autoregression.measurements import maps_descent
+from icl_interp.tasks.autoregressive import AutoregressiveProcess
+from icl_interp.theory import autoregression as theory
+from icl_interp.training.adam import Adam
+from icl_interp.training.curriculum import learning_rate
+
+WORK = "Sander, Giryes, Suzuki, Blondel & Peyré (2024)"
+CHUNK = 500  # steps of gradient descent that are kept together
+STILL = 1e-9  # the largest entry of all gradients below which descent has ended
+FOUND = 1e-3  # mean loss over that of predicting 0, up to which a minimum counts as found
+LEARNED = Precondition(
+    "largest error of these models over that of predicting 0",
+    (0.0, 0.9),
+    "A model has hardly learned: its error is {value:.2g} of that of predicting 0, and 0.9 is asked for.",
+)
+SAMPLE = "{n_functions} blocks of {n_contexts} sequences, each with a matrix of its own"
+
+
+# ---- units on exact losses ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A layer to be trained by gradient descent on its exact loss.
+
+    Attributes:
+        d: coordinates.
+        heads: H.
+        n_tokens: T of the longest prompt; prompts of 2, ..., T tokens count alike, each with a row of P.
+        paired: whether eigenvalues of W come in conjugate pairs (rotations) or not (unitary).
+        rate: size of a step.
+        scale: standard deviation of the entries of A, B and P at the start.
+    """
+
+    d: int
+    heads: int
+    n_tokens: int
+    paired: bool
+    rate: float
+    scale: float = 0.1
+
+    @property
+    def law(self) -> str:
+        """The law of W in a word."""
+        return "rotations" if self.paired else "unitary"
+
+    @property
+    def name(self) -> str:
+        """What it is called in results.
+
+        >>> Unit(4, 2, 8, True, 0.01).name
+        'rotations, d = 4, H = 2'
+        """
+        return f"{self.law}, d = {self.d}, H = {self.heads}"
+
+
+class Weights(NamedTuple):
+    """Weights of one unit after as many runs as there are seeds."""
+
+    A: Float[Tensor, "seed head dim"]
+    B: Float[Tensor, "seed head dim"]
+    P: Float[Tensor, "seed row token"]
+
+    @property
+    def products(self) -> Float[Tensor, "seed dim dim"]:
+        """C = B^T A of each run."""
+        return self.B.mT @ self.A
+
+
+def start_of(unit: Unit, n_seeds: int, seed: int = 0) -> Weights:
+    """Weights before the first step: independent centred normal numbers, the same for a seed however many there are."""
+    shapes = [(unit.heads, unit.d), (unit.heads, unit.d), (unit.n_tokens - 1, unit.n_tokens)]
+    runs = []
+    for i in range(n_seeds):
+        numbers = generator(seed, f"autoregression/unit {i}")
+        runs.append([unit.scale * torch.randn(shape, generator=numbers, dtype=torch.float64) for shape in shapes])
+    return Weights(*(torch.stack(each) for each in zip(*runs, strict=True)))
+
+
+def loss_of(unit: Unit, weights: Weights) -> Float[Tensor, " seed"]:
+    """Mean loss over all lengths of the prompt over d, the loss of predicting 0: 1 for that, 0 at a minimiser.
+
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), loss (3) and Proposition 4.
+    """
+    return vmap(lambda a, b, p: _total(unit, a, b, p))(*weights) / (unit.d * (unit.n_tokens - 1))
+
+
+def gradients(unit: Unit, weights: Weights) -> Weights:
+    """Of the sum over all lengths of the prompt, in A, B and P."""
+    return Weights(*vmap(grad(lambda a, b, p: _total(unit, a, b, p), argnums=(0, 1, 2)))(*weights))
+
+
+def _total(unit: Unit, a: Tensor, b: Tensor, p: Tensor) -> Tensor:
+    return theory.row_losses(b.mT @ a, p, paired=unit.paired).sum()
+
+
+def stepped(unit: Unit, weights: Weights, n_steps: int) -> Weights:
+    """Weights after steps of plain gradient descent on the sum of the losses of all lengths."""
+    for _ in range(n_steps):
+        slopes = gradients(unit, weights)
+        weights = Weights(*(w - unit.rate * slope for w, slope in zip(weights, slopes, strict=True)))
+    return weights
+
+
+def descend(bench: Bench, unit: Unit, n_seeds: int, n_steps: int) -> tuple[Weights, int]:
+    """Weights after gradient descent from each of several starts, and the steps that were taken.
+
+    Each part of the way is kept, so that a run that was cut off goes on there. It ends early where the gradients of all
+    runs have vanished.
+
+    Args:
+        bench: keeps the way.
+        unit: what is trained.
+        n_seeds: starts.
+        n_steps: at most so many.
+    """
+    weights, taken = start_of(unit, n_seeds, bench.seed), 0
+    while taken < n_steps:
+        steps, before = min(CHUNK, n_steps - taken), weights
+        kept = bench.keep(
+            "autoregression: gradient descent of a unit",
+            [],
+            lambda before=before, steps=steps: _packed(stepped(unit, before, steps)),
+            unit=encode(unit),
+            seeds=n_seeds,
+            after=taken,
+            steps=steps,
+        )
+        assert isinstance(kept, DataArray)
+        weights, taken = _unpacked(unit, kept), taken + steps
+        slopes = torch.cat([slope.flatten(1) for slope in gradients(unit, weights)], 1).abs().amax(1)
+        if not (slopes > STILL).any():  # those that diverged are NaN, and stay so
+            break
+    return weights, taken
+
+
+def share_of_runs(found: int, n_runs: int) -> Interval:
+    """The share of starts from which something is found, with the 95 % interval of Wilson (1927).
+
+    >>> one = share_of_runs(8, 16)
+    >>> round(one.low, 2), one.value, round(one.high, 2)
+    (0.28, 0.5, 0.72)
+    """
+    z, value = half_width(1 - LEVEL), found / n_runs
+    centre = (value + z**2 / (2 * n_runs)) / (1 + z**2 / n_runs)
+    width = z * math.sqrt(value * (1 - value) / n_runs + (z / (2 * n_runs)) ** 2) / (1 + z**2 / n_runs)
+    return Interval(value, max(0.0, centre - width), min(1.0, centre + width))
+
+
+def _packed(weights: Weights) -> DataArray:
+    flat = torch.cat([each.flatten(1) for each in weights], 1).numpy()
+    return make_array(flat, {"seed": range(len(flat)), "entry": range(flat.shape[1])}, note="A, B and P, row by row")
+
+
+def _unpacked(unit: Unit, kept: DataArray) -> Weights:
+    shapes = [(unit.heads, unit.d), (unit.heads, unit.d), (unit.n_tokens - 1, unit.n_tokens)]
+    parts = torch.from_numpy(np.array(kept.values)).split([a * b for a, b in shapes], 1)
+    return Weights(*(part.unflatten(1, shape) for part, shape in zip(parts, shapes, strict=True)))
+
+
+# ---- transformers ---------------------------------------------------------------------------------------------------
+
+
+def at_scale(config: RunConfig, scale: str) -> RunConfig:
+    """The run of a recipe of this study at another scale; "small" is the recipe as it stands.
+
+    >>> from icl_interp.training import recipes
+    >>> at_scale(recipes.resolve("autoregression_tiled"), "smoke").training.steps
+    40
+    """
+    named(scale)
+    task, training = config.task, config.training
+    if not isinstance(task, AutoregressiveProcess) or training is None:
+        raise InputError("a recipe of autoregression has an AutoregressiveProcess task and a training section")
+    if scale == "small":
+        return config
+    if scale == "smoke":
+        changes = {"steps": 40, "warmup_steps": 5, "batch_size": 64, "checkpoint_every": 40, "log_every": 20}
+        task = task.with_points(min(task.n_points, 10))
+    else:
+        changes = {"steps": 4 * training.steps, "warmup_steps": 4 * training.warmup_steps}
+        changes |= {"batch_size": 4 * training.batch_size, "checkpoint_every": 1000}
+        task = task.with_points(max(task.n_points, 50))
+    model = replace(config.model, n_ctx=task.n_points)
+    return replace(config, model=model, task=task, training=whole_prompts(training, task, changes))
+
+
+@dataclass(frozen=True)
+class Varied:
+    """What a recipe of this study is at a scale after changes of its model, task and training.
+
+    The widths of tokens, predictions and heads follow that of states, in proportion; the stream keeps its own.
+
+    Attributes:
+        model: fields of the model with their values.
+        task: of the task.
+        training: of the training section, of scale small.
+    """
+
+    model: tuple[tuple[str, Any], ...] = ()
+    task: tuple[tuple[str, Any], ...] = ()
+    training: tuple[tuple[str, Any], ...] = ()
+
+    def __call__(self, config: RunConfig, scale: str) -> RunConfig:
+        """The run."""
+        task = replace(config.task, **dict(self.task))
+        followed = ("d_in", "d_out", "d_head")
+        widths = {name: getattr(config.model, name) * task.dim // config.task.dim for name in followed}
+        model = replace(config.model, **{**widths, **dict(self.model)})
+        training = config.training and replace(config.training, **dict(self.training))
+        return at_scale(replace(config, model=model, task=task, training=training), scale)
+
+
+def varied(
+    recipe: str,
+    label: str,
+    seed: int = 0,
+    scales: Iterable[str] = tuple(SCALES),
+    model: Mapping[str, Any] | None = None,
+    task: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None,
+) -> VariedModel:
+    """A model of a recipe with other settings.
+
+    Args:
+        recipe: its name.
+        label: what differs, in words.
+        seed: of weights and prompts.
+        scales: at which it is asked for.
+        model: fields of the model; widths that are not named follow the task.
+        task: fields of the task.
+        training: fields of the training section at scale small; `at_scale` makes the other scales of these.
+
+    >>> varied("autoregression_tiled", "4 heads", 1, model={"n_heads": 4}).folder
+    'autoregression_tiled_4_heads_seed_1'
+    """
+    changes = (tuple((fields or {}).items()) for fields in (model, task, training))
+    return VariedModel(recipe, seed, tuple(scales), Varied(*changes), label)
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
+
+
+def blocks(bench: Bench, task: AutoregressiveProcess) -> Iterator[Prompts]:
+    """The sequences of the bench's sample in float64, block by block: the same for whoever asks for them."""
+    for block in range(bench.scale.n_functions):
+        numbers = generator(bench.seed, "autoregression/errors", block)
+        yield task.sample(bench.scale.n_contexts, numbers, dtype=torch.float64)
+
+
+def mean_square(bench: Bench, task: AutoregressiveProcess) -> float:
+    """Of a number of what is predicted, in the sample: the error of predicting 0."""
+    return float(torch.stack([prompts.ys.square().mean() for prompts in blocks(bench, task)]).mean())
+
+
+def point_errors(bench: Bench, name: str, task: AutoregressiveProcess, predictor: Predictor | None = None) -> DataArray:
+    """Squared error over that of predicting 0, (block, point): means over the sequences of each block.
+
+    All predictors see the same matrices of a law, also where states stand several times in a token.
+
+    Args:
+        bench: has the model, the sizes of the sample, and what is kept.
+        name: a model of the bench; for another predictor any name that says everything about it.
+        task: gives the sequences.
+        predictor: is asked instead of the model of that name.
+    """
+    asked = predictor if predictor is not None else bench.models[name]
+
+    def compute() -> DataArray:
+        misses = [(predictions(asked, prompts) - prompts.ys).square().mean((0, 2)) for prompts in blocks(bench, task)]
+        values = torch.stack(misses).numpy() / mean_square(bench, task)
+        axes = {"block": range(len(values)), "point": range(1, task.n_points + 1)}
+        return make_array(values, axes, note=SAMPLE.format(**asdict(bench.scale)))
+
+    own = "model" if predictor is None else name
+    found = bench.keep("autoregression: errors by point", [name], compute, task=encode(task), predictor=own)
+    assert isinstance(found, DataArray)
+    return found
+
+
+def scored(errors: DataArray, late: bool = False) -> Float[np.ndarray, " block"]:
+    """Mean of each block over the points that a layer can learn at, from the second on, or over the last quarter.
+
+    Nothing comes before the first state that its successor could be told from.
+    """
+    points = maps_descent.late(errors.shape[1]) if late else range(1, errors.shape[1])
+    return errors.values[:, points.start :].mean(1)
+
+
+def task_of(checkpoint: Checkpoint) -> AutoregressiveProcess:
+    """The task of a model of this study: `at_scale` lets it be no other."""
+    assert isinstance(checkpoint.task, AutoregressiveProcess)
+    return checkpoint.task
+
+
+# ---- heads that start alike -----------------------------------------------------------------------------------------
+
+
+def alike(config: HookedTransformerConfig, spread: float, seed: int) -> HookedTransformer:
+    """A fresh model whose heads are the first one but for small independent changes.
+
+    Args:
+        config: of the model.
+        spread: standard deviation of the changes, in units of that of fresh weights.
+        seed: of weights and changes.
+    """
+    model = HookedTransformer(config, seed=seed)
+    with torch.no_grad():
+        for i, block in enumerate(model.blocks):
+            for letter in "QKVO":
+                heads = getattr(block.attn, f"W_{letter}")
+                noise = torch.randn(heads.shape, generator=generator(seed, f"autoregression/alike/{i}/{letter}"))
+                heads.copy_(heads[:1] + spread * config.init_std * noise)
+    return model
+
+
+def trained(model: HookedTransformer, config: RunConfig) -> HookedTransformer:
+    """The model after the training of a config, from the weights that it has: Adam, as `training.trainer` does it."""
+    training, encoding = config.training, tokens.named(config.encoding)
+    assert training is not None
+    optimiser = Adam(model.named_parameters())
+    for step in range(training.steps):
+        prompts = config.task.sample(training.batch_size, generator(training.seed, "train/prompts", step))
+        loss = (model(encoding.encode(prompts)) - prompts.ys).square().mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), training.grad_clip)
+        optimiser.step(learning_rate(training, step))
+    return model.eval()

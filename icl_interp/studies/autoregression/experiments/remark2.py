@@ -1,0 +1,249 @@
+"""Remark 2: a linear recurrent network and attention on the same sequences.
+
+The network x_t = R x_{t-1} + E s_t with output O x_t is a fixed linear map of the states, which no product of states
+makes depend on W. It is trained on fresh sequences, for several widths of the law of angles; the attention is a unit
+trained on its exact loss for uniform angles, and sees the other laws without having been trained on them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Complex, Float
+from pandas import DataFrame
+from torch import Tensor, nn
+
+from icl_interp.experiments import errors
+from icl_interp.experiments.base import Experiment, Results
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
+from icl_interp.models.diagonal_unit import DiagonalAttention, pairs
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import generator
+from icl_interp.resampling import bootstrap
+from icl_interp.results import Result, make_curve, table_of_rows
+from icl_interp.studies.autoregression.experiments import models
+from icl_interp.studies.autoregression.experiments.models import Unit
+from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_states
+from icl_interp.theory import autoregression as theory
+
+UNIFORM = 1.0  # mu of angles on the whole circle
+MUS = (UNIFORM, 2.0, 10.0, 50.0)  # angles on [0, 2 pi / mu]
+NETWORK, ATTENTION, BOUND = "linear recurrent network", "attention", "best linear map"
+RATE, CLIP = 3e-3, 1.0  # Adam's largest rate, which falls to 0 along a cosine; largest norm of a gradient
+LEAST = 1e-12  # of errors and bounds: below it there is only rounding
+
+
+@dataclass(frozen=True)
+class Size:
+    """Complex coordinates, states of a prompt, width of x, steps, sequences a step, networks, and steps of the unit."""
+
+    d: int
+    n_points: int
+    hidden: int
+    steps: int
+    batch: int
+    seeds: int
+    descent: int
+
+
+SIZES = {
+    "smoke": Size(2, 5, 8, 100, 64, 1, 500),
+    "small": Size(4, 10, 32, 4000, 256, 2, 20_000),
+    "paper": Size(10, 20, 128, 40_000, 1024, 4, 40_000),
+}
+
+WORDS = {
+    scale: f"linear recurrent networks of width {size.hidden} and a layer of diagonal attention, d = {size.d}, "
+    f"{size.n_points} states, {size.steps:,} steps of Adam with batches of {size.batch:,}"
+    for scale, size in SIZES.items()
+}
+WORDS["paper"] += "; the paper gives no sizes"
+
+BLIND = at_least("error of recurrent networks over that of predicting 0, uniform angles", 0.9, 0.5)
+SEES = at_most("error of attention over that of predicting 0, uniform angles", 0.05, 0.5)
+BELOW = at_least("least error of a recurrent network / least error of any linear map of the states", 0.95)
+
+
+class LinearRecurrence(nn.Module):
+    """x_t = R x_{t-1} + E s_t from x_{-1} = 0, and O x_t predicts the state after s_t; all complex.
+
+    Args:
+        d: coordinates of a state.
+        hidden: of x.
+        numbers: draws the weights: centred, with E |w|^2 = 1 / (inputs of the map).
+
+    >>> network = LinearRecurrence(2, 5, generator(0, "an example"))
+    >>> network(torch.ones(3, 4, 2, dtype=torch.complex128)).shape
+    torch.Size([3, 4, 2])
+    """
+
+    recurrence: Complex[Tensor, "hidden hidden"]
+    embed: Complex[Tensor, "hidden dim"]
+    read_out: Complex[Tensor, "dim hidden"]
+
+    def __init__(self, d: int, hidden: int, numbers: torch.Generator) -> None:
+        super().__init__()
+        for name, shape in (("recurrence", (hidden, hidden)), ("embed", (hidden, d)), ("read_out", (d, hidden))):
+            drawn = torch.randn(shape, generator=numbers, dtype=torch.complex128)
+            self.register_parameter(name, nn.Parameter(drawn / shape[1] ** 0.5))
+
+    def forward(self, states: Complex[Tensor, "batch token dim"]) -> Complex[Tensor, "batch token dim"]:
+        """The prediction of the state after each one."""
+        x, out = states.new_zeros(len(states), len(self.recurrence)), []
+        for state in states.unbind(1):
+            x = x @ self.recurrence.T + state @ self.embed.T
+            out.append(x @ self.read_out.T)
+        return torch.stack(out, 1)
+
+
+class OnStates:
+    """A predictor on prompts, made of a module on complex states; `make` is asked for it at the first prediction."""
+
+    def __init__(self, make: Callable[[], nn.Module]) -> None:
+        self._make = make
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """What predicts."""
+        return self._make()
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
+        """As pairs of real numbers."""
+        module = self.module  # may be trained here, which needs gradients
+        with torch.no_grad():
+            return pairs(module(complex_states(prompts.xs.double())))
+
+
+def process(size: Size, mu: float) -> AutoregressiveProcess:
+    """The law of sequences."""
+    return AutoregressiveProcess(n_dims=size.d, matrices="unitary", mu=mu, n_points=size.n_points)
+
+
+def trained(size: Size, mu: float, seed: int) -> LinearRecurrence:
+    """A network after Adam on fresh sequences: the loss is the squared error at all points."""
+    network = LinearRecurrence(size.d, size.hidden, generator(seed, "autoregression/recurrence"))
+    optimizer = torch.optim.Adam(network.parameters(), RATE)
+    rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, size.steps)
+    task, numbers = process(size, mu), generator(seed, "autoregression/recurrence, sequences")
+    for _ in range(size.steps):
+        prompts = task.sample(size.batch, numbers, dtype=torch.float64)
+        miss = pairs(network(complex_states(prompts.xs))) - prompts.ys
+        optimizer.zero_grad()
+        miss.square().mean().backward()
+        nn.utils.clip_grad_norm_(network.parameters(), CLIP)
+        optimizer.step()
+        rate.step()
+    return network
+
+
+def attention(bench: Bench, size: Size) -> DiagonalAttention:
+    """A unit with as many heads as coordinates after gradient descent on its exact loss, for uniform angles."""
+    unit = Unit(size.d, size.d, size.n_points, paired=False, rate=0.01)
+    A, B, P = (each[0] for each in models.descend(bench, unit, 1, size.descent)[0])
+    square = torch.cat([torch.zeros_like(P[:1]), P]).tril()  # no row of a unit is for a single state
+    return DiagonalAttention(A.to(torch.complex128), B.to(torch.complex128), square)
+
+
+def run(bench: Bench) -> dict[str, Result]:
+    """Errors of the networks, of attention and of the best linear map, for each law of angles."""
+    size = SIZES[bench.scale.name]
+    unit, rows, curves = OnStates(lambda: attention(bench, size)), [], []
+    for mu in MUS:
+        task = process(size, mu)
+        bounds = [float(theory.recurrent_floor(t + 1, mu)) for t in range(size.n_points)]
+        networks = []
+        for seed in range(size.seeds):
+            network = OnStates(lambda mu=mu, seed=seed: trained(size, mu, seed))
+            networks.append(models.point_errors(bench, f"{NETWORK} {seed} of {size}", task, network))
+        seen = models.point_errors(bench, f"unit of {size}", task, unit)
+        for name, seed, found in [*((NETWORK, i, e) for i, e in enumerate(networks)), (ATTENTION, 0, seen)]:
+            error = bootstrap(lambda each: each, models.scored(found))
+            row = {"mu": mu, "model": name, "seed": seed, "error": error.value, "low": error.low, "high": error.high}
+            rows.append({**row, BOUND: float(np.mean(bounds[1:]))})
+        lines = (np.mean([each.values.mean(0) for each in networks], 0), seen.values.mean(0), bounds)
+        curves.append(np.stack([np.asarray(line) for line in lines]))
+    words = (
+        f"over that of predicting 0, at points 2 to {size.n_points}; d = {size.d}; networks of width {size.hidden} "
+        f"after {size.steps:,} steps of Adam; attention trained for mu = {UNIFORM:g}; 95 % over blocks of sequences"
+    )
+    axes = {"mu": MUS, "model": (NETWORK, ATTENTION, BOUND), "point": range(1, size.n_points + 1)}
+    return {"errors": table_of_rows(rows, words), "points": make_curve(np.stack(curves), axes, note=words)}
+
+
+# ---- what came out --------------------------------------------------------------------------------------------------
+
+
+def states(results: Results) -> tuple[Statement, ...]:
+    """Whether networks fail where attention succeeds, that none is below the bound, and where angles are small."""
+    rows = errors.rows_of(results, "errors")
+    if not rows:
+        return (note("Nothing is measured."),)
+    networks = [row for row in rows if row["model"] == NETWORK]
+    alike = [row for row in networks if row["mu"] == UNIFORM]
+    seen = [row for row in rows if row["model"] == ATTENTION]
+    ratios = [{key: row[key] / max(row[BOUND], LEAST) for key in ("error", "low", "high")} for row in networks]
+    least = min(ratios, key=lambda one: one["error"])
+    return (
+        statement(
+            "linear recurrent networks do not predict, as the matrix is another one in each sequence: with uniform "
+            f"angles their error over that of predicting 0 is {_listed(alike)}.",
+            BLIND,
+            *(errors.interval_of(row, "error") for row in alike),
+        ),
+        statement(
+            f"attention predicts the same sequences: its error over that of predicting 0 is {_listed(seen[:1])}.",
+            SEES,
+            *(errors.interval_of(row, "error") for row in seen if row["mu"] == UNIFORM),
+        ),
+        statement(
+            "no linear map of the states does better than the closed form of `theory.recurrent_floor`: errors of the "
+            f"networks are at least {least['error']:.3g} times it.",
+            BELOW,
+            errors.interval_of(least, "error"),
+            kind="formula",
+        ),
+        note(_small_angles(rows)),
+    )
+
+
+def _small_angles(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the remark does not say: on part of the circle a fixed linear map predicts."""
+    parts = []
+    for mu in MUS[1:]:
+        own = [row for row in rows if row["mu"] == mu]
+        networks = [row for row in own if row["model"] == NETWORK]
+        parts.append(
+            f"μ = {mu:g}: {_listed(networks)} (attention {_listed([row for row in own if row['model'] == ATTENTION])}; "
+            f"the best linear map for each length {own[0][BOUND]:.2g})"
+        )
+    return (
+        "The remark needs angles that are spread over the circle. On [0, 2π / μ] a fixed linear map extrapolates, and "
+        f"no context is needed; errors of the networks: {'; '.join(parts)}."
+    )
+
+
+def _listed(rows: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{row['error']:.3g}" for row in rows)
+
+
+def compare(results: Results) -> DataFrame | None:
+    """Errors by law of angles and model; the paper gives no numbers."""
+    found = results.get("errors")
+    return found if isinstance(found, DataFrame) else None
+
+
+REMARK2_EXPERIMENT = Experiment(
+    "autoregression.remark2",
+    "A linear recurrent network and attention on the same sequences",
+    f"{models.WORK}: Remark 2",
+    (),
+    run,
+    states,
+    compare,
+    sample=models.SAMPLE,
+    sizes=WORDS,
+)

@@ -1,0 +1,198 @@
+"""How well processes x_{t+1} = W x_t fit a text, against the same tokens in random order.
+
+Two measurements. The authors' fits a W of its own to each short sequence: with more coordinates than transitions that
+is exact unless a token comes twice with different successors. The second fits one W to half of the text and tests it
+on the other half. Both take any tokens and any embedding: `embeddings.read_text` reads these from files.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+
+from icl_interp.errors import InputError, whole
+from icl_interp.provenance import generator
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.studies.autoregression.experiments.embeddings import Embedding, Tokens
+
+LENGTH = 5  # tokens of a sequence with a W of its own, as in the authors' code
+CHUNK = 50  # tokens of a chunk: the unit of the intervals
+FEWEST = 8  # chunks in each half
+EXACT = 1e-12  # mean square of a fit's residual up to which it is exact, as in the authors' code
+SINGULAR = 1e-8  # of the largest singular value: a smaller one is 0
+BATCH = 2000  # sequences that are fitted at once
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One W for a text, tested on chunks that it was not fitted to: mean square errors of a number, chunk by chunk.
+
+    Attributes:
+        text: of W fitted to and tested on the text.
+        shuffled: the same for the tokens of each half in random order.
+        mean: of predicting the mean of the first half's tokens, on the text.
+        zero: of predicting 0, on the text.
+    """
+
+    text: Float[np.ndarray, " chunk"]
+    shuffled: Float[np.ndarray, " chunk"]
+    mean: Float[np.ndarray, " chunk"]
+    zero: Float[np.ndarray, " chunk"]
+
+    @property
+    def quotient(self) -> Interval:
+        """Error on the text over that on shuffled text; 95 % interval over the chunks tested, W being fixed."""
+        return over(self.text, self.shuffled)
+
+
+def ar_fit(tokens: Tokens, embedding: Embedding, length: int = CHUNK, seed: int = 0) -> Fit:
+    """Fit W by least squares on the transitions within chunks of the first half, and test it on the second half.
+
+    Random order is within each half, so that text and shuffled text have the same tokens in both.
+
+    Args:
+        tokens: rows of the embedding; what is left beyond whole chunks is not used.
+        embedding: a row for each token.
+        length: tokens of a chunk, at least 2.
+        seed: of the order.
+
+    Raises:
+        InputError: tokens beyond the embedding, or too few: each half needs 8 chunks, and more transitions than
+            coordinates.
+    """
+    _check(tokens, embedding)
+    half = len(tokens) // (2 * whole(length, "length", 2))
+    if half < FEWEST or half * (length - 1) <= embedding.shape[1]:
+        raise InputError(
+            f"each half of the text needs {FEWEST} chunks of {length} tokens and more transitions than the "
+            f"{embedding.shape[1]} coordinates, got {half} chunks: give a longer text"
+        )
+    halves = tokens[: 2 * half * length].reshape(2, half * length)
+    mixed = np.stack([_shuffled(part, seed, i) for i, part in enumerate(halves)])
+    shape = (2, half, length, embedding.shape[1])
+    vectors, others = (embedding[each].reshape(shape) for each in (halves, mixed))
+    after = vectors[1, :, 1:]
+    mean = vectors[0, :, 1:].mean((0, 1))
+    return Fit(*(_mean_square(error) for error in (_missed(vectors), _missed(others), after - mean, after)))
+
+
+def _missed(vectors: Float[np.ndarray, "2 chunk token dim"]) -> Float[np.ndarray, "chunk transition dim"]:
+    """What W of the first half leaves on the second."""
+    d = vectors.shape[-1]
+    before, after = vectors[0, :, :-1].reshape(-1, d), vectors[0, :, 1:].reshape(-1, d)
+    transposed = np.linalg.lstsq(before, after, rcond=None)[0]
+    return vectors[1, :, 1:] - vectors[1, :, :-1] @ transposed
+
+
+def _mean_square(error: Float[np.ndarray, "chunk transition dim"]) -> Float[np.ndarray, " chunk"]:
+    return np.square(error).mean((1, 2))
+
+
+# ---- a W for each sequence ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """A W for each sequence of a text, and of the same tokens in random order.
+
+    Attributes:
+        text: mean square of a number of what the best W leaves, by sequence.
+        shuffled: the same after a permutation of all tokens.
+        ambiguous: whether a token of the sequence comes twice with different successors; of the text.
+        ambiguous_shuffled: the same after the permutation.
+    """
+
+    text: Float[np.ndarray, " sequence"]
+    shuffled: Float[np.ndarray, " sequence"]
+    ambiguous: Bool[np.ndarray, " sequence"]
+    ambiguous_shuffled: Bool[np.ndarray, " sequence"]
+
+    @property
+    def quotient(self) -> Interval:
+        """Number of sequences of the text that no W fits, over that of shuffled text; interval over sequences."""
+        return over((self.text > EXACT).astype(float), (self.shuffled > EXACT).astype(float))
+
+    @property
+    def disagreeing(self) -> int:
+        """Sequences, of both, where not both or neither of these hold: no W fits; a token has two successors."""
+        of_text, of_shuffled = self.text > EXACT, self.shuffled > EXACT
+        return int((of_text != self.ambiguous).sum() + (of_shuffled != self.ambiguous_shuffled).sum())
+
+
+def sequence_fits(
+    tokens: Tokens, embedding: Embedding, length: int = LENGTH, most: int | None = None, seed: int = 0
+) -> Sequences:
+    """Fit a W to each sequence of a few tokens, and to those of all tokens in random order.
+
+    The residual is that of loss (5). The authors' code measures how far a path that W generates from the first token
+    is from the sequence: it is 0 for the same sequences.
+
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), section 6 and Figure 4, with their published code.
+
+    Args:
+        tokens: rows of the embedding.
+        embedding: a row for each token.
+        length: tokens of a sequence, at least 3.
+        most: sequences at most, from the start of the text.
+        seed: of the order.
+
+    Raises:
+        InputError: tokens beyond the embedding, too few of them, or fewer coordinates than transitions.
+    """
+    _check(tokens, embedding)
+    if embedding.shape[1] < whole(length, "length", 3) - 1:
+        raise InputError(
+            f"a sequence of {length} tokens has {length - 1} transitions and needs as many coordinates, but the "
+            f"embedding has {embedding.shape[1]}"
+        )
+    n = min(len(tokens) // length, len(tokens) if most is None else most)
+    if n < FEWEST:
+        raise InputError(f"at least {FEWEST} sequences of {length} tokens are needed, got {n}: give a longer text")
+    used = tokens[: n * length]
+    own, mixed = used.reshape(n, length), _shuffled(used, seed, 2).reshape(n, length)
+    return Sequences(misfits(own, embedding), misfits(mixed, embedding), ambiguous(own), ambiguous(mixed))
+
+
+def misfits(sequences: np.ndarray, embedding: Embedding) -> Float[np.ndarray, " sequence"]:
+    """Mean square of a number of what the best W of each sequence leaves: (sequence, token) rows of the embedding."""
+    found = []
+    for start in range(0, len(sequences), BATCH):
+        vectors = embedding[sequences[start : start + BATCH]]
+        before, after = vectors[:, :-1], vectors[:, 1:]
+        left = after - before @ (np.linalg.pinv(before, SINGULAR) @ after)
+        found.append(_mean_square(left))
+    return np.concatenate(found)
+
+
+def ambiguous(sequences: np.ndarray) -> Bool[np.ndarray, " sequence"]:
+    """Whether a token comes twice with different successors: told by the tokens alone.
+
+    >>> ambiguous(np.array([[1, 2, 1, 2], [1, 2, 1, 3]])).tolist()
+    [False, True]
+    """
+    before, after = sequences[:, :-1], sequences[:, 1:]
+    same = before[:, :, None] == before[:, None]
+    return (same & (after[:, :, None] != after[:, None])).any((1, 2))
+
+
+# ---- both -----------------------------------------------------------------------------------------------------------
+
+
+def over(a: Float[np.ndarray, " unit"], b: Float[np.ndarray, " unit"]) -> Interval:
+    """Quotient of two means with its 95 % bootstrap interval over units; 0 / 0 is NaN."""
+    if not a.any() or not b.any():
+        return bootstrap(lambda x, y: np.divide(x, y, out=np.full_like(x, np.nan), where=y != 0), a, b)
+    return bootstrap(lambda x, y: x / y, a, b, positive=True)
+
+
+def _shuffled(tokens: Tokens, seed: int, part: int) -> Tokens:
+    order = torch.randperm(len(tokens), generator=generator(seed, "autoregression/order", part))
+    return tokens[order.numpy()]
+
+
+def _check(tokens: Tokens, embedding: Embedding) -> None:
+    if len(tokens) and not (tokens.min() >= 0 and tokens.max() < len(embedding)):
+        raise InputError(
+            f"tokens are rows 0 to {len(embedding) - 1} of the embedding, got {tokens.min()} to {tokens.max()}"
+        )

@@ -1,0 +1,1 @@
+"""Figures of reports and of experiments."""

@@ -1,0 +1,251 @@
+"""The map that a model has made of its context: from the last state to the prediction, beside maps of known algorithms.
+
+A prompt is a path s_0, ..., s_T of which s_{T+1} is predicted. On the path the last state follows from those before it,
+and all good algorithms say the same. So the last state is also replaced by that of another prompt, drawn apart: a
+typical state that does not continue the path. What an algorithm makes of it, and what the model makes of it, is a
+property of the map that the context has become.
+
+Forms are A + c B with predictions A and B that the prompt gives, and a number c, one for all prompts, that is chosen so
+that the form is nearest to the model: the step size of gradient descent is such a number. What is kept of each unit are
+means of squares and products of f, A and B, of which distances are made.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import measurement
+from icl_interp.errors import InputError
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import generator
+from icl_interp.results import make_array
+from icl_interp.studies.autoregression.measurements.unit import process_in, process_of
+from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_states
+from icl_interp.theory import autoregression as theory
+
+MODEL = "the model"
+STEP, TURN = "one gradient step", "ratio of the last two states"
+SQUARES, COPY = "least squares", "the last state again"
+ON_PATH, ELSEWHERE = "its own last state", "that of another prompt"
+MOMENTS = ("|f|^2", "|f - A|^2", "<f - A, B>", "|B|^2", "|A|^2", "<A, B>")
+N_OTHERS = 3  # other last states of each prompt
+SINGULAR = 1e-9  # of the largest eigenvalue of a Gram matrix: what lies below is rounding
+TINY = float(np.finfo(float).tiny)
+States = Float[Tensor, "batch point coordinate"] | Complex[Tensor, "batch point coordinate"]
+
+
+class Form(NamedTuple):
+    """Predictions `fixed` + c `free` for the last point of each prompt, as real numbers: (batch, dim)."""
+
+    fixed: Float[Tensor, "batch dim"]
+    free: Float[Tensor, "batch dim"]
+
+
+# ---- whom it is about ------------------------------------------------------------------------------------------------
+
+
+def commute(task: AutoregressiveProcess) -> bool:
+    """Whether the task's matrices commute: then they are diagonal in complex coordinates, pairs of numbers."""
+    return task.matrices != "orthogonal"
+
+
+def needs_paths(facts: Facts) -> str | None:
+    """Why it is not attention that reads the paths of a process s_{t+1} = W s_t."""
+    if not isinstance(facts.task, AutoregressiveProcess):
+        return f"The claim is about models of an AutoregressiveProcess task, not of {facts.task_kind}"
+    if facts.encoding not in ("states", "augmented"):
+        return f"The claim is about prompts of states or augmented states; this model's are {facts.encoding}"
+    if facts.config.mlp_only:
+        return "The claim is about attention; this model has none (mlp_only)"
+    return None
+
+
+def predicted_form(facts: Facts) -> str:
+    """The form that the propositions name for a model of this shape: `STEP` or `TURN`.
+
+    Raises:
+        InputError: they name none; the message says why.
+    """
+    cfg, task = facts.config, process_in(facts)
+    if facts.encoding == "augmented" and cfg.n_layers == 1:
+        return STEP
+    if facts.encoding == "states" and cfg.n_layers == 2:
+        return STEP
+    if facts.encoding == "states" and cfg.n_layers == 1 and commute(task):
+        if task.start is None:
+            return TURN
+        raise InputError("The claim is about paths of plain states that start at s_0 = 1; here s_0 is drawn")
+    raise InputError(
+        "The claim is about one layer on augmented states, one on plain states with matrices that commute, and two on "
+        f"plain states; here are {cfg.n_layers} on "
+        f"{'plain' if facts.encoding == 'states' else facts.encoding} states with {task.matrices} matrices"
+    )
+
+
+def needs_predicted_form(facts: Facts) -> str | None:
+    """Why the work names no map for a model of this shape."""
+    if reason := needs_paths(facts):
+        return reason
+    try:
+        predicted_form(facts)
+    except InputError as reason:
+        return str(reason)
+    return None
+
+
+# ---- forms -----------------------------------------------------------------------------------------------------------
+
+
+def forms(task: AutoregressiveProcess, xs: Float[Tensor, "batch point dim"], n_heads: int) -> dict[str, Form]:
+    """What algorithms predict after the last state of each path, up to a number c.
+
+    * `STEP`: c sum_t s_t s_{t-1}^* s_T, one step of gradient descent from 0 on the errors of the prompt. Where
+      matrices commute and a layer has two heads or more, * is that of complex coordinates: it takes two real heads.
+    * `TURN`, where matrices commute: r s_T with r = s_T conj(s_{T-1}), entry by entry. That is what all minimisers of
+      Propositions 3 and 6 predict where entries have size 1: the further term of Proposition 6,
+      c (s_{T-1} - conj(r) s_T), is then 0, on the path and off it.
+    * `SQUARES`: W s_T, W the least-squares solution of smallest norm of s_t = W s_{t-1}.
+    * `COPY`: c s_T.
+
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Propositions 1, 2, 3 and 6.
+
+    Args:
+        task: the law of the paths.
+        xs: paths s_0, ..., s_T in the task's numbers, all copies.
+        n_heads: of a layer of the model.
+
+    >>> task = AutoregressiveProcess(n_dims=1, matrices="unitary", n_points=3)
+    >>> turn = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]])  # s_t = i^t
+    >>> found = forms(task, turn, n_heads=2)
+    >>> found[TURN].fixed + 0.0, found[STEP].free + 0.0  # -i, and the sum of two such terms (+ 0: no -0)
+    (tensor([[ 0., -1.]], dtype=torch.float64), tensor([[ 0., -2.]], dtype=torch.float64))
+    """
+    real = xs[..., : task.state_dim].double()
+    states: States = complex_states(real) if commute(task) and n_heads > 1 else real
+    last, nothing = states[:, -1], torch.zeros_like(real[:, -1])
+    step = (theory.gradient_descent(states, 1.0, 1) @ last[..., None])[..., 0]
+    found = {
+        STEP: Form(nothing, _numbers(step)),
+        SQUARES: Form(_numbers(solved(states, last)), nothing),
+        COPY: Form(nothing, real[:, -1]),
+    }
+    if commute(task):
+        paired = complex_states(real)
+        found[TURN] = Form(_numbers(theory.unitary_map(paired) * paired[:, -1]), nothing)
+    return {name: Form(*(part.repeat(1, task.tiles) for part in form)) for name, form in found.items()}
+
+
+def solved(states: States, last: Tensor) -> Tensor:
+    """W u with the W of smallest norm that has the least sum of |s_t - W s_{t-1}|^2 over a path.
+
+    Args:
+        states: the paths.
+        last: u of each, (batch, dim).
+    """
+    before, after = states[:, :-1], states[:, 1:]
+    gram = before.mT @ before.conj()
+    found = after.mT @ before.conj() @ torch.linalg.pinv(gram, rtol=SINGULAR, hermitian=True)
+    return (found @ last[..., None])[..., 0]
+
+
+def _numbers(states: Tensor) -> Float[Tensor, "batch dim"]:
+    """Real coordinates."""
+    return torch.view_as_real(states.resolve_conj()).flatten(-2) if states.is_complex() else states
+
+
+def moments(f: Float[Tensor, "batch dim"], form: Form) -> Float[Tensor, "batch moment"]:
+    """`MOMENTS` of each prompt."""
+    a, b = form
+    rest = f - a
+    pairs = ((f, f), (rest, rest), (rest, b), (b, b), (a, a), (a, b))
+    return torch.stack([(one * other).sum(-1) for one, other in pairs], -1)
+
+
+def distance(means: np.ndarray, lowest: float = -np.inf) -> np.ndarray:
+    """E|f - A - c B|^2 over the larger of E|f|^2 and E|A + c B|^2, at the c >= `lowest` where its numerator is least.
+
+    0 for a model of this form, near 1 for one whose predictions have nothing to do with it, or say next to nothing.
+
+    Args:
+        means: `MOMENTS` along the first axis.
+        lowest: the least c that the form admits.
+
+    >>> means = np.array([4.0, 4.0, -1.0, 1.0, 0.0, 0.0])
+    >>> float(distance(means)), float(distance(means, lowest=0.0))
+    (0.75, 1.0)
+    """
+    size, rest, cross, free, fixed, both = means
+    c = np.maximum(cross / np.maximum(free, TINY), lowest)
+    gap = np.maximum(rest - 2 * c * cross + c**2 * free, 0.0)
+    largest = np.maximum(size, fixed + 2 * c * both + c**2 * free)
+    return np.asarray(gap / np.maximum(largest, TINY) + (largest <= TINY))
+
+
+LOWEST: Mapping[str, float] = {STEP: 0.0}
+"""Step sizes are positive; other forms admit any c."""
+
+
+# ---- the measurement -------------------------------------------------------------------------------------------------
+
+
+def with_last(prompts: Prompts, last: Float[Tensor, "batch dim"]) -> Prompts:
+    """The prompts with other last states; their targets are not known."""
+    xs = prompts.xs.clone()
+    xs[:, -1] = last
+    return replace(prompts, xs=xs, ys=torch.full_like(prompts.ys, torch.nan))
+
+
+def arms(lab: Lab) -> dict[str, list[Prompts]]:
+    """Two prompts of each unit: as they are, and with the last states of `N_OTHERS` others."""
+    prompts, n = lab.few, len(lab.few)
+    drawn = lab.task.sample(N_OTHERS * n, _stream(lab), dtype=torch.float64)
+    others = drawn.xs[:, -1].view(N_OTHERS, n, -1)
+    return {ON_PATH: [prompts], ELSEWHERE: [with_last(prompts, last) for last in others]}
+
+
+@measurement("autoregression/map")
+def in_context_map(lab: Lab) -> DataArray:
+    """`MOMENTS` of the predictions at the last point: (last state, who, form, moment, unit).
+
+    Who: the model, and the algorithms themselves, which shows how far apart they are. NaN for a form beside itself, and
+    for forms that need matrices that commute.
+    """
+    task, names = process_of(lab), (STEP, TURN, SQUARES, COPY)
+    values = np.full((2, 1 + len(names), len(names), len(MOMENTS), lab.n_units), np.nan)
+    for i, some in enumerate(arms(lab).values()):
+        total = np.zeros_like(values[i])
+        for prompts in some:
+            known = forms(task, prompts.xs, lab.model.cfg.n_heads)
+            said = {MODEL: lab.predict(prompts)[:, -1].double().cpu()}
+            # Of a form without a number of its own the prediction itself, of one with a number its direction.
+            said |= {name: form.fixed + form.free * (name in (STEP, COPY)) for name, form in known.items()}
+            for a, who in enumerate((MODEL, *names)):
+                for b, name in enumerate(names):
+                    there = who in said and name in known and who != name
+                    part = (
+                        moments(said[who], known[name])
+                        if there
+                        else torch.full((len(prompts), len(MOMENTS)), torch.nan)
+                    )
+                    total[a, b] += lab.by_unit(part.double(), prompts).T / len(some)
+        values[i] = total
+    axes = {
+        "last state": (ON_PATH, ELSEWHERE),
+        "who": (MODEL, *names),
+        "form": names,
+        "moment": MOMENTS,
+        "unit": tuple(range(lab.n_units)),
+    }
+    return make_array(values, axes, note=f"{len(lab.few)} prompts, read after the last state; forms in float64")
+
+
+def _stream(lab: Lab) -> torch.Generator:
+    return generator(lab.seed, "autoregression/other last states")

@@ -1,0 +1,93 @@
+"""Which coordinates of tokens each head weighs: whether heads divide these among themselves.
+
+A head weighs a key y by x^T F y, x being the query's state. The part of |F|^2 in the row and the column of a coordinate
+is the head's attention to it. Over all heads of a layer these parts, with each head counted once, are a table of
+numbers that add up to 1; the mutual information of head and coordinate in it is 0 where all heads attend alike, and
+log min(heads, coordinates) where they divide the coordinates among themselves.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import measurement
+from icl_interp.provenance import generator
+from icl_interp.results import make_array
+from icl_interp.studies.autoregression.measurements.maps_heads import (
+    N_DRAWS,
+    head_maps,
+    needs_heads_of_a_layer,
+    random_maps,
+)
+from icl_interp.studies.autoregression.measurements.unit import process_in, process_of
+
+Forms = Float[Tensor, "*draw head row column"]
+TILED, FOLDED = "of tokens", "of states, copies added up"
+
+
+def needs_tiled_heads(facts: Facts) -> str | None:
+    """Why there are no heads that read states which stand in a token more than once."""
+    if reason := needs_heads_of_a_layer(facts):
+        return reason
+    if process_in(facts).tiles < 2:
+        return "The claim is about states that stand in each token twice or more (tiles); here they stand there once"
+    if facts.encoding != "states":
+        return f"The claim is about plain states, a token each; this model's are {facts.encoding}"
+    return None
+
+
+def attention_to(forms: Forms) -> Float[Tensor, "*draw head coordinate"]:
+    """The part of each coordinate in |F_h|^2: half of it from rows, half from columns; NaN for a head that is 0."""
+    squares = forms.square()
+    parts = (squares.sum(-1) + squares.sum(-2)) / 2
+    return parts / parts.sum(-1, keepdim=True)
+
+
+def divided(parts: Float[Tensor, "*draw head coordinate"]) -> Float[Tensor, "*draw"]:
+    """Mutual information of head and coordinate, over the most that there can be: 0 alike, 1 divided.
+
+    >>> divided(torch.eye(2)), divided(torch.full((2, 2), 0.5))
+    (tensor(1.), tensor(0.))
+    """
+    n_heads, n_coordinates = parts.shape[-2:]
+    mean = parts.mean(-2, keepdim=True)
+    ratio = torch.where(parts > 0, parts / mean, 1.0)
+    found = (parts * ratio.log()).sum(-1).mean(-1) / math.log(min(n_heads, n_coordinates))
+    return found.clamp(min=0)  # rounding may leave less
+
+
+def folded(forms: Forms, tiles: int) -> Float[Tensor, "*draw head coordinate coordinate"]:
+    """The forms as functions of one copy of the state: the same predictions, since all copies are alike."""
+    n = forms.shape[-1] // tiles
+    return forms.unflatten(-1, (tiles, n)).unflatten(-3, (tiles, n)).sum((-4, -2))
+
+
+@measurement("autoregression/coordinates")
+def coordinates(lab: Lab) -> DataArray:
+    """`attention_to` of each head: (head, coordinate of tokens)."""
+    parts = attention_to(head_maps(lab.model)[0].cpu())
+    axes = {"head": tuple(f"0.{h}" for h in range(len(parts))), "coordinate": tuple(range(parts.shape[1]))}
+    return make_array(parts.numpy(), axes)
+
+
+@measurement("autoregression/divided coordinates")
+def division(lab: Lab) -> DataArray:
+    """`divided`, of the model and of random heads whose forms have the same singular values: (coordinates, draw).
+
+    The first "draw", -1, is the model itself. Heads that are 0 are left out.
+    """
+    forms, draw = head_maps(lab.model)[0].cpu(), generator(lab.seed, "autoregression/random coordinates")
+    forms = forms[forms.square().sum((1, 2)) > 0]
+    tiles = process_of(lab).tiles
+    if len(forms) < 2:
+        rows = torch.full((2, 1 + N_DRAWS), torch.nan)
+    else:
+        drawn = torch.cat([forms[None], random_maps(forms, N_DRAWS, draw)])
+        rows = torch.stack([divided(attention_to(one)) for one in (drawn, folded(drawn, tiles))])
+    axes = {"coordinates": (TILED, FOLDED), "draw": tuple(range(-1, N_DRAWS))}
+    return make_array(rows.numpy(), axes)

@@ -1,0 +1,59 @@
+"""What a layer of softmax attention misses where a layer of linear attention with as many heads misses nothing."""
+
+from xarray import DataArray
+
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import measurement
+from icl_interp.results import make_array
+from icl_interp.studies.autoregression.measurements.maps import commute, needs_paths
+from icl_interp.studies.autoregression.measurements.unit import process_in
+from icl_interp.tasks.autoregressive import AutoregressiveProcess
+
+MISSED, ALL = "squared error", "squared distance from the mean"
+
+
+def needed_heads(task: AutoregressiveProcess) -> int:
+    """Real heads with which linear attention predicts without an error: two for each angle.
+
+    One complex head for each angle is Proposition 3, and a complex head is two real ones.
+
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 3.
+
+    >>> needed_heads(AutoregressiveProcess(n_dims=6, matrices="rotations", n_points=10))
+    6
+    """
+    return 2 * task.n_angles
+
+
+def needs_softmax_layer(facts: Facts) -> str | None:
+    """Why there is no softmax attention whose linear counterpart is known to predict without an error."""
+    if reason := needs_paths(facts):
+        return reason
+    cfg, task = facts.config, process_in(facts)
+    if cfg.score_fn != "softmax":
+        return f"The claim is about softmax attention; this model's is {cfg.score_fn}"
+    if facts.encoding != "states" or cfg.n_layers != 1:
+        on = "plain" if facts.encoding == "states" else facts.encoding
+        return f"The claim is about one layer on plain states; this model has {cfg.n_layers} on {on} states"
+    if not commute(task):
+        return (
+            "The claim is about matrices W that commute (unitary, conjugate_pairs or rotations); this model's task has "
+            "orthogonal ones"
+        )
+    if task.start is not None or task.noise_std:
+        return "The claim is about paths from s_0 = 1 without noise; this model's task has others"
+    if cfg.n_heads < needed_heads(task):
+        return f"The claim is about {needed_heads(task)} heads or more for this task; this model has {cfg.n_heads}"
+    return None
+
+
+@measurement("autoregression/missed")
+def missed(lab: Lab) -> DataArray:
+    """Squared error of the model and of the law's mean E[W] s: (who, unit), means over the scored points."""
+    prompts, first = lab.few, lab.task.n_determining
+    truth = prompts.ys[:, first:].double()
+    said = {MISSED: lab.predict(prompts).double().cpu(), ALL: lab.task.expected(prompts.xs).double()}
+    rows = [lab.by_unit((one[:, first:] - truth).square().sum(-1).mean(-1), prompts) for one in said.values()]
+    axes = {"who": tuple(said), "unit": tuple(range(lab.n_units))}
+    return make_array(rows, axes)

@@ -1,0 +1,265 @@
+"""Diagonal linear attention in a model: its heads a_h and b_h, its weights of positions P, and whom claims are about.
+
+Sander et al. (2024), equation (6) with Assumption 3: the prediction after s_T is the sum over t <= T of P_Tt times the
+sum over heads of <s_{T-1}, a_h * s_t> b_h * s_t, with states of d complex coordinates, * entry by entry and
+<u, v> = sum_i conj(u_i) v_i. A real head of a `HookedTransformer` weighs by the real part of such a product, and one
+complex head is two real ones: (a_h, b_h) and (-i a_h, i b_h). What is read here is in coordinates of tokens and
+predictions, so that another basis, width or order of heads leaves it. How much of the predictions it explains is
+"fit". P counts tokens from 0: p_T of the paper, which counts from 1, is P_TT here, and p_{T-1} is P_{T,T-1}.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Complex, Float
+from pandas import DataFrame
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.diagonal_unit import diagonals_of
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
+from icl_interp.results import make_array, make_table
+from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_states
+from icl_interp.theory import autoregression as theory
+
+SOURCE = "Sander, Giryes, Suzuki, Blondel & Peyré (2024)"
+PAPER = "Sander et al. (2024), How do Transformers perform in-context autoregressive learning?"
+KEY, VALUE = "a (key side)", "b (value side)"
+PARTS = ("Re", "Im")
+NOTHING = 1e-300
+
+
+class Heads(NamedTuple):
+    """Diagonals as rows: heads weigh by <u, a_h * v> and write b_h * v."""
+
+    keys: Complex[Tensor, "head dim"]  # a_h
+    values: Complex[Tensor, "head dim"]  # b_h
+
+
+# ---- whom the claims are about ---------------------------------------------------------------------------------------
+
+
+def process_in(facts: Facts) -> AutoregressiveProcess:
+    """The task that a report knows of, which must be a process."""
+    assert isinstance(facts.task, AutoregressiveProcess)
+    return facts.task
+
+
+def process_of(lab: Lab) -> AutoregressiveProcess:
+    """The lab's task: no other is measured, see `needs_process`."""
+    assert isinstance(lab.task, AutoregressiveProcess)
+    return lab.task
+
+
+def needs_process(facts: Facts) -> str | None:
+    """Why it is not attention on plain states of a process s_{t+1} = W s_t."""
+    if not isinstance(facts.task, AutoregressiveProcess):
+        return f"The claim is about models of an AutoregressiveProcess task, not of {facts.task_kind}"
+    if facts.encoding != "states":
+        return f"The claim is about prompts of plain states, a token each; this model's are {facts.encoding}"
+    if facts.config.mlp_only:
+        return "The claim is about attention; this model has none (mlp_only)"
+    if facts.config.n_layers != 1:
+        return f"The claim is about one layer of attention; this model has {facts.config.n_layers}"
+    return None
+
+
+def needs_commuting(facts: Facts) -> str | None:
+    """Why there are no commuting matrices W, for which the propositions tell how many heads are needed."""
+    if reason := needs_process(facts):
+        return reason
+    if process_in(facts).matrices == "orthogonal":
+        return (
+            "The claim is about matrices W that commute (unitary, conjugate_pairs or rotations); this model's task has "
+            "orthogonal ones"
+        )
+    return None
+
+
+def beyond_a_unit(cfg: HookedTransformerConfig) -> list[str]:
+    """What one layer is beside linear attention from the previous token with free weights of positions."""
+    others = {
+        "an MLP": not cfg.attn_only,
+        f"{cfg.score_fn} scores": cfg.score_fn != "linear",
+        "scores that are divided by the number of keys": cfg.score_norm is not None,
+        "queries made of the last token": cfg.queries != "previous",
+        "no free weights of positions": cfg.position_weights != "free",
+        "bidirectional attention": cfg.attention_dir != "causal",
+        "a norm": cfg.normalization_type is not None,
+        "vectors of positions": cfg.positional_embedding_type != "none",
+        "a bound on its tokens": cfg.embed_bound is not None,
+    }
+    return [name for name, present in others.items() if present]
+
+
+def needs_unit(facts: Facts) -> str | None:
+    """Why it is not a layer of equation (6) on commuting processes."""
+    if reason := needs_commuting(facts):
+        return reason
+    if process_in(facts).tiles != 1:
+        return f"The claim is about states that stand once in a token; here they stand {process_in(facts).tiles} times"
+    if more := beyond_a_unit(facts.config):
+        return (
+            "The claim is about a layer of linear attention as in equation (6), with free weights of positions; this "
+            "model "
+            "has " + ", ".join(more)
+        )
+    return None
+
+
+def is_paired(task: AutoregressiveProcess) -> bool:
+    """Whether the eigenvalues of complex coordinates come in conjugate pairs."""
+    return task.matrices == "conjugate_pairs"
+
+
+def n_complex(task: AutoregressiveProcess) -> int:
+    """Complex coordinates of a state: d for "unitary" and "conjugate_pairs", half of the numbers of "rotations"."""
+    return task.state_dim // 2
+
+
+def real_heads_needed(task: AutoregressiveProcess) -> int:
+    """Real heads with which the loss can be 0: two for each complex head of Propositions 3 and 6."""
+    return 2 * theory.needed_heads(n_complex(task), paired=is_paired(task))
+
+
+# ---- what a model holds ----------------------------------------------------------------------------------------------
+
+
+def heads_of(model: HookedTransformer) -> Heads:
+    """a_h and b_h of every real head of the first layer: x^T F y = Re <x, a y> on pairs, where F is a diagonal."""
+    attention = model.blocks[0].attn
+    embed, out = model.embed.W_E.detach().double(), model.unembed.W_U.detach().double()
+    read = {letter: embed @ getattr(attention, f"W_{letter}").detach().double() for letter in "QKV"}
+    forms = attention.scale * read["Q"] @ read["K"].mT
+    maps = read["V"] @ attention.W_O.detach().double() @ out  # rows are multiplied from the left
+    return Heads(diagonals_of(forms).cpu(), diagonals_of(maps.mT).cpu())
+
+
+def complex_heads(real: Heads) -> Heads:
+    """One head of each two that are nearest to being one complex head, in whatever order they stand.
+
+    The pair of (a, b) is (-i a, i b), up to a factor c of a and 1 / c of b: b a^T is the same for both, and
+    b conj(a)^T has the opposite sign.
+
+    Raises:
+        ValueError: an odd number of heads.
+    """
+    if len(real.keys) % 2:
+        raise ValueError(f"complex heads are pairs of real ones, got {len(real.keys)} heads")
+    same = torch.einsum("hi,hj->hij", real.values, real.keys).flatten(1)
+    opposite = torch.einsum("hi,hj->hij", real.values, real.keys.conj()).flatten(1)
+    gaps = (same[:, None] - same).abs().square().sum(-1) + (opposite[:, None] + opposite).abs().square().sum(-1)
+    gaps.fill_diagonal_(torch.inf)
+    chosen = []
+    for _ in range(len(gaps) // 2):
+        first, second = divmod(int(gaps.argmin()), len(gaps))
+        chosen.append(first)
+        for one in (first, second):
+            gaps[one], gaps[:, one] = torch.inf, torch.inf
+    return Heads(real.keys[sorted(chosen)], real.values[sorted(chosen)])
+
+
+def as_real(heads: Heads) -> Heads:
+    """Twice as many real heads that make up these complex ones."""
+    return Heads(torch.cat([heads.keys, -1j * heads.keys]), torch.cat([heads.values, 1j * heads.values]))
+
+
+def says(
+    real: Heads, positions: Float[Tensor, "token token"], states: Complex[Tensor, "batch token dim"]
+) -> Complex[Tensor, "batch token dim"]:
+    """What real heads with weights P predict after every state; 0 after the first."""
+    n = states.shape[1]
+    before = torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], 1)
+    scores = torch.einsum("bqi,hi,bki->bhqk", before.conj(), real.keys, states).real
+    return torch.einsum("bhqk,hi,bki->bqi", (scores * positions[:n, :n].tril()).to(states), real.values, states)
+
+
+def positions_of(model: HookedTransformer, n_tokens: int) -> Float[Tensor, "query key"]:
+    """P: what the weight of each key is multiplied by, for each query. 0 for keys that a query does not see."""
+    raw = model.blocks[0].attn.W_P.detach().double().cpu()[:n_tokens, :n_tokens]
+    if model.cfg.position_weights == "free":
+        return raw.tril()
+    hidden = torch.ones_like(raw, dtype=torch.bool).triu(1)
+    return raw.masked_fill(hidden, -torch.inf).softmax(-1)
+
+
+def with_positions(model: HookedTransformer, positions: Float[Tensor, "query key"]) -> HookedTransformer:
+    """The model with this P, in float64."""
+    n = len(positions)
+    other = HookedTransformer(replace(model.cfg, position_weights="free")).double().eval().requires_grad_(False)
+    weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
+    whole = torch.zeros_like(weights["blocks.0.attn.W_P"])
+    whole[:n, :n] = positions
+    other.load_state_dict({**weights, "blocks.0.attn.W_P": whole})
+    return other.to(model.blocks[0].attn.W_P.device)
+
+
+# ---- measurements ----------------------------------------------------------------------------------------------------
+
+
+@measurement("autoregression/heads")
+def heads(lab: Lab) -> DataArray:
+    """a_h and b_h of every real head: (matrix, part, head, coordinate)."""
+    found = heads_of(lab.model)
+    values = torch.stack([torch.stack([one.real, one.imag]) for one in found])
+    n_heads, dim = found.keys.shape
+    axes = {"matrix": (KEY, VALUE), "part": PARTS, "head": range(n_heads), "coordinate": range(1, dim + 1)}
+    return make_array(values.numpy(), axes, note="the nearest complex diagonals, in coordinates of tokens")
+
+
+def stored_heads(result: DataArray) -> Heads:
+    """The real heads of a stored `heads`."""
+    numbers = torch.from_numpy(result.values.copy())
+    return Heads(*(torch.complex(one[0], one[1]) for one in numbers))
+
+
+@measurement("autoregression/positions")
+def positions(lab: Lab) -> DataArray:
+    """P: (query, key), with tokens counted from 0."""
+    n = lab.encoding.n_tokens(lab.prompts.n_points)
+    return make_array(positions_of(lab.model, n).numpy(), {"query": range(n), "key": range(n)})
+
+
+@measurement("autoregression/unit fit")
+def unit_fit(lab: Lab) -> Planned[DataFrame]:
+    """How much of the mean square of predictions the diagonals explain: those of all heads, and those of pairs."""
+    real = stored_heads((yield from lab.need(heads)))
+    weights = torch.from_numpy((yield from lab.need(positions)).values.copy())
+    states = complex_states(lab.few.xs)
+    out = complex_states(outputs(lab.model, lab, lab.few))[:, 1:]
+    found = {"fit": _explained(out, says(real, weights, states)[:, 1:])}
+    if len(real.keys) % 2 == 0:
+        pairs = as_real(complex_heads(real))
+        found["fit of pairs"] = _explained(out, says(pairs, weights, states)[:, 1:])
+    return make_table({"name": list(found), "value": list(found.values())}, note="1 for a layer of complex diagonals")
+
+
+def _explained(out: Tensor, fitted: Tensor) -> float:
+    """1 - |out - fitted|^2 / |out|^2; 0 where there is nothing to explain."""
+    total = float(out.abs().square().sum())
+    return 1 - float((out - fitted).abs().square().sum()) / total if total > NOTHING else 0.0
+
+
+def outputs(model: HookedTransformer, lab: Lab, prompts: Prompts) -> Float[Tensor, "batch point target"]:
+    """A model's prediction after every state."""
+    with torch.no_grad():
+        parts = [model(lab.tokens(prompts[rows])).cpu().double() for rows in lab.chunks(prompts)]
+    return torch.cat(parts)
+
+
+def errors(out: Float[Tensor, "batch point target"], lab: Lab, prompts: Prompts) -> Float[Tensor, " batch"]:
+    """Normalised error of each prompt: squared error over the squared length of the next state, at scored points."""
+    first = process_of(lab).n_determining
+    missed = (out - prompts.ys)[:, first:].square().sum((1, 2))
+    return missed / prompts.ys[:, first:].square().sum((1, 2)).clamp(min=NOTHING)
+
+
+def named(table: DataFrame) -> dict[str, float]:
+    """A stored table of names and values, as a mapping."""
+    return dict(zip(table["name"], table["value"], strict=True))

@@ -1,0 +1,102 @@
+"""Heads of a layer, one beside the other and fewer of them: Sander's identity, and what is lost by pruning."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import measurement
+from icl_interp.interventions.base import intervene
+from icl_interp.provenance import generator
+from icl_interp.results import make_array
+from icl_interp.studies.autoregression.measurements.unit import Heads, errors, outputs, process_of, real_heads_needed
+
+N_RANDOM = 2000  # sets of random heads
+MOST_SUBSETS = 300  # that are all tried; of more, heads are taken out one after the other
+INTACT, PRUNED, NONE = "all heads", "the needed heads", "no heads"
+Chosen = tuple[int, ...]
+
+
+# ---- the identity ----------------------------------------------------------------------------------------------------
+
+
+def cosines(found: Heads) -> Float[Tensor, "head head"]:
+    """|a_h . b_h'| / (|a_h| |b_h'|), row h; 0 where one of them is 0.
+
+    The product is sum_i a_hi b_h'i, without a conjugate, as it stands in A B^T = I / p_T. Its absolute value does not
+    change where a_h is multiplied by a number c, and b_h by 1 / c.
+    """
+    keys, values = (one / one.abs().square().sum(1, keepdim=True).sqrt().clamp(min=1e-300) for one in found)
+    return (keys @ values.mT).abs()
+
+
+def largest(matrix: Float[Tensor, "*batch head head"]) -> Float[Tensor, "*batch"]:
+    """The largest entry off the diagonal."""
+    n = matrix.shape[-1]
+    return matrix.masked_fill(torch.eye(n, dtype=torch.bool), 0.0).amax((-2, -1))
+
+
+def random_largest(n_heads: int, dim: int) -> Float[Tensor, " draw"]:
+    """`largest` of random heads: directions of a_h and b_h are independent and uniform, and lengths do not matter.
+
+    Directions are real: for as many coordinates complex ones have small products more rarely.
+    """
+    draw = generator(0, "autoregression/random heads")
+    a, b = torch.randn(2, N_RANDOM, n_heads, dim, generator=draw, dtype=torch.float64)
+    a, b = (torch.nn.functional.normalize(one, dim=-1) for one in (a, b))
+    return largest((a @ b.mT).abs())
+
+
+# ---- pruning ---------------------------------------------------------------------------------------------------------
+
+
+def best_subset(n_heads: int, n_kept: int, cost: Callable[[Chosen], float]) -> Chosen:
+    """The heads to keep.
+
+    All subsets of the wanted size are tried where they are `MOST_SUBSETS` at most. Of more, the head that costs least
+    is taken out, again and again.
+
+    Args:
+        n_heads: how many there are.
+        n_kept: how many are kept.
+        cost: of keeping these heads.
+    """
+    if math.comb(n_heads, n_kept) <= MOST_SUBSETS:
+        return min(itertools.combinations(range(n_heads), n_kept), key=cost)
+    kept = tuple(range(n_heads))
+    while len(kept) > n_kept:
+        kept = min((tuple(h for h in kept if h != out) for out in kept), key=cost)
+    return kept
+
+
+@measurement("autoregression/pruned")
+def pruned(lab: Lab) -> DataArray:
+    """Normalised errors with all heads, with the needed number of them, and with none: (unit, arm).
+
+    A head that is taken out writes its mean at each position. Which heads stay is chosen on one half of the units, and
+    the error is that of the other half.
+    """
+    n_heads, n_kept = lab.model.cfg.n_heads, real_heads_needed(process_of(lab))
+    everything = range(n_heads)
+    intact, none = (_errors(lab, kept) for kept in (everything, ()))
+    after, half = torch.empty_like(intact), len(intact) // lab.n_units * (lab.n_units // 2)
+    for chosen_on, asked in ((slice(0, half), slice(half, None)), (slice(half, None), slice(0, half))):
+        kept = best_subset(n_heads, n_kept, lambda heads, rows=chosen_on: float(_errors(lab, heads, rows).mean()))
+        after[asked] = _errors(lab, kept, asked)
+    values = lab.by_unit(torch.stack([intact, after, none], -1))
+    axes = {"unit": range(len(values)), "arm": (INTACT, PRUNED, NONE)}
+    note = f"{n_kept} of {n_heads} heads are needed; squared error over the next state's squared length"
+    return make_array(values, axes, "squared length of a state", note)
+
+
+def _errors(lab: Lab, kept: Iterable[int], rows: slice = slice(None)) -> Float[Tensor, " batch"]:
+    """Normalised errors of prompts where all heads but these write their means."""
+    prompts = lab.few[rows]
+    out = [(0, head) for head in range(lab.model.cfg.n_heads) if head not in set(kept)]
+    with intervene(lab.model, *([lab.head_means.only(*out)] if out else [])):
+        return errors(outputs(lab.model, lab, prompts), lab, prompts)

@@ -1,0 +1,103 @@
+"""What the weights of positions P do: the tokens that the propositions name, the others, and the diagonals of P."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.results import make_array
+from icl_interp.studies.autoregression.measurements.unit import (
+    errors,
+    is_paired,
+    outputs,
+    positions,
+    process_of,
+    with_positions,
+)
+from icl_interp.tasks.autoregressive import AutoregressiveProcess
+
+INTACT, NO_OTHERS, NO_RIGHT, AVERAGED = (
+    "P as it is",
+    "other tokens' weights set to 0",
+    "the named tokens' weights set to 0",
+    "P replaced by the means of its diagonals",
+)
+Matrix = Float[Tensor, "query key"]
+
+
+def first_row(cfg: HookedTransformerConfig) -> int:
+    """The first query that reads anything: the first token has none before it, where queries are made of that."""
+    return 1 if cfg.queries == "previous" else 0
+
+
+def named_tokens(task: AutoregressiveProcess, n_tokens: int) -> Bool[Tensor, "query key"]:
+    """The tokens of Propositions 3 and 6: the last one, and with conjugate pairs the one before it too."""
+    eye = torch.eye(n_tokens, dtype=torch.bool)
+    return eye | torch.diag(torch.ones(n_tokens - 1, dtype=torch.bool), -1) if is_paired(task) else eye
+
+
+def averaged(p: Matrix, first: int) -> Matrix:
+    """P with the mean of each diagonal along it; rows before `first` are left out and stay.
+
+    >>> averaged(torch.tensor([[9.0, 0.0, 0.0], [1.0, 2.0, 0.0], [5.0, 3.0, 4.0]]), first=1)
+    tensor([[9., 0., 0.],
+            [2., 3., 0.],
+            [5., 2., 3.]])
+    """
+    found = p.clone()
+    for lag in range(len(p)):
+        rows = torch.arange(max(first, lag), len(p))
+        if len(rows):
+            found[rows, rows - lag] = p[rows, rows - lag].mean()
+    return found
+
+
+def not_alike(p: Matrix, first: int) -> float:
+    """The share of |P|^2 that the means of its diagonals leave; 0 where P is 0."""
+    size = p[first:].square().sum()
+    return float((p - averaged(p, first))[first:].square().sum() / size) if size > 0 else 0.0
+
+
+def share_on(p: Matrix, tokens: Bool[Tensor, "query key"], first: int) -> float:
+    """The share of a row's |p|^2 that lies on these tokens, the mean over rows; rows of zeros count as 0."""
+    squares = p[first:].square()
+    totals = squares.sum(1)
+    held = (squares * tokens[first:]).sum(1)
+    return float(torch.where(totals > 0, held / totals.clamp(min=1e-300), torch.zeros_like(held)).mean())
+
+
+def mean_ratio(p: Matrix, first: int) -> float:
+    """rho = p_{T-1} / p_T, over rows the least-squares one: sum p_T p_{T-1} / sum p_T^2; infinite where p_T is 0."""
+    rows = torch.arange(max(first, 1), len(p))
+    last, before = p[rows, rows], p[rows, rows - 1]
+    size = float(last.square().sum())
+    return float((last * before).sum()) / size if size > 0 else float("inf")
+
+
+def _arms(lab: Lab, changed: dict[str, Matrix]) -> DataArray:
+    """Normalised errors of every unit with each of these P: (unit, arm)."""
+    prompts = lab.few
+    found = []
+    for p in changed.values():
+        found.append(errors(outputs(with_positions(lab.model, p), lab, prompts), lab, prompts))
+    values = lab.by_unit(torch.stack(found, -1))
+    axes = {"unit": range(len(values)), "arm": tuple(changed)}
+    return make_array(values, axes, "squared length of a state", "squared error over the next state's squared length")
+
+
+@measurement("autoregression/positions cut")
+def positions_cut(lab: Lab) -> Planned[DataArray]:
+    """Normalised errors with P as it is, with the named tokens alone, and without them: (unit, arm)."""
+    p = torch.from_numpy((yield from lab.need(positions)).values.copy())
+    tokens = named_tokens(process_of(lab), len(p))
+    return _arms(lab, {INTACT: p, NO_OTHERS: p * tokens, NO_RIGHT: p * ~tokens})
+
+
+@measurement("autoregression/positions averaged")
+def positions_averaged(lab: Lab) -> Planned[DataArray]:
+    """Normalised errors with P as it is, and with the mean of each diagonal along it: (unit, arm)."""
+    p = torch.from_numpy((yield from lab.need(positions)).values.copy())
+    return _arms(lab, {INTACT: p, AVERAGED: averaged(p, first_row(lab.model.cfg))})

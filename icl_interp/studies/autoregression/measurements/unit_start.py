@@ -1,0 +1,94 @@
+"""Other starts s_0, and heads that are rescaled for them.
+
+W is diagonal in complex coordinates, so that the path from s_0 is s_0 times the path from 1, entry by entry. A head's
+product <u, a * v> then has |s_0i|^2 in its i-th term. It is as it was where keys are divided by |s_0|^2: that is a
+change of a_h alone.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import measurement
+from icl_interp.interventions.base import Hook, Intervention, intervene
+from icl_interp.models.diagonal_unit import pairs
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import generator
+from icl_interp.results import make_array
+from icl_interp.studies.autoregression.measurements.unit import errors, is_paired, n_complex, outputs, process_of
+from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_states
+
+N_STARTS = 4
+LEAST, MOST = 0.5, 2.0  # |s_0| in each coordinate, uniform on a logarithmic scale
+USUAL, RESCALED, PLAIN = "s_0 of the task", "other s_0, heads rescaled", "other s_0, heads as they are"
+Start = Complex[Tensor, " dim"]
+
+
+@dataclass(frozen=True)
+class PutKeys(Intervention):
+    """Replace the keys of the first layer by those of other prompts. Assumes as many prompts of the same length.
+
+    Attributes:
+        keys: of the other prompts.
+    """
+
+    keys: Float[Tensor, "batch token head d_head"]
+
+    @classmethod
+    def measure(cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"]) -> Self:
+        """The keys of these tokens."""
+        name = "blocks.0.attn.hook_k"
+        with torch.no_grad():
+            _, cache = model.run_with_cache(tokens, names_filter=[name])
+        return cls(cache[name])
+
+    def hooks(self, model: HookedTransformer) -> list[Hook]:
+        """One, at the keys."""
+        return [("blocks.0.attn.hook_k", lambda keys, hook: self.keys.to(keys))]
+
+
+def other_starts(task: AutoregressiveProcess) -> Complex[Tensor, "start dim"]:
+    """What s_0 is multiplied by: sizes from 1/2 to 2 and any phases, those of conjugate coordinates conjugate."""
+    draw, dim = generator(0, "autoregression/starts"), n_complex(task)
+    size, phase = torch.rand(2, N_STARTS, dim, generator=draw, dtype=torch.float64)
+    found = torch.polar(LEAST * (MOST / LEAST) ** size, 2 * torch.pi * phase)
+    if is_paired(task):
+        found[:, 1::2] = found[:, ::2].conj()
+    return found
+
+
+def multiplied(prompts: Prompts, factor: Start) -> Prompts:
+    """The same matrices W from s_0 times a factor; copies of a state (`tiles`) alike."""
+    copies = prompts.xs.shape[-1] // (2 * len(factor))
+
+    def times(states: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point dim"]:
+        return pairs(complex_states(states) * factor.repeat(copies))
+
+    return replace(prompts, xs=times(prompts.xs), ys=times(prompts.ys))
+
+
+@measurement("autoregression/starts")
+def starts(lab: Lab) -> DataArray:
+    """Normalised errors from the task's own s_0, and from others with and without rescaled heads: (unit, arm).
+
+    Those from other starts are means over `N_STARTS` of them, each the same in all prompts.
+    """
+    usual = errors(outputs(lab.model, lab, lab.few), lab, lab.few)
+    rescaled, plain = torch.zeros_like(usual), torch.zeros_like(usual)
+    for factor in other_starts(process_of(lab)):
+        prompts = multiplied(lab.few, factor)
+        plain += errors(outputs(lab.model, lab, prompts), lab, prompts) / N_STARTS
+        shrunk = multiplied(prompts, 1 / factor.abs().square().to(factor))
+        for rows in lab.chunks(prompts):
+            part = prompts[rows]
+            with intervene(lab.model, PutKeys.measure(lab.model, lab.tokens(shrunk[rows]))):
+                rescaled[rows] += errors(outputs(lab.model, lab, part), lab, part) / N_STARTS
+    values = lab.by_unit(torch.stack([usual, rescaled, plain], -1))
+    axes = {"unit": range(len(values)), "arm": (USUAL, RESCALED, PLAIN)}
+    return make_array(values, axes, "squared length of a state", "squared error over the next state's squared length")

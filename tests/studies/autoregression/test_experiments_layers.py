@@ -1,0 +1,131 @@
+"""Layers against steps of gradient descent: descent in context, what is measured, and what is said."""
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.experiments import obtain
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.scales import SCALES
+from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
+from icl_interp.figures import reproductions
+from icl_interp.figures.style import safe
+from icl_interp.models import tokens
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.results import table_of_rows
+from icl_interp.studies.autoregression.experiments import figure5, models
+from icl_interp.studies.autoregression.figures import figure5 as drawn5
+from icl_interp.studies.autoregression.measurements.maps_descent import best_sizes
+from icl_interp.tasks.autoregressive import AutoregressiveProcess
+from icl_interp.theory import autoregression as theory
+
+TASK = AutoregressiveProcess(n_dims=2, n_points=8)
+KINDS = {5: figure5.LINEAR, 10: figure5.FULL}
+
+
+def test_descent_in_context_is_that_of_theory():
+    """The closed form along directions against steps that are taken one by one."""
+    bench = Bench({}, SCALES["smoke"])
+    sizes = best_sizes(TASK, 1, bench.seed)
+
+    def errors(extra):
+        found = np.zeros((len(figure5.STEPS), SCALES["smoke"].n_functions))
+        for block, prompts in enumerate(models.blocks(bench, TASK)):
+            for i, n_steps in enumerate(figure5.STEPS):
+                misses = []
+                for t in (6, 7):  # the last quarter of eight points
+                    W = theory.gradient_descent(prompts.xs[:, : t + 1], sizes[n_steps], n_steps + extra)
+                    said = (W @ prompts.xs[:, t, :, None])[..., 0]
+                    misses.append((said - prompts.ys[:, t]).square().mean())
+                found[i, block] = torch.stack(misses).mean()
+        return found  # |s| = |s_0| in all coordinates: predicting 0 has an error of 1
+
+    measured = figure5.descent_errors(bench, TASK)
+    assert measured.dims == ("step", "block")
+    expected = errors(0)
+
+    def check(expected):
+        np.testing.assert_allclose(measured.values, expected, rtol=1e-6, atol=1e-12)
+
+    check(expected)
+    must_fail(check, errors(1))
+
+
+def test_models_are_what_their_names_say():
+    for kind, norm in ((figure5.LINEAR, "pre"), (figure5.FULL, "post")):
+        runs = {layers: obtain.config_of(model, "small") for layers, model in kind.models.items()}
+        for layers, run in runs.items():
+            assert (run.model.n_layers, run.model.norm_position, run.encoding) == (layers, norm, "augmented")
+        assert len({model.folder for model in kind.models.values()}) == len(figure5.LAYERS["paper"])
+    assert {layers for layers, model in figure5.FULL.models.items() if "smoke" in model.scales} == {1, 2}
+
+
+def made(ratios, error=0.05):
+    """Results with these quotients of layers over steps."""
+    rows = [{"what": "layers", "number": n, "error": error, "low": error, "high": error} for n in ratios]
+    rows += [{"what": "gradient descent", "number": n, "error": 0.1 / n, "low": 0.0, "high": 1.0} for n in (1, 2, 4)]
+    quotients = [
+        {"layers": n, "ratio": ratio, "low": 0.99 * ratio, "high": 1.01 * ratio} for n, ratio in ratios.items()
+    ]
+    return {"errors": table_of_rows(rows), "quotients": table_of_rows(quotients)}
+
+
+@pytest.mark.parametrize(
+    ("ratios", "words"),
+    [
+        ({1: 0.5, 2: 1.2, 4: 50.0}, [AGREES, AGREES]),
+        ({1: 4.0, 2: 5.0, 4: 1.0}, [DIFFERS, DIFFERS]),
+        ({1: 0.5, 2: 4.0, 4: 5.0}, [OPEN, OPEN]),
+        ({1: 0.5}, [AGREES]),
+    ],
+)
+def test_what_is_said_of_linear_layers(ratios, words):
+    assert [s.word for s in figure5.say(figure5.LINEAR, made(ratios))] == [*words, ""]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "error", "word"),
+    [
+        ({1: 0.5, 2: 0.4}, 0.05, AGREES),
+        ({1: 2.0, 2: 2.0}, 0.05, DIFFERS),
+        ({1: 0.5, 2: 2.0}, 0.05, OPEN),
+        ({1: 2.0, 2: 2.0}, 0.95, LEFT_OUT),
+    ],
+)
+def test_what_is_said_of_full_layers(ratios, error, word):
+    said = figure5.say(figure5.FULL, made(ratios, error))
+    assert [s.word for s in said] == [word, ""]
+    worth = "as good as 2 steps at least" if error < 0.1 else "worse than 1 step"
+    assert worth in said[-1].text
+
+
+@pytest.mark.parametrize("number", KINDS)
+def test_it_runs_and_is_drawn(number):
+    kind, experiment = KINDS[number], getattr(figure5, f"FIGURE{number}_EXPERIMENT")
+    here = {}
+    for model in experiment.models_at("smoke"):
+        run = obtain.config_of(model, "smoke")
+        here[model.name] = Checkpoint(HookedTransformer(run.model), run.task, tokens.named(run.encoding), run, 0)
+    results = experiment.run(Bench(here, SCALES["smoke"]))
+    rows = results["errors"].to_dict("records")
+    assert [row["number"] for row in rows if row["what"] == "layers"] == [1, 2]
+    steps = [row["error"] for row in rows if row["what"] == "gradient descent"]
+    assert steps == sorted(steps, reverse=True)
+    (first,) = [row for row in results["quotients"].to_dict("records") if row["layers"] == 1]
+    assert first["ratio"] == pytest.approx(next(r["error"] for r in rows if r["what"] == "layers") / steps[0])
+    assert experiment.compare(results) is results["errors"]
+    assert len(experiment.says(results)) == 2
+    figure = safe(reproductions.draw(experiment.id, results)[f"figure{number}"])
+    np.testing.assert_allclose(figure.data[0].y, steps)
+    assert kind.words
+
+
+def test_without_models_nothing_is_said():
+    for number in KINDS:
+        experiment = getattr(figure5, f"FIGURE{number}_EXPERIMENT")
+        assert experiment.run(Bench({}, SCALES["smoke"])) == {}
+        assert experiment.says({}) == ("No model is here, so nothing is measured.",)
+        assert experiment.compare({}) is None
+        assert drawn5.figure5({}, None) == {}

@@ -1,0 +1,293 @@
+"""Processes fitted to text: maps on unseen tokens, a map for each sequence, embeddings from files, and what is said."""
+
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+from safetensors.torch import save_file
+
+from icl_interp.errors import InputError
+from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.scales import SCALES
+from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, OPEN
+from icl_interp.figures import reproductions
+from icl_interp.figures.style import safe
+from icl_interp.results import table_of_rows
+from icl_interp.studies.autoregression.experiments import embeddings, figure4, text
+
+WORDS = ("the", "cat", "sat", "on", "a", "mat", "and", "saw", "dog", "run", "to", "it", "by", "old", "tree", "then")
+
+
+def numbers(seed=0):
+    return np.random.default_rng(seed)
+
+
+def walk(n_words=200, dim=6):
+    """An embedding whose rows are a random walk, and tokens that wander along it by steps of one."""
+    draws = numbers()
+    embedding = embeddings.unit_rows(np.cumsum(draws.normal(size=(n_words, dim)), 0))
+    return np.cumsum(draws.choice([1, n_words - 1], 4000)) % n_words, embedding
+
+
+# ---- one W ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_random_walk_is_fitted_better_than_in_random_order():
+    tokens, embedding = walk()
+
+    def check(tokens):
+        fit = text.ar_fit(tokens, embedding, length=20)
+        assert fit.quotient.high < 0.5
+        assert fit.text.mean() < 0.5 * min(fit.mean.mean(), fit.zero.mean())
+
+    check(tokens)
+    must_fail(check, numbers(1).integers(len(embedding), size=4000))  # independent tokens
+
+
+def test_independent_tokens_are_fitted_no_better():
+    embedding = walk()[1]
+    fit = text.ar_fit(numbers(1).integers(len(embedding), size=4000), embedding, length=20)
+    assert fit.quotient.low < 1 < fit.quotient.high
+
+
+def test_errors_are_those_of_the_normal_equations():
+    tokens, embedding = walk()
+    fit = text.ar_fit(tokens, embedding, length=20)
+    first, second = tokens.reshape(2, -1, 20)
+
+    def check(first):
+        pairs = [(embedding[a], embedding[b]) for chunk in first for a, b in pairwise(chunk)]
+        W = sum(np.outer(y, x) for x, y in pairs) @ np.linalg.inv(sum(np.outer(x, x) for x, _ in pairs))
+        mean = np.mean([y for _, y in pairs], 0)
+        for i, chunk in enumerate(second):
+            x, y = embedding[chunk[:-1]], embedding[chunk[1:]]
+            np.testing.assert_allclose(fit.text[i], ((y - x @ W.T) ** 2).mean(), rtol=1e-8)
+            np.testing.assert_allclose(fit.mean[i], ((y - mean) ** 2).mean(), rtol=1e-8)
+            np.testing.assert_allclose(fit.zero[i], (y**2).mean(), rtol=1e-8)
+
+    check(first)
+    must_fail(check, second)
+
+
+# ---- a W for each sequence ------------------------------------------------------------------------------------------
+
+
+def test_no_map_fits_a_token_with_two_successors():
+    embedding = embeddings.random_rows(8, 6)
+
+    def check(sequence, bound):
+        assert (text.misfits(np.array([sequence]), embedding)[0] > 1e-12) is np.bool_(bound)
+        assert text.ambiguous(np.array([sequence]))[0] == bound
+
+    check([1, 2, 3, 1, 2], False)
+    check([1, 2, 3, 1, 4], True)
+    check([1, 1, 1, 1, 1], False)
+    check([1, 1, 2, 3, 4], True)
+    must_fail(check, [1, 2, 3, 1, 4], False)
+
+
+def test_the_residual_is_that_of_the_best_map():
+    """Token 1 is followed by 2 and by 3: the best W maps it to their mean, half of the difference from each."""
+    embedding = embeddings.random_rows(4, 5)
+    found = text.misfits(np.array([[1, 2, 1, 3]]), embedding)[0]
+
+    def check(share):
+        assert found == pytest.approx(share * np.square(embedding[2] - embedding[3]).sum() / (3 * 5))
+
+    check(0.5)
+    must_fail(check, 1.0)
+
+
+def test_sequences_of_tokens_that_avoid_repeats():
+    """Each word of a text that runs through all words has one successor; in random order some have several."""
+    tokens = np.arange(4000) % 12
+
+    def check(tokens):
+        fits = text.sequence_fits(tokens, embeddings.random_rows(12, 8))
+        assert (fits.text <= text.EXACT).all()
+        assert (fits.shuffled > text.EXACT).mean() > 0.2
+        assert fits.disagreeing == 0
+
+    check(tokens)
+    must_fail(check, numbers().integers(12, size=4000))
+    fits = text.sequence_fits(numbers().integers(12, size=4000), embeddings.random_rows(12, 8))
+    assert fits.quotient.low < 1 < fits.quotient.high
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: text.ar_fit(np.arange(100), np.eye(100)), "longer text"),
+        (lambda: text.ar_fit(np.arange(100), np.eye(50)), "rows 0 to 49"),
+        (lambda: text.sequence_fits(np.zeros(100, int), np.ones((1, 3))), "4 transitions"),
+        (lambda: text.sequence_fits(np.zeros(20, int), np.ones((1, 9))), "longer text"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(call, words):
+    with pytest.raises(InputError, match=words):
+        call()
+
+
+# ---- embeddings -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["transformer.wte.weight", "model.embed_tokens.weight", "embed.W_E"])
+@pytest.mark.parametrize("kind", ["safetensors", "pt"])
+def test_embeddings_are_read_from_models(name, kind, tmp_path):
+    matrix, path = torch.randn(7, 3), tmp_path / f"model.{kind}"
+    tensors = {name: matrix, "lm_head.weight": torch.zeros(7, 3)}
+    save_file(tensors, path) if kind == "safetensors" else torch.save(tensors, path)
+
+    def check(expected):
+        np.testing.assert_allclose(embeddings.read_embedding(path), expected.numpy())
+        np.testing.assert_allclose(embeddings.read_embedding(tmp_path), expected.numpy())
+
+    check(matrix)
+    must_fail(check, torch.zeros(7, 3))
+
+
+def test_files_without_an_embedding_are_refused(tmp_path):
+    save_file({"lm_head.weight": torch.zeros(7, 3)}, tmp_path / "no.safetensors")
+    (tmp_path / "no.npy").write_bytes(b"no")
+    np.save(tmp_path / "flat.npy", np.ones(3))
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    wrong = {"no.safetensors": "one tensor", "no.npy": "numpy", "flat.npy": "matrix", "objects.npy": "numpy"}
+    for name, words in wrong.items():
+        with pytest.raises(InputError, match=words):
+            embeddings.read_embedding(tmp_path / name)
+    with pytest.raises(InputError, match="cannot read"):
+        embeddings.read_text(tmp_path / "none.txt")
+
+
+def test_a_text_file_with_a_matrix(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("The cat sat. The cat ran.")
+    np.save(tmp_path / "e.npy", 3 * np.eye(50))
+    found = embeddings.read_text(tmp_path / "a.txt", tmp_path / "e.npy")
+    assert list(found.tokens[:2]) == list(found.tokens[3:5])
+    assert found.tokens[2] != found.tokens[5]
+    np.testing.assert_allclose(found.embedding, np.eye(50))
+    assert "hashed into rows" in found.says
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    again = embeddings.read_text(tmp_path / "a.txt", tmp_path / "e.npy")
+    assert list(again.tokens) == list(found.tokens)
+    assert "needs the package tokenizers" in again.says
+    with pytest.raises(InputError, match="pip install tokenizers"):
+        embeddings.read_text(tmp_path / "a.txt", tmp_path / "e.npy", tmp_path / "tokenizer.json")
+
+
+def test_a_tokenizer_on_disk(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"cat": 0, "sat": 1, "?": 2}, unk_token="?"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "a.txt").write_text("cat sat dog sat")
+    np.save(tmp_path / "e.npy", np.eye(3))
+    found = embeddings.read_text(tmp_path / "a.txt", tmp_path / "e.npy")
+    assert found.tokens.tolist() == [0, 1, 2, 1]
+    assert "tokens of tokenizer.json" in found.says
+    np.save(tmp_path / "e.npy", np.eye(2))
+    with pytest.raises(InputError, match="2 rows"):
+        embeddings.read_text(tmp_path / "a.txt", tmp_path / "e.npy")
+
+
+def test_an_embedding_of_neighbours():
+    """Two kinds of words that never stand together: rows of one kind are alike, and of different kinds not."""
+    draws = numbers()
+    tokens = np.concatenate([draws.integers(6, size=1500), 6 + draws.integers(6, size=1500)])
+
+    def check(tokens):
+        rows = embeddings.cooccurrences(tokens, 13, 4)
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1)
+        alike = rows @ rows.T
+        assert alike[:6, :6].mean() > 0.5 > abs(alike[:6, 6:12]).mean()
+
+    check(tokens)
+    must_fail(check, draws.permutation(tokens))
+    with pytest.raises(InputError, match="different words"):
+        embeddings.cooccurrences(tokens, 13, 12)
+
+
+def test_the_second_half_has_no_part_in_its_embedding():
+    first, second = (" ".join(numbers(i).choice(WORDS, 300)) for i in (0, 1))
+    other = " ".join(reversed(second.split()))
+    a, b = (embeddings.built(f"{first} {later}", 4) for later in (second, other))
+    assert a.tokens.tolist() == b.tokens.tolist()[::-1]
+    np.testing.assert_allclose(a.embedding, b.embedding)
+    changed = embeddings.built(f"{second} {first}", 4)
+    must_fail(np.testing.assert_allclose, a.embedding, changed.embedding)
+
+
+def test_paragraphs_come_once(monkeypatch):
+    prose = "This is a licence that says what everybody may do with the software and what nobody may do with it"
+    monkeypatch.setattr(embeddings, "_texts", lambda package: [f"{prose}\n\nx = {{1: 2}}", prose.upper()])
+    found, packages = embeddings.installed_text()
+    assert (found, packages) == (prose, 1)
+
+
+# ---- the experiment -------------------------------------------------------------------------------------------------
+
+
+def rows4(fewer=0.5, better=0.5, disagreeing=0):
+    ends = {"low": 0.98, "high": 1.01}
+    of = lambda ratio: {"ratio": ratio, **{key: ratio * end for key, end in ends.items()}}  # noqa: E731
+    names = (figure4.NEIGHBOURS, figure4.RANDOM)
+    sequences = [
+        {"embedding": n, "sequences": 100, "text": 5, "shuffled": 10, **of(fewer), "disagreeing": disagreeing}
+        for n in names
+    ]
+    whats = ("W, text", "W, shuffled text", "0")
+    unseen = [{"embedding": n, "what": what, "error": 1.0, "low": 0.9, "high": 1.1} for n in names for what in whats]
+    quotients = [{"embedding": n, "chunks": 10, **of(better)} for n in names]
+    tables = {"sequences": sequences, "unseen": unseen, "quotients": quotients}
+    return {name: table_of_rows(rows) for name, rows in tables.items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, [AGREES, AGREES, AGREES, HOLDS]),
+        ({"fewer": 1.2, "better": 1.1, "disagreeing": 1}, [DIFFERS, DIFFERS, DIFFERS, FAILS]),
+        ({"fewer": 0.9, "better": 0.97}, [OPEN, OPEN, OPEN, HOLDS]),
+    ],
+)
+def test_what_is_said_of_text(changes, words):
+    assert [s.word for s in figure4.states(rows4(**changes))] == words
+
+
+def test_it_runs_and_is_drawn(monkeypatch):
+    """On a small text in which each word has one of three successors."""
+    draws, at, said = numbers(), 0, []
+    for step in draws.integers(1, 4, size=3000):
+        at = (at + step) % len(WORDS)
+        said.append(WORDS[at])
+    monkeypatch.setattr(embeddings, "installed_text", lambda: (" ".join(said), 1))
+    monkeypatch.setattr(figure4, "SIZES", {"smoke": (3000, 6)})
+    results = figure4.run(Bench({}, SCALES["smoke"]))
+    words = [s.word for s in figure4.states(results)]
+    assert words[0] == words[2] == AGREES
+    assert len(words) == 4
+    assert figure4.compare(results) is results["sequences"]
+    figure = safe(reproductions.draw("autoregression.figure4", results)["figure4"])
+    shown = results["residuals"].isel(embedding=0)
+    counts = results["sequences"].to_dict("records")[0]
+    for i, order in enumerate(figure4.ORDERS):
+        np.testing.assert_allclose(figure.data[i].y, shown.sel(order=order).values)
+        assert sum(figure.data[i].y) == counts[order]
+
+
+def test_without_text_nothing_is_said(monkeypatch):
+    monkeypatch.setattr(embeddings, "installed_text", lambda: ("a few words", 1))
+    assert figure4.run(Bench({}, SCALES["smoke"])) == {}
+    assert figure4.FIGURE4_EXPERIMENT.says({}) == ("No text is at hand, so nothing is measured.",)
+    assert figure4.compare({}) is None
+    assert reproductions.draw("autoregression.figure4", {}) == {}
+
+
+@pytest.mark.slow
+def test_the_text_at_hand():
+    results = figure4.run(Bench({}, SCALES["smoke"]))
+    assert len(figure4.FIGURE4_EXPERIMENT.says(results)) == 4

@@ -1,0 +1,93 @@
+"""Softmax beside linear attention: how many heads miss nothing, models of known truth, whom the claim is about."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from helpers import mostly_slow, must_fail
+
+from icl_interp.experiments import calibration
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.diagonal_unit import DiagonalAttention
+from icl_interp.studies.autoregression.claims.softmax import SOFTMAX_CLAIM
+from icl_interp.studies.autoregression.constructions import maps as made
+from icl_interp.studies.autoregression.measurements import maps_softmax
+from icl_interp.tasks import AutoregressiveProcess
+from icl_interp.tasks.distributions import Normal
+from icl_interp.testing import ignorant
+
+CASES = {one.name: one for one in made.CONSTRUCTIONS if SOFTMAX_CLAIM.id in one.expected}
+FAILS, LEARNS = "softmax layer that misses some of the state", "softmax layer that misses nothing"
+
+
+def judged(case):
+    lab, facts = calibration.lab_for(case)
+    return SOFTMAX_CLAIM.judge_results(calibration.measure(lab, facts, [SOFTMAX_CLAIM]), facts)
+
+
+@pytest.mark.parametrize(("matrices", "d", "angles"), [("unitary", 2, 2), ("rotations", 4, 2)])
+def test_linear_attention_misses_nothing_with_the_needed_heads(matrices, d, angles):
+    """The unit with one complex head for each angle has as many real heads, and no error on either task."""
+    task = AutoregressiveProcess(n_dims=d, matrices=matrices, n_points=6)
+    eye = torch.eye(angles, dtype=torch.complex128)
+    case = calibration.Case(DiagonalAttention(eye, eye, torch.eye(6, dtype=torch.float64)).to_transformer(), task)
+    assert case.model.cfg.n_heads == maps_softmax.needed_heads(task)
+
+    def misses_nothing(case):
+        lab, _ = calibration.lab_for(case)
+        assert float(lab.measure(maps_softmax.missed).sel(who=maps_softmax.MISSED).max()) < 1e-8
+
+    misses_nothing(case)
+    fewer = DiagonalAttention(eye[1:], eye[1:], torch.eye(6, dtype=torch.float64)).to_transformer()
+    must_fail(misses_nothing, calibration.Case(fewer, task))
+
+
+@pytest.mark.parametrize("name", mostly_slow(CASES))
+def test_constructions(name):
+    finding = judged(CASES[name].draw(1))
+    assert finding.verdict == CASES[name].expected[SOFTMAX_CLAIM.id], finding.reason
+
+
+def test_the_error_is_that_of_what_is_missing():
+    """A share of the next state is missing: the normalised error is its square, since the law's mean is 0."""
+    case = dataclasses.replace(CASES[FAILS].draw(0), predictor=lambda prompts: 0.7 * prompts.ys)
+    finding = judged(case)
+    np.testing.assert_allclose(finding.evidence["error"].value, 0.09, rtol=1e-4)
+    must_fail(np.testing.assert_allclose, finding.evidence["error"].value, 0.3, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_models_that_know_nothing_support_nothing():
+    case = CASES[FAILS].draw(0)
+    assert case.task is not None
+    known = ignorant.ignorant(case.model, case.task, calibration.lab_for(case)[0].encoding)
+    names = []
+    for name, other in known:
+        names.append(name)
+        finding = judged(calibration.Case(other, case.task))
+        assert finding.verdict == "inconclusive", (name, finding.reason)
+        assert "hardly learned" in finding.reason
+    assert len(names) > 4
+
+
+@pytest.mark.parametrize(
+    ("task", "config", "word"),
+    [
+        ({"matrices": "orthogonal"}, {}, "commute"),
+        ({"noise_std": 0.1}, {}, "without noise"),
+        ({"start": Normal(1.0)}, {}, "without noise"),
+        ({}, {"n_heads": 3}, "about 4 heads"),
+        ({}, {"n_layers": 2}, "one layer"),
+        ({}, {"score_fn": "linear"}, "softmax"),
+    ],
+)
+def test_whom_it_is_not_about(task, config, word):
+    _, facts = calibration.lab_for(CASES[FAILS].draw(0))
+    assert SOFTMAX_CLAIM.exclusion(facts) is None
+    assert isinstance(facts.task, AutoregressiveProcess)
+    assert isinstance(facts.config, HookedTransformerConfig)
+    other = dataclasses.replace(
+        facts, task=dataclasses.replace(facts.task, **task), config=dataclasses.replace(facts.config, **config)
+    )
+    assert word in (SOFTMAX_CLAIM.exclusion(other) or "")

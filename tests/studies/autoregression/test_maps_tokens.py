@@ -1,0 +1,137 @@
+"""The first layer's tokens: cut patterns against models that are built so, models of known truth, whom it is about."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from helpers import mostly_slow, must_fail
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.experiments import calibration
+from icl_interp.models.tokens import States
+from icl_interp.provenance import generator
+from icl_interp.studies.autoregression.claims.augmented import AUGMENTED_CLAIM
+from icl_interp.studies.autoregression.constructions import maps as made
+from icl_interp.studies.autoregression.measurements import maps_tokens
+from icl_interp.tasks import AutoregressiveProcess
+from icl_interp.testing import ignorant
+from icl_interp.testing.edits import EDITS
+
+CASES = {one.name: one for one in made.CONSTRUCTIONS if AUGMENTED_CLAIM.id in one.expected}
+TASK = AutoregressiveProcess(n_dims=3, n_points=10)
+FAR_BACK = 0.6 * torch.diag(torch.ones(8, dtype=torch.float64), -2)  # two states before
+EYE = 0.3 * torch.eye(10, dtype=torch.float64)
+
+
+def model(past):
+    """Two layers with a basis that is the same for all pasts."""
+    return made.two_layers(generator(0, "tokens"), TASK, past, torch.full((10, 10), 0.05, dtype=torch.float64))
+
+
+def moved(past):
+    lab = Lab(model(past), TASK, States(), n_units=16)
+    return lab, lab.measure(maps_tokens.first_layer).sel(number="moved")
+
+
+def judged(case):
+    lab, facts = calibration.lab_for(case)
+    return AUGMENTED_CLAIM.judge_results(calibration.measure(lab, facts, [AUGMENTED_CLAIM]), facts)
+
+
+@pytest.mark.parametrize(
+    ("arm", "left"),
+    [
+        (maps_tokens.POSITIONS, made.before(10) + FAR_BACK + EYE),
+        (maps_tokens.LEMMA, made.before(10) + EYE),
+        (maps_tokens.OWN, EYE),
+    ],
+)
+def test_arms_are_models_without_these_tokens(arm, left):
+    """A first layer that also looks two states back, cut: as the model that is built with what is left."""
+    lab, found = moved(made.before(10) + FAR_BACK + EYE)
+    prompts, first = lab.few, TASK.n_determining
+    own, other = (one(prompts.xs).detach()[:, first:] for one in (lab.model, model(left)))
+    size = float(prompts.ys[:, first:].var(0, unbiased=False).sum(-1).mean())
+    expected = lab.by_unit((other - own).square().sum(-1).mean(-1) / size, prompts)
+
+    def agrees(name):
+        np.testing.assert_allclose(found.sel(arm=name).values, expected, rtol=1e-9, atol=1e-12)
+
+    agrees(arm)
+    must_fail(agrees, maps_tokens.LEMMA if arm == maps_tokens.OWN else maps_tokens.OWN)
+
+
+def test_nothing_is_moved_by_its_own_pattern():
+    _, found = moved(made.before(10) + FAR_BACK)
+    assert float(found.sel(arm=maps_tokens.POSITIONS).max()) < 1e-20
+    assert float(found.sel(arm=maps_tokens.LEMMA).mean()) > 0.01
+
+
+def test_a_pattern_that_depends_on_the_prompt_is_not_by_position():
+    """Scores by states: what is alike in all prompts falls, and predictions move with the mean pattern."""
+    one = model(made.before(10))
+    with torch.no_grad():
+        attn = one.blocks[0].attn
+        attn.b_Q[0, 0] = 0.0
+        attn.W_Q[0, 3:6], attn.W_K[0, 3:6] = torch.eye(3), torch.eye(3)
+    lab = Lab(one, TASK, States(), n_units=32)
+    heads = lab.measure(maps_tokens.first_pattern)
+    by_position = Lab(model(made.before(10)), TASK, States(), n_units=32).measure(maps_tokens.first_pattern)
+    np.testing.assert_allclose(by_position.values, 1.0, rtol=1e-9)
+    assert float(heads.sel(number=maps_tokens.ALIKE).max()) < 0.7
+    assert float(lab.measure(maps_tokens.first_layer).sel(number="moved", arm=maps_tokens.POSITIONS).mean()) > 0.01
+
+
+@pytest.mark.parametrize("name", mostly_slow(CASES))
+def test_constructions(name):
+    finding = judged(CASES[name].draw(1))
+    assert finding.verdict == CASES[name].expected[AUGMENTED_CLAIM.id], finding.reason
+
+
+def test_a_layer_that_shows_more_is_not_the_lemmas():
+    """Two states back as well: predictions move where the layer is cut to the lemma's tokens."""
+    task = AutoregressiveProcess(n_dims=2, matrices="rotations", n_points=24)
+    far = torch.diag(torch.ones(22, dtype=torch.float64), -2)
+    rows = made.steps(task)[:, None].expand(-1, 24)
+    case = calibration.Case(made.two_layers(generator(0, "more"), task, made.before(24) + far, rows), task)
+    finding = judged(case)
+    assert finding.verdict != "supported"
+    assert finding.evidence["with the two tokens of the lemma"].low > 0.2
+
+
+@pytest.mark.slow
+def test_models_that_know_nothing_support_nothing():
+    case = CASES["two layers that take a gradient step"].draw(0)
+    for other in (ignorant.blind(case.model, ignorant.FAINT), ignorant.constant(case.model)):
+        assert judged(calibration.Case(other, case.task)).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize("family", mostly_slow(["width", "basis", "heads", "values"]))
+def test_edits_of_the_same_function_leave_the_verdict(family):
+    case = CASES["two layers that take a gradient step"].draw(0)
+    edit = next(one for one in EDITS if one.family == family and not one.applies(case.model.cfg))
+    other = edit.apply(case.model, generator(0, "edit"))
+    before, after = judged(case), judged(calibration.Case(other, case.task))
+    assert after.verdict == before.verdict == "supported"
+    assert before.estimate is not None
+    assert after.estimate is not None
+    assert abs(before.estimate.value - after.estimate.value) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"n_layers": 1}, "one layer"),
+        ({"attention_dir": "bidirectional"}, "causal"),
+        ({"encoding": "augmented"}, "augmented already"),
+    ],
+)
+def test_whom_it_is_not_about(change, word):
+    _, facts = calibration.lab_for(CASES["two layers that take a gradient step"].draw(0))
+    assert AUGMENTED_CLAIM.exclusion(facts) is None
+    if "encoding" in change:
+        other = dataclasses.replace(facts, **change)
+    else:
+        other = dataclasses.replace(facts, config=dataclasses.replace(facts.config, **change))
+    assert word in (AUGMENTED_CLAIM.exclusion(other) or "")

@@ -1,0 +1,74 @@
+"""Other starts: they are paths of the same matrices, and rescaled keys are theory's rescaled product."""
+
+import torch
+from helpers import must_fail
+
+from icl_interp.analyses.lab import Lab
+from icl_interp.interventions import intervene
+from icl_interp.models.diagonal_unit import DiagonalAttention
+from icl_interp.models.tokens import States
+from icl_interp.provenance import generator
+from icl_interp.studies.autoregression.measurements import unit_start
+from icl_interp.tasks import AutoregressiveProcess
+from icl_interp.theory import autoregression as theory
+
+N_POINTS = 5
+
+
+def process(matrices, tiles=1):
+    return AutoregressiveProcess(n_dims=4, matrices=matrices, tiles=tiles, n_points=N_POINTS)
+
+
+def check_paths(task, factor):
+    prompts = task.sample(3, generator(0, "test"), dtype=torch.float64)
+    other = unit_start.multiplied(prompts, factor)
+    torch.testing.assert_close(task.value(prompts.parameters, other.xs), other.ys)
+    torch.testing.assert_close(other.ys[:, :-1], other.xs[:, 1:])
+    size = factor.abs().repeat(task.tiles).repeat_interleave(2)
+    assert not torch.allclose(other.xs, prompts.xs)
+    start = prompts.xs[:, 0].unflatten(-1, (-1, 2)).norm(dim=-1)
+    torch.testing.assert_close(other.xs[:, 0].unflatten(-1, (-1, 2)).norm(dim=-1), start * size[::2])
+
+
+def test_they_are_paths_of_the_same_matrices():
+    for task in (process("unitary"), process("conjugate_pairs"), process("rotations", tiles=2)):
+        for factor in unit_start.other_starts(task):
+            check_paths(task, factor)
+    haar = AutoregressiveProcess(n_dims=8, n_points=N_POINTS)  # matrices that do not commute with the factor
+    must_fail(check_paths, haar, unit_start.other_starts(process("unitary"))[0])
+
+
+def test_conjugate_coordinates_start_conjugate():
+    for factor in unit_start.other_starts(process("conjugate_pairs")):
+        assert torch.equal(factor[1::2], factor[::2].conj())
+    sizes = unit_start.other_starts(process("unitary")).abs()
+    assert unit_start.LEAST <= float(sizes.min()) < float(sizes.max()) <= unit_start.MOST
+
+
+def test_rescaled_keys_are_theorys_rescaled_product():
+    """with_start divides column i of C by |s_0i|^2, that is the i-th entry of each a_h."""
+    A, B = torch.randn(2, 3, 4, generator=generator(0, "test"), dtype=torch.float64)
+    P = torch.randn(N_POINTS, N_POINTS, generator=generator(1, "test"), dtype=torch.float64)
+    task = process("unitary")
+    factor = unit_start.other_starts(task)[0]
+    C = theory.with_start(theory.head_product(A, B), factor.abs())
+    model = DiagonalAttention(A / factor.abs().square() + 0j, B + 0j, P).to_transformer()
+    plain = DiagonalAttention(A + 0j, B + 0j, P).to_transformer()
+    torch.testing.assert_close(theory.head_product(A / factor.abs().square(), B), C)
+    prompts = unit_start.multiplied(task.sample(3, generator(0, "test"), dtype=torch.float64), factor)
+    shrunk = unit_start.multiplied(prompts, 1 / factor.abs().square().to(factor))
+    with intervene(plain, unit_start.PutKeys.measure(plain, shrunk.xs)):
+        found = plain(prompts.xs)
+    torch.testing.assert_close(found, model(prompts.xs))
+    must_fail(torch.testing.assert_close, plain(prompts.xs), model(prompts.xs))
+
+
+def test_a_minimiser_predicts_from_any_start_only_with_rescaled_heads():
+    task = process("unitary")
+    A, B, _ = theory.unitary_heads(4, N_POINTS)
+    unit = DiagonalAttention(A + 0j, B + 0j, torch.eye(N_POINTS, dtype=torch.float64))
+    result = Lab(unit.to_transformer(), task, States(), n_units=8, n_contexts=1).measure(unit_start.starts)
+    means = {str(arm): float(result.sel(arm=arm).values.mean()) for arm in result.indexes["arm"]}
+    assert means[unit_start.USUAL] < 1e-20
+    assert means[unit_start.RESCALED] < 1e-20
+    assert means[unit_start.PLAIN] > 0.1
