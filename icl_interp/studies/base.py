@@ -9,9 +9,10 @@ from icl_interp import plugins, registers
 from icl_interp.analyses import registry
 from icl_interp.analyses.claim import Claim
 from icl_interp.errors import InputError, shown
-from icl_interp.experiments import base, calibration, kept
+from icl_interp.experiments import base, calibration, kept, power
 from icl_interp.experiments.base import Experiment
 from icl_interp.experiments.calibration import Construction
+from icl_interp.experiments.power import Dial
 from icl_interp.figures import catalogue, reproductions
 from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.registers import Register
@@ -29,6 +30,7 @@ class Study:
         experiments: its tables and figures, done again.
         drawings: figures of experiments, by the id of the experiment.
         constructions: models of known truth, with the verdict that each must get.
+        dials: models of known truth that one number takes across the threshold of a claim, for power curves.
         models: names of bundled models, one of each architecture, on which its verdicts are tried in full.
         folder: where its results lie, in "results".
         exceptions: what `icl_interp.testing.check_study` need not ask of it, by (rule, subject), and why.
@@ -41,6 +43,7 @@ class Study:
     experiments: tuple[Experiment, ...] = ()
     drawings: Mapping[str, reproductions.Drawing] = field(default_factory=dict)
     constructions: tuple[Construction, ...] = ()
+    dials: tuple[Dial, ...] = ()
     models: tuple[str, ...] = ()
     folder: Path | None = None
     exceptions: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -55,8 +58,8 @@ def register(study: Study) -> Study:
     It is made known whole or not at all.
 
     Raises:
-        InputError: the name is taken, an id does not begin with it, or an id or the name of a figure, a construction or
-            a measurement is taken.
+        InputError: the name is taken, an id does not begin with it, or an id or the name of a figure, a construction, a
+            dial or a measurement is taken.
     """
     if STUDIES.get(study.name) is study:
         return study  # again: a notebook cell run twice
@@ -88,6 +91,7 @@ def _places(study: Study) -> list[tuple[Register[Any], Mapping[str, Any]]]:
         (registry.REGISTRY, {claim.id: claim for claim in study.claims}),
         (base.EXPERIMENTS, {experiment.id: experiment for experiment in study.experiments}),
         (calibration.CONSTRUCTIONS, {one.name: one for one in study.constructions}),
+        (power.DIALS, {one.name: one for one in study.dials}),
         (catalogue.FIGURES, study.figures),
         (reproductions.DRAWINGS, study.drawings),
         (kept.FOLDERS, {study.name: study.folder / "results"} if study.folder else {}),

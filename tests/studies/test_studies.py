@@ -84,7 +84,7 @@ def test_every_bundled_claim_figure_and_experiment_belongs_to_a_study():
     assert claims == list(registry.REGISTRY)
     assert sorted(e.id for study in BUNDLED for e in study.experiments) == base.names()
     figures = [name for study in BUNDLED for name in study.figures]
-    assert ["claims", *figures] == list(catalogue.FIGURES)
+    assert ["claims", *catalogue.MECHANISM, *figures] == list(catalogue.FIGURES)
     shown = {name for claim in registry.REGISTRY.values() for name in claim.figures}
     assert shown == set(figures), "every figure shows a claim, and every figure that a claim names is there"
     for study in BUNDLED:
@@ -102,6 +102,7 @@ def test_every_bundled_claim_says_what_it_is_about():
         assert claim.quote.place
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("clean")
 def test_a_study_of_ones_own_is_measured_judged_drawn_and_calibrated():
     assert register(MINE) is register(MINE) is STUDIES["mine"]

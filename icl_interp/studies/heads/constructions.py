@@ -23,7 +23,7 @@ def _between(g: torch.Generator, low: float, high: float) -> float:
     return low + (high - low) * float(torch.rand((), generator=g, dtype=torch.float64))
 
 
-def _layer(g: torch.Generator, d_head: int) -> tuple[Case, float]:
+def layer(g: torch.Generator, d_head: int) -> tuple[Case, float]:
     """A layer of linear attention that reads its tokens into the first coordinates, and the rate of the step."""
     half_width = _between(g, 0.5, 2)
     law = Uniform(-half_width, half_width)
@@ -37,7 +37,7 @@ def _layer(g: torch.Generator, d_head: int) -> tuple[Case, float]:
     return Case(model, task), _between(g, 0.95, 1.05) / law.std**2
 
 
-def _turned(g: torch.Generator, case: Case) -> Case:
+def turned(g: torch.Generator, case: Case) -> Case:
     """The same function with the stream in another orthonormal basis, drawn at random: overlaps stay."""
     noise = torch.randn(WIDTH, WIDTH, generator=g, dtype=torch.float64)
     turn = torch.linalg.qr(noise).Q
@@ -57,16 +57,23 @@ def a_coordinate_each(g: torch.Generator, cosine: float) -> Case:
     The cosine between the directions of two heads is the overlap of their OV maps; that of their QK maps is 0. Their
     outputs overlap by the cosine times the correlation of the steps, which chance has too.
     """
-    case, rate = _layer(g, d_head=1)
-    model, attn, heads = case.model, case.model.blocks[0].attn, range(N_HEADS)
+    case, rate = layer(g, d_head=1)
+    attn, heads = case.model.blocks[0].attn, range(N_HEADS)
+    with torch.no_grad():
+        attn.W_Q[heads, heads, 0], attn.W_K[heads, heads, 0] = rate, 1
+    return turned(g, written_along(case, cosine))
+
+
+def written_along(case: Case, cosine: float) -> Case:
+    """The layer, whose heads write along directions of this cosine between any two; what each writes counts once."""
     between: Float[Tensor, "head head"] = torch.full((N_HEADS, N_HEADS), cosine, dtype=torch.float64)
     directions = torch.linalg.cholesky(between.fill_diagonal_(1))
     with torch.no_grad():
-        attn.W_Q[heads, heads, 0], attn.W_K[heads, heads, 0] = rate, 1
-        attn.W_O[:, 0, N_DIMS + 1 :] = directions
-        # What each head writes counts once.
-        model.unembed.W_U[N_DIMS + 1 :, 0] = torch.linalg.solve(directions, torch.ones(N_HEADS, dtype=torch.float64))
-    return _turned(g, case)
+        case.model.blocks[0].attn.W_O[:, 0, N_DIMS + 1 :] = directions
+        case.model.unembed.W_U[N_DIMS + 1 :, 0] = torch.linalg.solve(
+            directions, torch.ones(N_HEADS, dtype=torch.float64)
+        )
+    return case
 
 
 def a_share_each(g: torch.Generator) -> Case:
@@ -74,7 +81,7 @@ def a_share_each(g: torch.Generator) -> Case:
 
     One share is about -1 and two are about 1, so that no step is left without one of the latter.
     """
-    case, rate = _layer(g, d_head=N_DIMS)
+    case, rate = layer(g, d_head=N_DIMS)
     attn, size = case.model.blocks[0].attn, _between(g, 0.5, 2)
     shares = 0.9 + 0.2 * torch.rand(N_HEADS, generator=g, dtype=torch.float64)
     shares[0] *= -1
@@ -82,7 +89,7 @@ def a_share_each(g: torch.Generator) -> Case:
         attn.W_Q[:, :N_DIMS], attn.W_K[:, :N_DIMS] = rate * torch.eye(N_DIMS), torch.eye(N_DIMS)
         attn.W_O[:, 0, N_DIMS + 1] = size * shares / shares.sum()
         case.model.unembed.W_U[N_DIMS + 1, 0] = 1 / size
-    return _turned(g, case)
+    return turned(g, case)
 
 
 CONSTRUCTIONS: tuple[Construction, ...] = (

@@ -1,8 +1,11 @@
 """The study `heads`: are the heads of a layer orthogonal?"""
 
+from pathlib import Path
+
 from icl_interp.studies.base import Study
 from icl_interp.studies.heads.claims.orthogonality import ORTHOGONALITY_CLAIM
 from icl_interp.studies.heads.constructions import CONSTRUCTIONS
+from icl_interp.studies.heads.dials import DIALS
 
 STUDY = Study(
     "heads",
@@ -10,4 +13,6 @@ STUDY = Study(
     claims=(ORTHOGONALITY_CLAIM,),
     models=("affine", "affine_no_ln", "affine_post_ln", "affine_attn_only", "affine_hardmax"),
     constructions=CONSTRUCTIONS,
+    dials=DIALS,
+    folder=Path(__file__).parent,
 )

@@ -51,19 +51,19 @@ def _whole(g: torch.Generator, low: int, high: int) -> int:
     return int(torch.randint(low, high + 1, (), generator=g))
 
 
-def _task(g: torch.Generator) -> LinearRegression:
+def two_variances(g: torch.Generator) -> LinearRegression:
     """Two coordinates whose variances differ by a factor 3 to 6."""
     small, ratio = _uniform(g, 0.3, 1), _uniform(g, 3, 6)
     return LinearRegression(n_dims=2, covariance=(small, ratio * small), n_points=N + 1)
 
 
-def _isotropic(g: torch.Generator) -> LinearRegression:
+def isotropic(g: torch.Generator) -> LinearRegression:
     """Two to four coordinates of one variance."""
     d = _whole(g, 2, 4)
     return LinearRegression(n_dims=d, covariance=(_uniform(g, 0.3, 3),) * d, n_points=N + 1)
 
 
-def _noisy(g: torch.Generator) -> LinearRegression:
+def noisy(g: torch.Generator) -> LinearRegression:
     """Five coordinates, and noise of half the variance of <w, x>: squared errors of light tails.
 
     Without noise the mean of as many squared errors as are measured is off by 5 %, as much as the claim on risks lets
@@ -80,7 +80,7 @@ def _one_small(g: torch.Generator) -> LinearRegression:
     return LinearRegression(n_dims=4, covariance=(1 / _uniform(g, 20, 100), *variances), n_points=41)
 
 
-def _random_covariance(g: torch.Generator) -> LinearRegression:
+def random_covariance(g: torch.Generator) -> LinearRegression:
     """A diagonal covariance that is new in every prompt, of a law without tails.
 
     The R2 that the claims ask for is a mean of squared errors over 2,048 prompts. Where variances have tails, as those
@@ -109,25 +109,26 @@ def _optimum(g: torch.Generator, make: Callable[[torch.Generator], LinearRegress
     return Case(layer(trained_landscape(task).product, n_ctx=task.n_points), task)
 
 
-def _times(factor: float, scale: float, g: torch.Generator) -> Case:
-    task = _task(g)
+def times(factor: float, scale: float, g: torch.Generator) -> Case:
+    """A multiple of W*; u^2 is the fourth power of the scale times |U|^2."""
+    task = two_variances(g)
     return Case(layer(factor * trained_landscape(task).product, scale), task)
 
 
 def _other_length(low: int, high: int, g: torch.Generator) -> Case:
-    task = _task(g)
+    task = two_variances(g)
     return Case(layer(theory.landscape(task.covariance_matrix, _whole(g, low, high)).product), task)
 
 
 def _plain(g: torch.Generator) -> Case:
-    task = _task(g)
+    task = two_variances(g)
     where = trained_landscape(task)
     rate = where.slope.sum() / where.curvature.diagonal().sum()
     return Case(layer(rate * torch.eye(2, dtype=torch.float64)), task)
 
 
 def _descent(g: torch.Generator) -> Case:
-    task = _task(g)
+    task = two_variances(g)
     return Case(descent(2, 4, float(0.6 / task.covariance_matrix.max()), N_CTX), task)
 
 
@@ -150,7 +151,7 @@ def by_place(weights: Float[Tensor, " example"], d: int) -> HookedTransformer:
 
 
 def _one_place(g: torch.Generator) -> Case:
-    task, weights = _task(g), torch.zeros(N)
+    task, weights = two_variances(g), torch.zeros(N)
     weights[_whole(g, 0, N - 1)] = _uniform(g, 0.5, 1) * N
     return Case(by_place(weights, 2), task)
 
@@ -158,7 +159,7 @@ def _one_place(g: torch.Generator) -> Case:
 # ---- paths -----------------------------------------------------------------------------------------------------------
 
 
-def _theta(g: torch.Generator, d: int) -> Float[Tensor, "dim dim"]:
+def start(g: torch.Generator, d: int) -> Float[Tensor, "dim dim"]:
     """A Theta of the paper's starting point: |Theta Theta^T|_F = 1."""
     theta = torch.randn(d, d, generator=g, dtype=torch.float64)
     return theta / (theta @ theta.T).norm().sqrt()
@@ -177,75 +178,76 @@ def flow(
     }
 
 
-def _path(task: LinearRegression, models: dict[int, HookedTransformer]) -> Case:
+def path_of(task: LinearRegression, models: dict[int, HookedTransformer]) -> Case:
+    """The last of some models by step, with all of them as snapshots of its run."""
     return Case(models[max(models)], task, snapshots=models)
 
 
 def _flow(g: torch.Generator) -> Case:
-    task = _task(g)
+    task = two_variances(g)
     sigma = _uniform(g, 0.2, 0.99) * float(theory.initial_scale_limit(task.covariance_matrix, N))
-    return _path(task, flow(task, *theory.initial_point(sigma, _theta(g, 2))))
+    return path_of(task, flow(task, *theory.initial_point(sigma, start(g, 2))))
 
 
 def _random_flow(g: torch.Generator) -> Case:
     task = _long_tails(g)
-    return _path(task, flow(task, *theory.initial_point(_uniform(g, 0.1, 0.3), _theta(g, task.dim))))
+    return path_of(task, flow(task, *theory.initial_point(_uniform(g, 0.1, 0.3), start(g, task.dim))))
 
 
 def _unbalanced_flow(g: torch.Generator) -> Case:
-    task = _task(g)
-    matrix, scalar = theory.initial_point(_uniform(g, 0.1, 0.5), _theta(g, 2))
-    return _path(task, flow(task, matrix, _uniform(g, 2, 4) * scalar))
+    task = two_variances(g)
+    matrix, scalar = theory.initial_point(_uniform(g, 0.1, 0.5), start(g, 2))
+    return path_of(task, flow(task, matrix, _uniform(g, 2, 4) * scalar))
 
 
 def _trap(g: torch.Generator) -> Case:
-    task = _task(g)
+    task = two_variances(g)
     product, _ = trained_landscape(task).rank_one
     factor = _uniform(g, 0.1, 0.3)
-    return _path(task, {step: by_inputs((1 - factor**step) * product).to_transformer(N_CTX) for step in range(1, 10)})
+    return path_of(task, {step: by_inputs((1 - factor**step) * product).to_transformer(N_CTX) for step in range(1, 10)})
 
 
 # ---- predictors ------------------------------------------------------------------------------------------------------
 
 
-def _predicting(task: LinearRegression, predictor: Predictor) -> Case:
+def predicting(task: LinearRegression, predictor: Predictor) -> Case:
     """A predictor in the place of a small softmax transformer, which is asked for no weights."""
-    cfg = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, n_ctx=N + 1, d_in=task.dim + 1)
+    cfg = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, n_ctx=task.n_points, d_in=task.dim + 1)
     return Case(HookedTransformer(cfg, seed=0), task, predictor)
 
 
 def _least_squares(make: Callable[[torch.Generator], LinearRegression], g: torch.Generator) -> Case:
     task = make(g)
-    return _predicting(task, LeastSquares(task).predict)
+    return predicting(task, LeastSquares(task).predict)
 
 
 def _bounded(g: torch.Generator) -> Case:
-    task = _task(g)
+    task = two_variances(g)
     bound = _uniform(g, 2.5, 3.5) * float(task.covariance_matrix.trace()) ** 0.5
 
     def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
         return LeastSquares(task).predict(prompts).clamp(-bound, bound)
 
-    return _predicting(task, predict)
+    return predicting(task, predict)
 
 
 CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "LSA layer at the optimum",
         "W* itself, balanced; no snapshots say whether it was so on the way",
-        functools.partial(_times, 1.0, 1.0),
+        functools.partial(times, 1.0, 1.0),
         {CONVERGED: YES, BALANCED: OPEN, COVARIATE: YES, ALGORITHM: YES, ORDER: YES},
     ),
     Construction(
         "LSA layer at the optimum, scaled by -3",
         "predicts as W* does; u^2 is 81 times |U|^2",
-        functools.partial(_times, 1.0, -3.0),
+        functools.partial(times, 1.0, -3.0),
         {CONVERGED: YES, BALANCED: NO, ALGORITHM: YES},
     ),
     Construction(
         "LSA layer at the optimum, equal variances",
         "P is a multiple of the identity and predictions are linear in a query, of whose direction nothing depends",
-        functools.partial(_optimum, make=_isotropic),
+        functools.partial(_optimum, make=isotropic),
         {CONVERGED: YES, IDENTITY: YES, QUERY: YES},
     ),
     Construction(
@@ -257,17 +259,17 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "LSA layer at the optimum, noisy labels",
         "Theorem 4.2 is the exact risk of this layer, for M = N / 4 and for M = N",
-        functools.partial(_optimum, make=_noisy),
+        functools.partial(_optimum, make=noisy),
         {CONVERGED: YES, RISK: YES},
     ),
     Construction(
         "LSA layer 10 % off the optimum",
         "between reached and not",
-        functools.partial(_times, 1.1, 1.0),
+        functools.partial(times, 1.1, 1.0),
         {CONVERGED: OPEN, ORDER: YES},
     ),
     Construction(
-        "LSA layer at twice the optimum", "far off", functools.partial(_times, 2.0, 1.0), {CONVERGED: NO, ORDER: YES}
+        "LSA layer at twice the optimum", "far off", functools.partial(times, 2.0, 1.0), {CONVERGED: NO, ORDER: YES}
     ),
     Construction(
         "LSA layer at the optimum of N = 1", "shrinks too much", functools.partial(_other_length, 1, 1), {CONVERGED: NO}
@@ -317,7 +319,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "LSA layer for random covariances",
         "the optimum of Theorem 4.5",
-        functools.partial(_optimum, make=_random_covariance),
+        functools.partial(_optimum, make=random_covariance),
         {CONVERGED: YES, RANDOM: YES, RISK: "not_applicable", ORDER: YES},
     ),
     Construction(
@@ -329,7 +331,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "least squares",
         "exact without noise, so predictions grow as the labels do",
-        functools.partial(_least_squares, _task),
+        functools.partial(_least_squares, two_variances),
         {COVARIATE: NO, RISK: "not_applicable", RANDOM: "not_applicable"},
     ),
     Construction(

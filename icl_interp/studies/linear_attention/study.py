@@ -6,6 +6,7 @@ from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.studies.base import Study
 from icl_interp.studies.linear_attention.claims import algorithm, risk, weights
 from icl_interp.studies.linear_attention.constructions import CONSTRUCTIONS, EXCEPTIONS
+from icl_interp.studies.linear_attention.dials import DIALS
 from icl_interp.studies.linear_attention.experiments import convergence, covariance, length, shifts, trap
 from icl_interp.studies.linear_attention.experiments import risk as risk_formula
 from icl_interp.studies.linear_attention.figures import reproduced, reproduced_length
@@ -18,7 +19,7 @@ FIGURES = {
         " end at, on the same draws; intervals are those of the ratio of the two. Dashed, as the slides print it. "
         "Then, where the run kept weights on its way, the exact excess loss and squared gradient at these steps, "
         "and the bound on the latter by Lemma 5.4. Last, how near the model is to algorithms for linear regression,"
-        " told the law of the task: 1 is the same prediction, 0 as far as predicting 0 is from the truth.",
+        " told the distribution of the task: 1 is the same prediction, 0 as far as predicting 0 is from the truth.",
     )
 }
 
@@ -55,6 +56,7 @@ STUDY = Study(
         "linear_attention.trap": reproduced.trap,
     },
     constructions=CONSTRUCTIONS,
+    dials=DIALS,
     models=("lsa_fixed",),
     folder=Path(__file__).parent,
     exceptions=EXCEPTIONS,

@@ -41,6 +41,7 @@ def test_heads_take_one_step_together(name):
     must_fail(check_one_step, case)
 
 
+@pytest.mark.slow
 def test_the_gate_holds_what_did_not_learn_open():
     """With the read-out turned round the heads overlap as before, but the model is wrong about every function."""
     case = a_coordinate_each(generator(0, "test/gate"), 0.0)

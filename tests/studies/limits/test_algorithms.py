@@ -111,8 +111,9 @@ def check_better(times, verdict):
     assert finding.verdict == verdict
     assert finding.estimate.value == pytest.approx(times, rel=0.05)
     assert finding.estimate.unit == "times"
-    assert finding.reason.startswith({"supported": "Yes: ", "contradicted": "No: ", "inconclusive": "Open: "}[verdict])
-    assert finding.reason.count(". ") == 1
+    first = {"supported": "The model does better than", "contradicted": "The model does worse than"}
+    assert finding.reason.startswith(first.get(verdict, "It is not decided whether the model does better"))
+    assert finding.reason.count(". ") == 2
 
 
 @pytest.mark.parametrize(
@@ -151,14 +152,14 @@ def test_other_factors_are_noticed(better, worse, times, verdict, monkeypatch):
 
 def test_untrained_models_that_are_better_too_decide_nothing():
     finding = judge(UNKNOWN, unknown_results(0.5, twin=0.5), known(MIXED))
-    assert (finding.verdict, "untrained twin" in finding.reason) == ("inconclusive", True)
+    assert (finding.verdict, "randomly initialised control" in finding.reason) == ("inconclusive", True)
 
 
 def test_what_cannot_apply():
     fixed = tasks.Continuous(function="exp", inputs=U, n_points=8)
     for claim, task, reason in (
-        (UNKNOWN, fixed, "the model's task is Continuous"),
-        (UNKNOWN, LINES, "it has been told the degree"),
+        (UNKNOWN, fixed, "this model's task is Continuous"),
+        (UNKNOWN, LINES, "this model was trained on degree 1 only"),
     ):
         finding = judge(claim, {}, known(task))
         assert finding.verdict == "not_applicable"

@@ -67,8 +67,10 @@ def check_necessary(rate, verdict):
     assert finding.estimate.value == pytest.approx(rate, rel=0.03)
     assert finding.causal["effect"] == finding.estimate.value
     assert finding.causal["sham: the same points in another order"] == pytest.approx(1e-3 / 1.3, rel=0.3)
-    assert finding.reason.startswith({"supported": "Yes: ", "contradicted": "No: ", "inconclusive": "Open: "}[verdict])
-    assert finding.reason.count(". ") == 1
+    first = {"supported": "Without attention nothing is", "contradicted": "Something is learned in context without"}
+    assert finding.reason.startswith(first.get(verdict, "It is not decided whether anything is"))
+    assert finding.reason.count(". ") == 2
+    assert ("something beside attention connects" in finding.reason) == (rate < 0.9)
 
 
 RATES = ((3.0, "supported"), (0.95, "supported"), (0.84, "inconclusive"), (0.56, "inconclusive"))
@@ -103,7 +105,7 @@ def test_a_companion_that_learns_with_mlps_only_decides():
     finding = judge(NECESSARY, found, known("MLP only"))
     assert finding.verdict == "contradicted"
     assert finding.estimate.value > 1 > 0.2 > finding.test.value
-    assert " for the companion with MLPs only" in finding.reason
+    assert " for a matched model with MLPs only" in finding.reason
     assert finding.decided_by.quantity == "rate, companion"
     assert judge(NECESSARY, results(intact=1e-3, no_attention=1.0, MLP_only=0.95), known()).verdict == "supported"
     assert judge(NECESSARY, results(intact=1e-3, no_attention=1.0, MLP_only=0.6), known()).verdict == "inconclusive"
@@ -121,7 +123,7 @@ def test_necessity_needs_something_to_lose():
     found = results(intact=0.8, no_attention=0.9)
     finding = judge(NECESSARY, found, known(r2=0.2))
     assert finding.verdict == "inconclusive"
-    assert finding.reason.endswith("But the model has not learned its task (R2 0.200), so there is nothing to lose.")
+    assert finding.reason.startswith("The model has not learned its task (R2 0.200), so it has nothing to lose.")
     assert judge(NECESSARY, found, known(r2=0.95)).verdict == "supported"
     alike = results(intact=1e-3, no_attention=0.9, blind=1e-12)
     finding = judge(NECESSARY, alike, known())
@@ -208,7 +210,11 @@ def check_sufficient(alone, full, verdict):
     assert mine.estimate.value == pytest.approx(alone / full)
     assert mine.causal is None
     assert other.causal["effect"] == pytest.approx(0.3, rel=0.2)
-    assert f"errors with attention only are {alone / full:.{0 if alone > 0.4 else 2}f} [" in mine.reason
+    assert f" are {alone / full:.{0 if alone > 0.4 else 2}f} [" in mine.reason
+    as_well = "Models with attention only learn in context, and about as well"
+    learned = "Models with attention only do not learn in context" + (" as well" if alone < 0.15 else ".")
+    first = {"supported": as_well, "contradicted": learned, "inconclusive": "It is not decided whether"}
+    assert mine.reason.startswith(first[verdict])
 
 
 def test_sufficient_is_gated():
@@ -240,9 +246,9 @@ def test_attention_that_does_not_learn_is_not_sufficient(monkeypatch):
 
 
 def test_who_cannot_be_asked():
-    assert judge(SUFFICIENT, {}, known(mlp_only=True)).reason == "the model has no attention"
-    assert "without MLPs is at hand" in judge(SUFFICIENT, {}, known()).reason
-    assert "with MLPs is at hand" in judge(SUFFICIENT, {}, known(attn_only=True)).reason
+    assert judge(SUFFICIENT, {}, known(mlp_only=True)).reason == "The claim is about attention; this model has none."
+    assert "none trained without MLPs is at hand" in judge(SUFFICIENT, {}, known()).reason
+    assert "none trained with MLPs is at hand" in judge(SUFFICIENT, {}, known(attn_only=True)).reason
     fixed = known(task=Continuous(function="abs", inputs=Uniform(-1, 1), n_points=9))
     assert judge(NECESSARY, {}, fixed).verdict == "not_applicable"
 

@@ -135,6 +135,7 @@ def check_judge(facts):
         assert finding.verdict == expected, shares
         assert finding.estimate.value == pytest.approx(max(shares), rel=0.02)
         assert [row["judged"] for row in finding.details] == [True] * 4
+        assert ("does not follow all" in finding.reason) == (expected == "contradicted")
 
 
 def test_judge():
@@ -148,11 +149,11 @@ def test_what_polynomials_cannot_do_is_not_asked_for():
     lines = tasks.Polynomial(degrees=(1,), inputs=U, coefficients=U, n_points=9)
     finding = judge({"classes/continuous": made_up([0.01, 0.02, 0.03, 0.9]), **UNTRAINED}, known(lines))
     assert finding.verdict == "supported"
-    assert "|x| not judged" in finding.reason
+    assert "Not judged: |x|," in finding.reason
     for task, reason in (
         (tasks.Polynomial(degrees=(0,), inputs=U, coefficients=U, n_points=9), "approximate none of the functions"),
         (tasks.Polynomial(degrees=(3,), inputs=tasks.Uniform(-1, 0), coefficients=U, n_points=9), "do not cover"),
-        (tasks.Continuous(function="sin", inputs=U, n_points=9), "the model's task is Continuous"),
+        (tasks.Continuous(function="sin", inputs=U, n_points=9), "this model's task is Continuous"),
     ):
         finding = judge({}, known(task))
         assert finding.verdict == "not_applicable"
@@ -175,7 +176,7 @@ def test_what_training_did_not_make_is_not_supported():
     good = made_up([0.01] * 4)
     finding = judge({"classes/continuous": good, "twin/classes/continuous": good}, known())
     assert finding.verdict == "inconclusive"
-    assert "untrained twin" in finding.reason
+    assert "randomly initialised control" in finding.reason
 
 
 def check_known_truth(predictor):
@@ -188,6 +189,7 @@ def check_known_truth(predictor):
     assert all(row["unexplained"] == pytest.approx(row["least squares of its degree"]) for row in finding.details)
 
 
+@pytest.mark.slow
 def test_least_squares_follows_and_the_mean_does_not():
     check_known_truth(LeastSquares(CUBICS).predict)
     must_fail(check_known_truth, Averaging().predict)

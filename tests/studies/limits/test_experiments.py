@@ -214,6 +214,7 @@ def test_a_kept_file_that_was_cut_off_is_measured_again(tmp_path):
     assert b.keep("it", ["a"], lambda: make_table({"x": [3.0]}))["x"].tolist() == [2.0]
 
 
+@pytest.mark.slow
 def test_pooled_errors_are_means_of_each_function():
     matrix = make_bench().errors(["a", "b"], TASK, [1, 3])
     found = errors.pooled(matrix, {"both": ["a", "b", "missing"], "none": ["missing"]})
@@ -281,6 +282,7 @@ def test_softmax_disperses_and_log_n_scaling_slows_it():
     must_fail(check, "scaled_softmax", -1)
 
 
+@pytest.mark.slow
 def test_the_baseline_does_not_differ_from_itself():
     model = checkpoint()
     here = {limits_remedies.BASELINE: model, "remedy_rms": model, "remedy_tanh": checkpoint("rms")}

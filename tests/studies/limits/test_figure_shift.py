@@ -53,5 +53,7 @@ def test_what_was_not_measured_is_not_drawn():
     rows = [{**row, "numbers": seeds.NOWHERE} for row in arm(n=3, **scaled()) + arm("no norm", n=3, **scaled())]
     assert shift(Results({seeds.functions.name: table(rows)}), [], known("no norm")) is None
     assert shift(Results({seeds.functions.name: table(arm(**scaled()))}), [], known()) is None
+    alone = table(arm(n=1) + arm("no norm", n=1))  # too few seeds to compare: their error rates and nothing else
+    assert shift(Results(dict.fromkeys(RESULTS, alone)), [], known("no norm")) is None
     assert shift(Results({}), [], known()) is None
     assert len(traces(drawn({seeds.inside.name: RESULTS[seeds.inside.name]}), "no norm", "x", "lines")) == 1

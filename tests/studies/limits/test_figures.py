@@ -59,7 +59,7 @@ def test_far_query_shows_every_curve_uncut(any_report):
 
 def test_far_query_marks_what_the_weights_predict(small):
     figure, weights = drawn(small, "far_query"), small.results["far/certificate"].to_dict("records")[0]
-    plateau = trace(figure, "plateau, closed form")
+    plateau = trace(figure, "level that the weights predict")
     below, above = lines(plateau.customdata[:, 1])
     assert (below[0], above[0]) == (weights["plateau -"], weights["plateau +"])
     onset = weights["onset"]
@@ -72,7 +72,8 @@ def test_far_query_marks_what_the_weights_predict(small):
     assert [(s.x0, s.x1) for s in trained] == [(-2.0, 2.0)]  # symlog of -1 and 1 with a threshold of 0.1
     onset = next(row["measured onset"] for row in small["limits.layernorm_saturation"].details if "c" in row)
     assert f"measured: |x| = {number(onset)}" in text_of(figure)
-    assert "certificate" not in text_of(drawn(report(norm=False), "far_query"))
+    assert "bound from the weights alone" in text_of(figure)
+    assert "bound from the weights" not in text_of(drawn(report(norm=False), "far_query"))
 
 
 def growth_shows(r: Report, figure: go.Figure):
@@ -89,14 +90,14 @@ def growth_shows(r: Report, figure: go.Figure):
         arm = other if name == "trained without" else arms.sel(arm=name)
         (shown,) = (t for t in figure.data if t.xaxis == "x2" and list(t.y) == [row] and t.name is None)
         np.testing.assert_allclose(shown.x, [exponent(arm, r.results, name)], rtol=1e-9)
-    intact = trace(figure, "intact")
+    intact = trace(figure, "unchanged model")
     rms = [
         np.sqrt(arms.sel(arm="intact", statistic="mean square").values[:, np.abs(arms["x"].values) == x].mean())
         for x in intact.x
     ]
     np.testing.assert_allclose(intact.y, rms, rtol=1e-12)
     twin = r.results["twin/far/norm arms"]
-    diamonds = [t.x[0] for t in figure.data if t.name == "untrained twin"]
+    diamonds = [t.x[0] for t in figure.data if t.name == "randomly initialised"]
     names.remove("trained without")
     expected = [exponent(twin.sel(arm=name), r.results.twin, name) for name in names]
     np.testing.assert_allclose(diamonds, expected, rtol=1e-9)
@@ -161,7 +162,7 @@ def heads_show(r: Report, figure: go.Figure):
     values = delta.sel(statistic="delta").values
     ends = {
         "in distribution": values[:, np.abs(delta["x"].values) <= 1].mean(1),
-        "far out": values[
+        "far from the data": values[
             :, np.isclose(np.abs(delta["x"].values), 1e4) | np.isclose(np.abs(delta["x"].values), 1e5)
         ].mean(1),
     }
@@ -185,7 +186,7 @@ def test_heads_show_delta_effect_and_overlap(any_report):
 
 
 def test_a_head_with_a_larger_effect_is_drawn_larger():
-    """By the factor on the error in a model that learned, else by the change of f."""
+    """By the factor on the error in a model that learned, else by the change of the prediction."""
     stored = report()
     result = stored.results["heads/relevance"]
     n, factors = len(result.values), 3.0 ** np.arange(len(result.values))
@@ -199,7 +200,7 @@ def test_a_head_with_a_larger_effect_is_drawn_larger():
         np.testing.assert_allclose([one.value for one in effects.values()], expected, rtol=1e-9)
         figure = catalogue.FIGURES["heads"].draw(stored.results, stored.findings, known)
         assert figure is not None
-        shown = [t for t in figure.data if str(t.name).startswith("far out")]
+        shown = [t for t in figure.data if str(t.name).startswith("far from the data")]
         size = {row: s for t in shown for row, s in zip(t.y, t.marker.size, strict=True)}
         assert (np.diff([size[row] for row in range(n)]) > 0).all()
         words = [f"{number(value, 2)}{'×' if r2 > 0.9 else ' u'}" for value in expected]

@@ -71,8 +71,8 @@ def check_errors(r, figure):
             expected[f"no layer {i + 1}"] = parts.sel(arm=f"block {i}", points=points).values
         expected["no MLPs"] = parts.sel(arm="no MLP", points=points).values
         if points == ALL:
-            expected |= {"intact": whole.sel(arm="intact", points=ALL).values}
-            expected |= {"no context": whole.sel(arm="without context", points=ALL).values}
+            expected |= {"unchanged": whole.sel(arm="intact", points=ALL).values}
+            expected |= {"no prompt": whole.sel(arm="without context", points=ALL).values}
         else:
             expected |= {"context reordered": parts.sel(arm="reordered", points=QUERY).values}
         assert set(marks) == set(expected)

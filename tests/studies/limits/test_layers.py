@@ -116,6 +116,7 @@ def check_formed_in_the_first_layer(found, finding):
     assert by_block[0] == pytest.approx(1, abs=0.2)
 
 
+@pytest.mark.slow
 def test_what_lenses_and_ablations_say_of_a_prediction_formed_in_one_layer(measured):
     g = generator(0, "test/layers")
     check_formed_in_the_first_layer(*judged_step(measured, step_in_layers(g, 1.0, 0.0)))
@@ -127,6 +128,7 @@ def test_what_lenses_and_ablations_say_of_a_prediction_formed_in_one_layer(measu
     assert finding.causal["by block"][1] == pytest.approx(1, abs=0.2)
 
 
+@pytest.mark.slow
 def test_the_share_follows_what_each_layer_adds(measured):
     """The two parts are not correlated, so the share is that of the variance: A has 0.17, B / 2 the rest."""
     shares = []
@@ -144,6 +146,7 @@ def test_the_share_follows_what_each_layer_adds(measured):
     assert shares[0] > 0.99 > 0.5 > shares[-1]
 
 
+@pytest.mark.slow
 def test_the_logit_lens_misses_another_basis(measured):
     g = generator(0, "test/basis")
     _, finding = judged_step(measured, step_elsewhere(g))

@@ -145,6 +145,7 @@ def with_regions(one: tuple[float, float], nearest: float):
     return replace(CLAIM, criterion=Criterion("changed", changed, CLAIM.criterion.preconditions))
 
 
+@pytest.mark.slow
 def test_thresholds():
     check_decision(CLAIM, "supported", (0.7, 0.7, 0.7))
     check_decision(CLAIM, "contradicted", (0.97, 0.98, 0.99))
@@ -154,6 +155,7 @@ def test_thresholds():
     must_fail(check_decision, with_regions((0.8, 0.9), 0.8), "inconclusive", (0.92, 0.92, 0.92))
 
 
+@pytest.mark.slow
 def test_all_arms_and_one_rival(monkeypatch):
     """It resembles none only if none is near in any arm, and one only if the same one is near in all."""
     check_decision(CLAIM, "inconclusive", (0.99, 0.7, 0.7))
@@ -167,16 +169,18 @@ def test_all_arms_and_one_rival(monkeypatch):
     must_fail(check_decision, CLAIM, "inconclusive", (0.99, 0.99, 0.3), (0.3, 0.3, 0.99))
 
 
+@pytest.mark.slow
 def test_a_model_must_be_like_itself_in_every_arm():
     itself = near((0.99, 0.9, 0.99), 9)
     for to in ((0.7, 0.7, 0.7), (0.99, 0.99, 0.99)):
         check_decision(CLAIM, "inconclusive", to, itself=itself)
     found = CLAIM.judge_results(made_up(F, {"a": F}, itself=itself), facts(n_units=N_UNITS))
-    assert "depends on the order of the examples" in found.reason
+    assert found.reason.startswith("With its examples in another order the model is only 0.89")
     without = replace(CLAIM, criterion=replace(CLAIM.criterion, preconditions=()))
     must_fail(check_decision, without, "inconclusive", (0.99, 0.99, 0.99), itself=itself)
 
 
+@pytest.mark.slow
 def test_whoever_has_learned_nothing_supports_nothing():
     far = np.random.default_rng(8).standard_normal(F.shape)
     check_decision(CLAIM, "inconclusive", (0.5, 0.5, 0.5), truth=far)
@@ -186,7 +190,7 @@ def test_whoever_has_learned_nothing_supports_nothing():
     assert Comparison.of(lab.measure(own), lab.measure(rivals)).quantities()[OF_TRUTH].high < 0.5
     constant = CLAIM.judge_results(made_up(0 * F + 2, {"a": F}), facts(n_units=N_UNITS))
     assert constant.verdict == "inconclusive"
-    assert "the same everywhere" in constant.reason
+    assert constant.reason.startswith("With its examples in another order")
     assert np.isfinite([constant.estimate.value, constant.estimate.low, constant.estimate.high]).all()
 
 
@@ -233,6 +237,7 @@ def test_a_bound_is_the_same_in_all_arms():
 # ---- models whose truth is known ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_classical_algorithm_resembles_itself():
     """The instrument's power: every algorithm is recognised, and named; also behind a little noise."""
     twin = bench(MIXED).twin.measure(own)
@@ -244,11 +249,12 @@ def test_a_classical_algorithm_resembles_itself():
         finding = CLAIM.judge_results(results, facts(task=MIXED))
         assert finding.verdict == "contradicted", name
         worst = {}
-        for row in finding.details:
+        assert finding.details[-1]["its similarity"] > 0.97
+        for row in (row for row in finding.details if "similarity" in row):
             worst[row["algorithm"]] = min(worst.get(row["algorithm"], 1), row["similarity"])
         assert worst[name] > 0.97
         n = sum(value >= 0.95 for who, value in worst.items() if who not in (TRUTH, SELF))
-        assert n == 1 or f" {n} of {len(worst) - 2} algorithms" in finding.reason
+        assert n == 1 or f"They resemble {n - 1} of {len(worst) - 3} others" in finding.reason
         assert ("do not tell which" in finding.reason) == (n > 1)
 
 
@@ -259,6 +265,7 @@ def check_saturating():
     assert "least squares, clipped at" in finding.reason
 
 
+@pytest.mark.slow
 def test_bounded_rivals_count(monkeypatch):
     check_saturating()
     forms = no_classical.FORMS
@@ -312,6 +319,7 @@ def check_other_units():
         assert after == {key: pytest.approx(value, abs=1e-5) for key, value in before.items()}
 
 
+@pytest.mark.slow
 def test_units_of_values_are_no_matter(monkeypatch):
     check_other_units()
     monkeypatch.setattr(
@@ -326,7 +334,7 @@ def test_units_of_values_are_no_matter(monkeypatch):
 
 def test_what_cannot_apply():
     fixed = tasks.Continuous(function="exp", inputs=U, n_points=8)
-    for task, reason in ((fixed, "the model's task is Continuous"), (Rescaled.of(fixed, shift=1.0), "is Rescaled")):
+    for task, reason in ((fixed, "this model's task is Continuous"), (Rescaled.of(fixed, shift=1.0), "is Rescaled")):
         finding = CLAIM.judge_results({}, facts(task=task))
         assert finding.verdict == "not_applicable"
         assert reason in finding.reason
@@ -334,6 +342,7 @@ def test_what_cannot_apply():
     assert ITSELF in {p.quantity for p in CLAIM.criterion.preconditions}
 
 
+@pytest.mark.slow
 def test_a_whole_report_of_an_untrained_model(judged):
     (finding,) = judged(make("pre"), CLAIM.id, task=MIXED).values()
     assert finding.verdict == "inconclusive"

@@ -19,6 +19,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import patterns as limits_patterns
+from icl_interp.studies.limits.claims.far_words import of
 from icl_interp.studies.limits.claims.patterns import LARGEST, by_nearness, last_patterns, others, some, variation
 from icl_interp.studies.limits.constructions.mechanisms import smoother, smoother_that_tells_degrees
 from icl_interp.studies.limits.measurements.classes import polynomials
@@ -288,6 +289,12 @@ def judge(found, facts=None):
 def test_the_largest_distance_is_judged(ratio, verdict):
     finding = judge(results(ratio))
     assert finding.verdict == verdict
+    answers = {"supported": "Attention patterns are alike", "contradicted": "Attention patterns differ between"}
+    assert finding.reason.startswith(
+        answers.get(verdict, "It is not decided whether attention patterns are alike for poly")
+    )
+    assert f"two degrees is {of(ratio)} that between two prompts" in finding.reason
+    assert "; degrees 1 and 3, layer 0)." in finding.reason
     assert finding.estimate.value == ratio
     assert [row["ratio"] for row in finding.details] == [ratio, ratio / 2]
     assert finding.causal["effect"] == pytest.approx(0.01)
@@ -298,7 +305,7 @@ def test_the_largest_distance_is_judged(ratio, verdict):
 def test_patterns_that_never_change_say_nothing():
     finding = judge(results(0.05, within=0.02))
     assert finding.verdict == "inconclusive"
-    assert "hardly depend on the prompt" in finding.reason
+    assert "they hardly depend on the prompt at all" in finding.reason
     assert finding.decided_by.quantity == "response"
     assert finding.test.value == pytest.approx(0.02)
     assert finding.twin.value == pytest.approx(0.01)
@@ -309,8 +316,8 @@ def test_patterns_that_never_change_say_nothing():
 
 
 def test_who_cannot_be_asked():
-    assert "no attention" in judge({}, known(mlp_only=True)).reason
-    assert "no two degrees" in judge({}, known((1,))).reason
+    assert "about attention; this model has none" in judge({}, known(mlp_only=True)).reason
+    assert "compares two degrees" in judge({}, known((1,))).reason
     assert judge({}, known(score_fn="linear")).verdict == "not_applicable"
     assert (
         judge({}, replace(known(), task=Continuous(function="abs", inputs=Uniform(-1, 1), n_points=9))).verdict

@@ -6,7 +6,7 @@ paper's constants must fail in them.
 
 import pytest
 import torch
-from helpers import must_fail
+from helpers import mostly_slow, must_fail
 from torch.testing import assert_close
 
 from icl_interp.errors import InputError
@@ -110,7 +110,9 @@ def check_agreement(model, xs=XS):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("change", [{}, {"use_attn_scale": False}, {"attention_dir": "bidirectional"}, {"d_out": 3}])
+@pytest.mark.parametrize(
+    "change", mostly_slow([{}, {"use_attn_scale": False}, {"attention_dir": "bidirectional"}, {"d_out": 3}])
+)
 def test_the_papers_layer(norm, change):
     for seed in range(3):
         check_agreement(layer(seed=seed, **NORMS[norm], **change))

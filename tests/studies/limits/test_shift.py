@@ -44,8 +44,11 @@ def test_no_norm_better_is_judged_with_a_margin(ratio, verdict):
     assert finding.estimate is not None
     assert finding.estimate.value == pytest.approx(ratio)
     assert finding.estimate.unit == "times"
-    assert f"errors without a norm are {ratio:.2f} [" in finding.reason
+    assert f"Their squared error is {ratio:.2f} [" in finding.reason
     assert "5 seeds each" in finding.reason
+    words = {"supported": "make smaller errors.", "contradicted": "make larger errors."}
+    assert finding.reason.startswith("The seeds do not decide" if verdict not in words else "In distribution models")
+    assert words.get(verdict, "") in finding.reason
     # From the side without a norm it is the same comparison.
     rows = arm(rate=1e-3 * ratio, **scaled(ratio)) + arm("with norm", **scaled())
     other = judged_on(BETTER_ID, {"seeds/functions": table(rows)}, known("with norm", norm=None))
@@ -58,8 +61,10 @@ def test_the_interval_is_that_of_the_seeds():
     wide = no_norm(0.5, spread=(0.6, 0.8, 1.0, 1.25, 1.6)).estimate
     assert wide is not None
     assert wide.high / wide.low > 2 > finding.estimate.high / finding.estimate.low
-    assert len(finding.details) == 10
-    assert {row["kind"] for row in finding.details} == {"no norm", "with norm"}
+    runs = [row for row in finding.details if "run" in row]
+    assert len(runs) == 10
+    assert {row["kind"] for row in runs} == {"no norm", "with norm"}
+    assert [row["functions scaled by"] for row in finding.details[10:]] == [2, 5, 10]
 
 
 @pytest.mark.parametrize(("n", "verdict"), [((4, 4), "supported"), ((5, 4), "supported"), ((3, 5), "inconclusive")])
@@ -68,7 +73,7 @@ def test_fewer_than_four_seeds_decide_nothing(n, verdict):
     assert finding.verdict == verdict
     if verdict == "inconclusive":
         assert "with norm: 3 of 4" in finding.reason
-        assert "But the smaller arm counts 3 of at least 4 seeds needed (three against three" in finding.reason
+        assert "the smaller group has 3 of at least 4 seeds needed." in finding.reason
         assert "`icl-interp train affine training.seed=SEED --out FOLDER`" in finding.reason
         assert finding.estimate is None
 
@@ -78,18 +83,19 @@ def test_runs_that_did_not_learn_are_left_out_and_said():
     finding = judged_on(BETTER_ID, {"seeds/functions": table(rows)}, known("no norm"))
     assert finding.verdict == "supported"
     assert "4 and 5 seeds" in finding.reason
-    assert "left out, not learned: no norm 1 (R2 0.61)" in finding.reason
+    assert {"kind": "no norm", "left out, not learned": "no norm 1 (R2 0.61)"} in finding.details
     rows = arm(**scaled()) + arm("no norm", rate=[1e-3, 0.4, 0.4, 1e-3, 1e-3], **scaled(0.5))
     finding = judged_on(BETTER_ID, {"seeds/functions": table(rows)}, known("no norm"))
     assert finding.verdict == "inconclusive"
-    assert "no norm: 3 of 4, left out, not learned" in finding.reason
+    assert "no norm: 3 of 4" in finding.reason
+    assert [row["kind"] for row in finding.details] == ["no norm", "no norm"]
 
 
 def test_a_run_that_fell_behind_makes_it_inconclusive():
     rows = arm(**scaled()) + arm("no norm", rate=[5e-4, 5e-4, 5e-4, 5e-4, 1.2e-3], **scaled(0.5))
     finding = judged_on(BETTER_ID, {"seeds/functions": table(rows)}, known("no norm"))
     assert finding.verdict == "inconclusive"
-    assert "2.5 times off the median, and up to 2 counts as trained equally well" in finding.reason
+    assert "not trained equally well: one's error is 2.5 times off the median (at most 2)" in finding.reason
     assert no_norm(0.05).verdict == "supported"  # arms far apart, each alike: that is what the claim is about
 
 
@@ -144,7 +150,9 @@ def test_near_the_boundary_is_judged_on_both_counts(without, normed, verdict):
     finding = near(without, normed)
     assert finding.verdict == verdict
     assert finding.twin is not None
-    assert len(finding.details) == 10
+    assert len([row for row in finding.details if "run" in row]) == 10
+    assert finding.reason.startswith("The seeds do not decide") == (verdict == "inconclusive")
+    assert ("make smaller errors near the boundary" in finding.reason) == (verdict == "supported")
 
 
 def test_two_conditions_need_five_seeds_to_contradict():
@@ -178,7 +186,7 @@ def test_size_is_an_equivalence_test(ratio, verdict):
     assert finding.verdict == other.verdict == verdict
     assert finding.estimate is not None
     assert finding.estimate.value == pytest.approx(ratio)
-    assert ("the wider ones are worse" in finding.reason) == (ratio > MARGIN)
+    assert ("wider models are worse" in finding.reason) == (ratio > MARGIN)
 
 
 def test_size_needs_eight_seeds_of_each_width_and_says_how_to_get_them():
@@ -189,7 +197,7 @@ def test_size_needs_eight_seeds_of_each_width_and_says_how_to_get_them():
     assert alone.verdict == "inconclusive"
     assert "5 of 8 of this width and 0 of 8 of another one" in alone.reason
     assert "`icl-interp train affine model.d_model=32 training.seed=SEED --out FOLDER`" in alone.reason
-    assert alone.reason.endswith("But the smaller arm counts 0 of at least 8 seeds needed.")
+    assert alone.reason.startswith("Nothing was compared: the smaller group has 0 of at least 8 seeds needed.")
 
 
 def test_margins_are_two_standard_errors_at_half_the_sample():
@@ -208,9 +216,9 @@ def test_without_companions_nothing_is_asked():
         for alone in (known(), known(norm=None)):
             finding = judged_on(claim, {}, alone)
             assert finding.verdict == "not_applicable"
-    assert "trained without normalisation" in judged_on(BETTER_ID, {}, known()).reason
-    assert "trained with normalisation" in judged_on(BETTER_ID, {}, known(norm=None)).reason
-    assert "no normalisation" in judged_on(LARGER_ID, {}, known(INTERVALS[0], norm=None)).reason
+    assert "no matched model without it" in judged_on(BETTER_ID, {}, known()).reason
+    assert "no matched model with it" in judged_on(BETTER_ID, {}, known(norm=None)).reason
+    assert "about LayerNorm" in judged_on(LARGER_ID, {}, known(INTERVALS[0], norm=None)).reason
     normal = tasks.Polynomial(degrees=(1,), inputs=tasks.Normal(1), coefficients=tasks.Normal(1), n_points=5)
     assert "U(-a, a)" in judged_on(DENSITY_ID, {}, known(INTERVALS[0], task=normal)).reason
     sine = tasks.Continuous(function="sin", inputs=tasks.Uniform(-1, 1), n_points=5)

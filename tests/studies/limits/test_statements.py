@@ -109,6 +109,7 @@ def nothing(degree, name, sigma, zero):
     return zero
 
 
+@pytest.mark.slow
 def test_predicting_zero_ranks_nothing():
     """Raw errors, and all the more those of all sigmas together, rank as the paper's for whoever predicts 0."""
 
@@ -137,6 +138,7 @@ def test_predicting_zero_ranks_nothing():
     assert [row["sigma"] for row in tables.ranks(by_degree(paper)).to_dict("records")] == list(SIGMAS[1:])
 
 
+@pytest.mark.slow
 def test_ranks_are_said_by_sigma():
     def check(predict, word):
         (statement,) = tables._states_ranks({"ranks": tables.ranks(by_degree(predict))})

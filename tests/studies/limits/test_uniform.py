@@ -42,6 +42,7 @@ def test_deficits_within_a_kind_of_token():
 # ---- heads ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_limit_of_the_deficit_is_what_resampling_tends_to():
     """At n keys the mean deficit is off by O(1/n); the stored limit is exact for that law."""
     lab = small_lab()
@@ -129,6 +130,7 @@ def _deficit(p):
     return math.log(p.shape[-1]) + torch.xlogy(p, p).sum(-1)
 
 
+@pytest.mark.slow
 def test_dispersion_at_direct_lengths_is_that_of_whole_prompts():
     lab = small_lab()
     curve = limits_uniform.dispersion(lab)
@@ -139,6 +141,7 @@ def test_dispersion_at_direct_lengths_is_that_of_whole_prompts():
         must_fail(check_dispersion, curve.copy(data=np.roll(curve.values, 1, -1)), lab)
 
 
+@pytest.mark.slow
 def test_spread_given_the_function_needs_two_contexts_of_it():
     """One context of each function of a pair: two functions differ, which is no spread within one."""
     lab = Lab(make("pre"), TASK, Interleaved(), n_units=4, n_contexts=1)
@@ -195,7 +198,7 @@ def test_a_head_near_the_threshold_counts_both_ways():
 def test_uniform_needs_long_prompts_and_heads_that_matter():
     criterion = registry.REGISTRY[UNIFORM].criterion
     for length, n, failed in (
-        (9, 3, "Prompts of 9 tokens are too short to tell."),
+        (9, 3, "Prompts of 9 tokens are too short to tell what attention does over many."),
         (10, 1, None),
         (39, 0, "No head is sure to matter for the in-distribution prediction."),
     ):
@@ -205,18 +208,27 @@ def test_uniform_needs_long_prompts_and_heads_that_matter():
         assert decision.verdict == ("inconclusive" if failed else "supported")
 
 
+@pytest.mark.slow
 def test_short_prompts_say_nothing_about_many_tokens(judged):
     finding = judged(make("pre"), UNIFORM, task=LONG.with_points(4))[UNIFORM]
     assert finding.verdict == "inconclusive"
     assert "7 tokens are too short" in finding.reason
 
 
+@pytest.mark.slow
 def test_a_falling_deficit_is_not_held_against_a_head(measured):
     """Above the threshold at ten trained lengths but below it in the limit: open, not contradicted."""
     bench = measured(scalar_layer(generator(0, "test/falling"), 3.0), UNIFORM)
     result = bench.results["heads/deficit"]
-    for at_ten, limit, expected in ((0.3, 0.3, "contradicted"), (0.3, 0.05, "inconclusive"), (0.05, 0.05, "supported")):
+    for at_ten, limit, expected, first in (
+        (0.3, 0.3, "contradicted", "Even over many tokens at least half of the heads that matter do not average"),
+        (0.3, 0.05, "inconclusive", "It is not decided whether the heads that matter average"),
+        (0.05, 0.05, "supported", "Over many tokens nearly all heads that matter average uniformly."),
+    ):
         values = result.values.copy()
         values[1], values[2] = at_ten, limit
         results = {**bench.results, "heads/deficit": result.copy(data=values)}
-        assert judged_on(UNIFORM, results, bench.facts).verdict == expected
+        finding = judged_on(UNIFORM, results, bench.facts)
+        assert finding.verdict == expected
+        assert finding.reason.startswith(first)
+        assert finding.details[-1]["uniform in the limit"] == (limit < 0.1)

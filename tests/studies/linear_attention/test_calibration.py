@@ -1,7 +1,7 @@
 """Every claim of `linear_attention` on models of known truth, draws of each, and instruments that must break cells."""
 
 import pytest
-from helpers import must_fail
+from helpers import mostly_slow, must_fail
 
 from icl_interp.experiments import calibration
 from icl_interp.models.units import LayerForm
@@ -13,6 +13,7 @@ def check_cells(name: str, n_draws: int = 1, seed: int = 0):
         assert row["as expected"] == row["draws"], row
 
 
+@pytest.mark.slow
 def test_a_product_that_is_read_wrong_breaks_its_cell(monkeypatch):
     own = LayerForm.product.fget
     assert own is not None
@@ -20,6 +21,7 @@ def test_a_product_that_is_read_wrong_breaks_its_cell(monkeypatch):
     must_fail(check_cells, "LSA layer at the optimum")
 
 
+@pytest.mark.slow
 def test_a_balance_that_is_not_measured_breaks_its_cell(monkeypatch):
     unit_of = lsa_weights.unit_of
 
@@ -33,7 +35,7 @@ def test_a_balance_that_is_not_measured_breaks_its_cell(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("factor", "name"), [(1e5, "LSA layers along gradient flow"), (1e-20, "LSA layers into the trap")]
+    ("factor", "name"), mostly_slow([(1e5, "LSA layers along gradient flow"), (1e-20, "LSA layers into the trap")])
 )
 def test_a_wrong_bound_breaks_its_cell(factor, name, monkeypatch):
     """Where it is too large, the flow does not meet it. Where it is too small, the way into the trap does."""

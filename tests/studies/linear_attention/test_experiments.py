@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from helpers import must_fail
+from helpers import must_fail, one_in
 from lsa_experiments import FIXED, bench, tiny
 from xarray import DataArray
 
@@ -38,7 +38,7 @@ def test_the_study_is_registered_and_drawn():
     assert len(STUDIES["linear_attention"].experiments) == len(STUDY)
 
 
-@pytest.mark.parametrize(("recipe", "scale"), NEEDED)
+@pytest.mark.parametrize(("recipe", "scale"), one_in(4, NEEDED))
 def test_every_model_exists_at_its_scales(recipe, scale):
     small, run = recipes.resolve(recipe), models.at_scale(recipes.resolve(recipe), scale)
     for name in ("normalization_type", "score_fn", "score_norm", "attention_dir", "positional_embedding_type"):
@@ -140,6 +140,7 @@ def test_covariance_says_whether_the_softmax_model_does_well_where_lsa_fails():
         assert covariance.states({"at N": table_of_rows([at_n(*entry)])})[0].word == word
 
 
+@pytest.mark.slow
 def test_covariance_and_length_measure_and_draw_what_is_there():
     """An untrained model of N = 7 under both names of a length."""
     both = {name: tiny(seed=i) for i, name in enumerate(("softmax_fixed_14", "softmax_random_14"))}
@@ -177,6 +178,7 @@ def test_gradients_of_sgd_are_autograds():
     must_fail(check, 1.01)
 
 
+@pytest.mark.slow
 def test_the_flow_converges_below_its_bound_and_says_so(monkeypatch):
     monkeypatch.setitem(convergence.STEPS, "smoke", 300)
     results = convergence.run(NOTHING)

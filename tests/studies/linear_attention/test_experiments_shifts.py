@@ -35,6 +35,7 @@ def test_every_shift_is_what_it_says():
     assert float(drawn[shifts.QUERY].xs[:, -1].std() / drawn[shifts.QUERY].xs[:, 0].std()) == pytest.approx(3, rel=0.05)
 
 
+@pytest.mark.slow
 def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
     here = bench(softmax_fixed_14=tiny())
     results = shifts.run(here)
@@ -112,6 +113,7 @@ def test_shifts_say_whether_the_model_stays_close_in_units_of_its_own_error():
     must_fail(check, shifts.ORTHANT, zero, AGREES, own=1.0)
 
 
+@pytest.mark.slow
 def test_the_interval_in_units_of_the_own_error_allows_for_both():
     here = bench(softmax_fixed_14=tiny())
     results = shifts.run(here)

@@ -87,6 +87,7 @@ def test_panels_without_their_results_are_left_out(stored):
     assert len([a for a in drawn(few, known).layout.annotations if a.name == "panel"]) == 2
 
 
+@pytest.mark.slow
 def test_random_covariances_have_no_printed_line():
     best = theory.random_landscape(RANDOM.spectrum_moments(), N).product
     lab, known = bench(layer(best), RANDOM)

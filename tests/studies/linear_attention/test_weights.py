@@ -170,7 +170,8 @@ def test_what_it_takes_to_judge_a_path():
     found = judge("pl_inequality", layer(BEST), snapshots=few)
     assert (found.verdict, found.estimate) == ("inconclusive", None)
     assert found.reason == (
-        "The run kept 2 snapshots. Only 2 snapshots do better than predicting 0 and have not arrived; 5 are needed."
+        "Only 2 snapshots do better than predicting 0 and are not yet at the minimum (5 needed). So it cannot be told "
+        "whether the gradient is as large as the inequality asks. The run kept 2 snapshots."
     )
 
 
@@ -190,7 +191,7 @@ def check_pl(least, verdict, n=8):
     assert found.verdict == verdict
     if found.estimate is not None:
         assert value(found) == pytest.approx(math.log10(least))
-        assert f"{least:.3g} times the bound (step 3)" in found.reason
+        assert f"{least:.3g} times the bound (at step 3;" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -298,7 +299,7 @@ def test_identity_maps_of_layers():
     found = judge("identity_maps", layer(BEST))
     share = float(BEST.trace() ** 2 / (2 * BEST.square().sum()))
     assert value(found) == pytest.approx(share)
-    assert f"has {share:.3g}" in found.reason
+    assert f"has in a map is {share:.3g}, of " in found.reason
 
 
 def test_a_head_narrower_than_the_stream_is_measured_by_what_it_can_be():
@@ -330,9 +331,9 @@ POLYNOMIALS = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Unifo
 @pytest.mark.parametrize(
     ("model", "task", "says"),
     [
-        (softmax(d_in=1), POLYNOMIALS, "needs a LinearRegression task; the model's is Polynomial"),
-        (softmax(), TASK, "needs a single layer of linear self-attention; the model has"),
-        (layer(BEST), replace(TASK, inputs=Uniform(-1, 1)), "inputs of a centred normal law"),
+        (softmax(d_in=1), POLYNOMIALS, "about models of a LinearRegression task, not of Polynomial"),
+        (softmax(), TASK, "about a single layer of linear self-attention; this model has"),
+        (layer(BEST), replace(TASK, inputs=Uniform(-1, 1)), "inputs of a centred normal distribution"),
         (layer(BEST), replace(TASK, weights=(1.0, 2.0)), "w ~ N(0, I)"),
         (layer(BEST), replace(TASK, single_orthant=True), "were shifted"),
     ],

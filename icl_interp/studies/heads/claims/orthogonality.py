@@ -11,6 +11,7 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses import relevance, scale
+from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
@@ -32,6 +33,7 @@ CENTRED = ("LN", "LNPre")  # norms that remove the mean over the stream
 MARGIN = 1.25  # factor by which an overlap must lie beyond chance
 TAIL = 0.025  # of overlaps by chance, on each side
 N_BY_CHANCE = 2**20  # overlaps drawn by chance, over all pairs; at most 20,000 means
+LESS = "what two heads of a layer write overlaps less than random directions would"
 MOST_PAIRS = 32  # of heads that are ablated together: each takes a run of the model, and what is shown is a median
 
 
@@ -254,17 +256,30 @@ def orthogonality(results: Results, facts: Facts) -> Evidence:
     quantities["position"] = _position([sure, most])
     estimate = Estimate.spanning("mean overlap of two heads' outputs", [sure.mean, most.mean])
     middle, ends = np.median(sure.chance), np.quantile(sure.chance, [TAIL, 1 - TAIL])
-    maps = [f"{row['map']} {row['overlap']:.2g}" for row in details[:2]]
-    says = (
-        f"What two heads of a layer write overlaps by {estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}], "
-        f"the mean of {low} pairs that matter; by chance it would be {middle:.3f} (95 % of random directions: "
-        f"{ends[0]:.3f} to {ends[1]:.3f}). Beside it, overlaps of weights, which do not decide: {', '.join(maps)}."
+    says = answer(
+        CRITERION,
+        quantities,
+        f"{LESS.capitalize()}.",
+        "Heads of a layer are not orthogonal: what two of them write overlaps more than random directions would.",
+        LESS,
     )
-    if high > low:
-        says += f" Interval and position span up to {high} pairs, with heads that may matter."
+    threshold = bound(
+        CRITERION,
+        quantities,
+        "position",
+        f"below {ends[0]:.3f} by a factor of {MARGIN:g}",
+        f"above {ends[1]:.3f} by a factor of {MARGIN:g}",
+    )
+    says += (
+        f" The mean overlap of {low} pairs that matter is {estimate.value:.3f} [{estimate.low:.3f}, "
+        f"{estimate.high:.3f}] (0: orthogonal) and {middle:.3f} by chance ({threshold})."
+    )
+    caveat = f"The interval allows for up to {high} pairs, with heads that may matter." if high > low else ""
+    chance = {"chance, median": float(middle), "2.5 %": float(ends[0]), "97.5 %": float(ends[1])}
+    details = (*details, {"pairs that matter": low, **chance})
     fresh = compared(results.twin[overlap], n, pairs_in(results.twin[overlap]))
     twin = {"position": _position([fresh])} if fresh else {}
-    return Evidence(quantities, says, estimate, scope, causal, twin, details)
+    return Evidence(quantities, says, estimate, scope, causal, twin, details, caveat)
 
 
 def _position(found: Sequence[Comparison]) -> Estimate:
@@ -282,7 +297,7 @@ def _causal(ablation: DataArray, roles: dict[str, relevance.Role]) -> dict[str, 
             interactions[name] = float((both - first - second) / (first + second))
     sizes = np.abs(list(interactions.values()))
     return {
-        "intervention": "mean-ablate two relevant heads of a layer, alone and together",
+        "intervention": "outputs of two heads of a layer that matter replaced by their mean, alone and together",
         "effect": float(np.median(sizes)) if interactions else float("nan"),
         "share of pairs with interaction <= 10 %": float((sizes <= 0.1).mean()) if interactions else float("nan"),
         "interaction": interactions,
@@ -308,9 +323,17 @@ def _details(overlaps: DataArray, n_directions: int) -> tuple[dict[str, object],
 def _one_head(facts: Facts) -> str | None:
     config = facts.config
     if config.mlp_only:
-        return "the model has no attention"
-    return "a layer has a single head" if config.n_heads == 1 else None
+        return "The claim is about attention heads; this model has none."
+    return "The claim compares the heads of a layer; here a layer has a single head." if config.n_heads == 1 else None
 
+
+CRITERION = Criterion(
+    f"mean overlap of the outputs of two heads of a layer that matter (less their mean over prompts), and {MARGIN} "
+    "times the end of its interval beyond it, among overlaps of random directions in the dimensions that the heads "
+    f"can write to: below the {TAIL:.1%} / above the {1 - TAIL:.1%} quantile",
+    (Condition("position", (-INF, TAIL), (1 - TAIL, INF)),),
+    (Precondition("pairs", (1.0, INF), "No layer has two heads that are sure to matter."),),
+)
 
 ORTHOGONALITY_CLAIM = Claim(
     id="heads.orthogonality",
@@ -328,13 +351,7 @@ ORTHOGONALITY_CLAIM = Claim(
     kind="learning",
     statement="The heads of a layer are orthogonal: what they write points in different directions",
     source="Sander et al. (2024), sections 5.1 and 6, there for linear attention; here for any attention",
-    criterion=Criterion(
-        f"mean overlap of the centred outputs of two heads of a layer that matter, and {MARGIN} times the end of its "
-        "interval beyond it, among overlaps of random directions in the dimensions that the heads can write to: below "
-        "the 2.5 % / above the 97.5 % quantile",
-        (Condition("position", (-INF, TAIL), (1 - TAIL, INF)),),
-        (Precondition("pairs", (1.0, INF), "No layer has two heads that are sure to matter."),),
-    ),
+    criterion=CRITERION,
     measurements=(scale.own, relevance.relevance, overlap, pair_ablation),
     twin=(overlap,),
     aspects=("shares of heads",),

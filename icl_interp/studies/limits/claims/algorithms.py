@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from xarray import DataArray
 
+from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.facts import Facts
@@ -20,7 +21,6 @@ from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims.kinds import in_brackets
-from icl_interp.studies.limits.claims.words import answer
 from icl_interp.studies.limits.measurements import classes
 from icl_interp.studies.limits.measurements.classes import (
     needs_polynomials,
@@ -95,24 +95,33 @@ def better_than_unknown_degree(results: Results, facts: Facts) -> Evidence:
     times = _times(result, LARGEST_DEGREE)
     mean = result.mean("unit")
     listed = ", ".join(name.removeprefix("degree ") for name in names)
-    errors = ", ".join(f"{one} {float(mean.sel(predictor=one).mean()):.2g}" for one in who)
-    name = "error / least squares with the largest degree"
+    name = "error / error of least squares with the largest degree"
     quantities = {"ratio": Estimate.of(name, times, "times")}
-    says = (
-        f"{answer(UNKNOWN_DEGREE, quantities)}: over degrees {listed} the model's error is {in_brackets(times)} times "
-        f"that of least squares with the largest degree (better is up to {BETTER:g}, worse from {WORSE:g} on) and "
-        f"{in_brackets(_times(result, BAYES))} times that of Bayes over the degrees. Errors are {errors}, from each "
-        "degree's n + 2nd point on and without noise; least squares that is told the degree makes none"
+    first = answer(
+        UNKNOWN_DEGREE,
+        quantities,
+        "The model does better than least squares that does not know the degree.",
+        "The model does worse than least squares that does not know the degree.",
+        "the model does better than least squares that does not know the degree",
     )
-    details = tuple(
-        {"class": one, **{p: float(mean.sel({"predictor": p, "class": one}).values) for p in who}} for one in names
+    threshold = bound(UNKNOWN_DEGREE, quantities, "ratio", f"at most {BETTER:g}", f"at least {WORSE:g}")
+    says = (
+        f"{first} Over degrees {listed} its squared error is {in_brackets(times)} times that of least squares with the "
+        f"largest degree ({threshold})."
+    )
+    caveat = f"It is {in_brackets(_times(result, BAYES))} times that of the Bayes predictor over degrees."
+    details = (
+        *({"class": one, **{p: float(mean.sel({"predictor": p, "class": one}).values) for p in who}} for one in names),
+        {"class": "mean over degrees", **{p: float(mean.sel(predictor=p).mean()) for p in who}},
     )
     return Evidence(
         quantities,
-        says + ".",
-        scope="these weights, this task, functions and inputs in distribution, no noise",
+        says,
+        scope="these weights, this task, functions and inputs in distribution, no noise; from each degree's n + 2nd "
+        "point on, where least squares that is told the degree makes no error",
         twin={"ratio": Estimate.of(name, _times(results.twin[unknown_degree], LARGEST_DEGREE), "times")},
         details=details,
+        caveat=caveat,
     )
 
 
@@ -124,12 +133,12 @@ def _knows_the_degree(facts: Facts) -> str | None:
     if len(degrees) > 1:
         return None
     which = f"degree {degrees[0]} only" if degrees else "constants only"
-    return f"the model was trained on {which}: it has been told the degree"
+    return f"The claim is about models that do not know a function's degree; this model was trained on {which}."
 
 
 UNKNOWN_DEGREE = Criterion(
-    "error over that of least squares with features of the largest degree trained on, mean over each degree's own "
-    f"points n + 2, n + 3, ...: at most {BETTER:g} times / at least {WORSE:g} times",
+    "squared error divided by that of least squares with features of the largest degree trained on, mean over the "
+    f"points n + 2, n + 3, ... of functions of each degree n: at most {BETTER:g} times / at least {WORSE:g} times",
     (Condition("ratio", (0.0, BETTER), (WORSE, INF), "log"),),
 )
 

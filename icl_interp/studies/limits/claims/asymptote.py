@@ -4,20 +4,23 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses import scale
+from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.limits.claims.context import spread
+from icl_interp.studies.limits.claims.far_words import EDGE, NO, SD, YES, of, percent, undecided
 from icl_interp.studies.limits.claims.layernorm import SCOPE
 from icl_interp.studies.limits.measurements import boundary, context, far
 from icl_interp.studies.limits.measurements.far import power
 
 DEPENDS = 0.05  # of u: spread over contexts from which "whatever the context says" means something
 TINY = float(np.finfo(float).tiny)
-DEPARTURE = Condition("departure", (-INF, 0.01), (0.1, INF), "log")
+LINE, NO_LINE = 0.01, 0.1  # departures up to which f is a line, and above which it is none
+DEPARTURE = Condition("departure", (-INF, LINE), (NO_LINE, INF), "log")
 
 
 def departures(ends: np.ndarray, xs: np.ndarray = far.LINE) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -80,10 +83,10 @@ def _lines(ends: DataArray, beyond: DataArray, x_unit: float) -> dict[str, Estim
     on_grid = departure(ends.values, x_unit * far.LINE)
     after = departure(beyond.values[:, 1:], x_unit * context.BEYOND[1:])
     found = {
-        "departure": Estimate.of("departure from one line", on_grid, "relative"),
-        "departure beyond": Estimate.of("departure from one line over 1e8 .. 1e10", after, "relative"),
+        "departure": Estimate.of("departure of the prediction from one line", on_grid),
+        "departure beyond": Estimate.of(f"the same from 1e8 to 1e10 {EDGE}", after),
         "change of slope": Estimate.of(
-            "change of slope beyond 1e6", unsteady(ends.values, beyond.values, x_unit), "relative"
+            f"change of the slope beyond 1e6 {EDGE}, over the larger", unsteady(ends.values, beyond.values, x_unit)
         ),
     }
     # What is no line on the grid may become one beyond: that it does not is asked of it only.
@@ -107,30 +110,51 @@ def linear_asymptote(results: Results, facts: Facts) -> Evidence:
         }
         for sign, s, b, k in zip("+-", slopes, intercepts, curvature, strict=True)
     )
-    up, down = details
     lines = _lines(ends, beyond, x_unit)
     found, after, change = (lines[key].value for key in ("departure", "departure beyond", "change of slope"))
-    reached = f"{power(far.LINE[0] * x_unit)} .. {power(far.LINE[-1] * x_unit)}"
-    more = f"{power(context.BEYOND[1] * x_unit)} .. {power(context.BEYOND[-1] * x_unit)}"
-    line = max(found, after, change)
-    one = "is one line" if line <= 0.01 else "is not one line" if found > 0.1 else "is nearly one line"
-    says = (
-        f"Far out f {one} in each direction: over {reached} it is {up['slope']:.4g} x + b upwards and "
-        f"{down['slope']:.4g} x + b' downwards, and the worst departure (curvature, or spread of the slope over "
-        f"contexts, relative) is {found:.2g} (0.01 or less is a line, above 0.1 is none). Over {more} it is {after:.2g}"
-        f" and the slope differs from that before by {change:.2g} of it. The right slope would be the function's own"
-    )
+    (a, b), (c, d) = ([power(x * x_unit) for x in (xs[0], xs[-1])] for xs in (far.LINE, context.BEYOND[1:]))
     depends = float(np.max(spread(results[far.in_distribution]))) / u if u > 0 else 0.0
     grows = min(growth(ends.values), growth(beyond.values[:, 1:]))  # what levels off in the end is no line
     quantities = {
-        "depends": Estimate.exactly("spread of f over contexts at inner queries", depends, "u"),
-        "growth": Estimate.exactly("growth of f, on the grid and beyond", grows / u if u > 0 else 0.0, "u"),
+        "depends": Estimate.exactly("spread of the prediction over contexts in distribution", depends, SD),
+        "growth": Estimate.exactly(
+            "growth of the prediction, the least of all ranges", grows / u if u > 0 else 0.0, SD
+        ),
         **lines,
     }
+    decision = CRITERION.decide(quantities)
+    says = (
+        f"{_answer(decision, change)} From |x| = {a} to {b} it departs from one by {of(found)} its slope "
+        f"({bound(CRITERION, quantities, 'departure', f'at most {percent(LINE)}', f'more than {percent(NO_LINE)}')})."
+    )
+    caveat = f"From {c} to {d} it departs by {of(after)} it."
     twin = _lines(results.twin[far.ends], results.twin[context.beyond], x_unit)
     return Evidence(
-        quantities, says + ".", lines["departure"], f"{SCOPE}|x| = {reached}, and beyond", twin=twin, details=details
+        quantities,
+        says,
+        lines["departure"],
+        f"{SCOPE}|x| = {a} .. {b}, and beyond",
+        twin=twin,
+        details=details,
+        caveat=caveat,
     )
+
+
+def _answer(decision: Decision, change: float) -> str:
+    if decision.verdict == YES:
+        return "Far from the data the prediction is one line in the query, whatever the context says."
+    if decision.verdict == NO:
+        return "Far from the data the prediction is not one line in the query."
+    why = {
+        "departure": ": it is neither clearly a line nor clearly none",
+        "departure beyond": f": it is a line only up to 1e6 {EDGE}",
+        "change of slope": f": further out its slope differs by {of(change)} the larger one",
+    }
+    asked = "the prediction becomes one line far from the data"
+    if decision.failed:
+        return f"So it cannot be told whether {asked}."
+    is_open = f"It is not decided whether {asked}"
+    return f"{is_open}{why.get(undecided(decision) or '', '')}."
 
 
 def growth(ends: np.ndarray) -> float:
@@ -140,55 +164,62 @@ def growth(ends: np.ndarray) -> float:
 
 def _without_norm(facts: Facts) -> str | None:
     if facts.config.normalization_type is not None:
-        return "the model normalises; the claim is about models without"
+        return "The claim is about models without normalisation; this one normalises."
     if facts.config.embed_bound is not None:
         return "tokens are read in as bounded vectors (embed_bound): nothing grows along a line"
     return None
 
 
+CRITERION = Criterion(
+    f"Curvature, or spread of the slope over contexts over the slope, the larger one, in both directions. Supported if "
+    f"it is at most {percent(LINE)} from 1e4 to 1e6 and from 1e8 to 1e10 {EDGE}, and the two slopes are the same "
+    f"within {percent(LINE)}. Contradicted if it is more than {percent(NO_LINE)}.",
+    (
+        DEPARTURE,
+        Condition("departure beyond", DEPARTURE.supports, None, "log"),
+        Condition("change of slope", DEPARTURE.supports, None, "log"),
+    ),
+    (
+        Precondition(
+            "depends",
+            (DEPENDS, INF),
+            "In distribution the context moves the prediction by only {value:.2g} times its standard deviation "
+            f"({DEPENDS} needed).",
+        ),
+        Precondition(
+            "growth",
+            (boundary.LEVEL, INF),
+            "The prediction does not grow: far from the data it moves by only {value:.2g} times its standard deviation "
+            f"({boundary.LEVEL} needed).",
+        ),
+        Precondition(
+            "lasting",
+            (NO_LINE, INF),
+            f"From 1e8 to 1e10 {EDGE} the departure is only {{value:.2g}} times the slope: the line lies beyond the "
+            "range measured.",
+            optional=True,
+        ),
+    ),
+)
+
 LINEAR_ASYMPTOTE_CLAIM = Claim(
     id="limits.linear_asymptote",
     question="far from the data",
-    short="Without LayerNorm the output becomes one linear function of the query.",
+    short="Without LayerNorm the prediction becomes one linear function of the query.",
     quote=Quote(
         "In this regime, the model’s output asymptotically converges to a linear function of the form ..."
         " ax + b, where a and b are set by the model’s fixed parameters during pretraining and are "
         "minimally affected by the in-context examples.",
         "Naim & Asher (2025), section 6, between Propositions 3 and 4 (Proposition 5 in appendix G.1 for "
         "attention alone)",
-        "The paper derives the line for one attention layer. We fit lines to the whole model's output "
-        "from 1e4 to 1e6 units, and again from 1e8 to 1e10, one for each direction, and ask that the "
-        "slope be the same in all contexts; the constant b may differ between contexts.",
+        "The paper derives the line for one attention layer. We fit lines to the prediction of the whole model from "
+        f"1e4 to 1e6 {EDGE}, and again from 1e8 to 1e10, one for each direction, and ask that the slope be the same in "
+        "all contexts; the constant b may differ between contexts.",
     ),
     kind="architecture",
-    statement="Without LayerNorm the output becomes one linear function of a far query, fixed by the weights",
+    statement="Without LayerNorm the prediction becomes one linear function of a far query, fixed by the weights",
     source="Naim & Asher (2025), section 6 and Proposition 5",
-    criterion=Criterion(
-        "curvature and sd(slope) / |slope|, the larger one, both directions, over 1e4 .. 1e6 and over 1e8 .. 1e10: "
-        "<= 1 %, and the same slope within 1 % / > 10 %",
-        (
-            DEPARTURE,
-            Condition("departure beyond", DEPARTURE.supports, None, "log"),
-            Condition("change of slope", DEPARTURE.supports, None, "log"),
-        ),
-        (
-            Precondition(
-                "depends", (DEPENDS, INF), f"But nearby the context moves f by {{value:.2g}} u only ({DEPENDS} needed)."
-            ),
-            Precondition(
-                "growth",
-                (boundary.LEVEL, INF),
-                f"But f does not grow: over 1e4 .. 1e6 units, or 1e8 .. 1e10, it moves by {{value:.2g}} u only "
-                f"({boundary.LEVEL} needed).",
-            ),
-            Precondition(
-                "lasting",
-                (0.1, INF),
-                "But over 1e8 .. 1e10 units the departure is {value:.2g}: the line lies beyond the range measured.",
-                optional=True,
-            ),
-        ),
-    ),
+    criterion=CRITERION,
     measurements=(scale.own, far.ends, far.intact, far.contexts, far.in_distribution, context.beyond),
     twin=(far.ends, context.beyond),
     evidence=linear_asymptote,

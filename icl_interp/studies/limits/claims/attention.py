@@ -1,14 +1,16 @@
 """The claims of `limits` about what attention does: without it nothing is learned in context, and it suffices alone.
 
 In a transformer nothing but attention moves anything from one token to another. Without it a prediction depends on the
-query's own token alone, and then no weights do better than the mean of the law of functions. So for a plain transformer
-that attention is necessary is a check of the design, which trained weights cannot fail. What can fail it are models
-with another path between tokens, and tokens that show more than one point.
+query's own token alone, and then no weights do better than the mean over all functions at that query: the best guess
+without the prompt. So for a plain transformer that attention is necessary is a check of the design, which trained
+weights cannot fail. What can fail it are models with another path between tokens, and tokens that show more than one
+point.
 """
 
 import numpy as np
 from xarray import DataArray
 
+from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import LEARNED_R2, Claim, Evidence, low_r2
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
@@ -17,8 +19,8 @@ from icl_interp.analyses.measurement import Results
 from icl_interp.checkpoints.companions import Role
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.limits.claims import kinds
+from icl_interp.studies.limits.claims.far_words import NO_PROMPT, YES
 from icl_interp.studies.limits.claims.kinds import Arm
-from icl_interp.studies.limits.claims.words import answer
 from icl_interp.studies.limits.measurements import seeds
 from icl_interp.studies.limits.measurements.ablation import (
     ALL,
@@ -33,22 +35,24 @@ from icl_interp.studies.limits.measurements.ablation import (
 from icl_interp.studies.limits.measurements.shift import RATE
 from icl_interp.tasks.functions import Continuous
 
-# Error over that of the law's mean. Without a context it is 1 at least, in every unit: partners of a pair lie on either
-# side of the law's mean and get one answer.
+# Error over that of the best guess without the prompt. Without a context it is 1 at least, in every unit: partners of a
+# pair lie on either side of that guess and get one answer.
 LOST = 0.9  # from here on nothing is learned in context
 KEPT = 0.5  # up to here something still is
-SHARED = 1e-9  # of the mean square: a law's mean that is nearer than this needs no context
-MLP_ONLY = "MLP only"  # the arm of the companion without attention
+SHARED = 1e-9  # of the mean square: a guess without the prompt that is nearer than this needs no context
+EVERY_HEAD = "with every head's output replaced by its mean"
+MLP_ONLY = "MLP only"  # the arm of the matched model without attention
 ATTENTION_ONLY, WITH_MLP = "attention only", "with MLP"
 LOW, HIGH = 0.1, 0.15  # error rates up to which a run has learned in context, and from which it has not
 AS_GOOD, WORSE = 2.0, 3.0  # times; a factor of 1.5 apart, as `claims.kinds` explains
 TINY = float(np.finfo(float).tiny)
-BY_DESIGN = "For a plain transformer this is a check: where no token learns of another, no weights do better than 1."
+BY_DESIGN = "This only checks the design: in a plain transformer nothing but attention connects tokens."
+BESIDE = "No weights reach that where tokens exchange nothing: something beside attention connects the points."
 SCOPE = "these weights, this task, functions and inputs in distribution"
 
 
 def ratio(result: DataArray, arm: str, over: str, points: str = ALL, reference: DataArray | None = None) -> Interval:
-    """Mean squared error of one arm over that of another (of `beside`, where given), paired by function."""
+    """Mean squared error of one arm over that of another (in `reference`, where given), paired by function."""
     mine = result.sel(arm=arm, points=points).values
     other = (result if reference is None else reference).sel(arm=over, points=points).values
     return bootstrap(lambda a, b: a / np.maximum(b, TINY), mine, other, positive=True)
@@ -65,58 +69,68 @@ def attention_necessary(results: Results, facts: Facts) -> Evidence:
     """Is anything learned in context where no token learns of another?"""
     result = results[without_attention]
     differs, square = (float(result.sel(arm=arm, points=ALL).values.mean()) for arm in (BLIND, NOTHING))
-    quantities = {"functions differ": Estimate.exactly("law's mean / zero predictor", differs / max(square, TINY))}
+    quantities = {"functions differ": Estimate.exactly(f"error of {NO_PROMPT} / of 0", differs / max(square, TINY))}
     if not quantities["functions differ"].value >= SHARED:
         return Evidence(quantities, "", scope=SCOPE)
     alone = facts.config.mlp_only
     mine = "intact" if alone else "no attention"
     own, intact = (ratio(result, arm, BLIND) for arm in (mine, "intact"))
-    rates = {"this model" if alone else "this model with all heads at their mean": own}
-    name = "error without attention / law's mean"
+    rates = {"for this model, which has MLPs only" if alone else EVERY_HEAD: own}
+    name = f"error without attention / error of {NO_PROMPT}"
     quantities["rate"] = Estimate.of(name, own)
     if MLP_ONLY in result.indexes["arm"]:
-        rates["the companion with MLPs only"] = companion = ratio(result, MLP_ONLY, BLIND)
-        quantities["rate, companion"] = Estimate.of(name, companion)
+        rates["for a matched model with MLPs only"] = matched = ratio(result, MLP_ONLY, BLIND)
+        quantities["rate, companion"] = Estimate.of(name, matched)
     if not alone:  # a model without attention has nothing of it to lose
-        quantities["R2"] = Estimate.exactly("in-distribution R2", facts.r2)
-    listed = ", ".join(f"{i.value:.3g} for {who}" for who, i in rates.items())
-    says = (
-        f"{answer(NECESSARY, quantities)}: in units of guessing the mean function the squared error without attention "
-        f"is {listed} (from {LOST:g} on nothing is learned in context, up to {KEPT:g} something is)"
+        quantities["R2"] = Estimate.exactly("R2 in distribution", facts.r2)
+    first = answer(
+        NECESSARY,
+        quantities,
+        "Without attention nothing is learned in context.",
+        "Something is learned in context without attention.",
+        "anything is learned in context without attention",
     )
-    says += "" if alone else f", and {intact.value:.2g} intact"
+    worst = min(rates.values(), key=lambda rate: rate.value)
+    key = "rate" if worst is own else "rate, companion"
+    listed = " and ".join(f"{i.value:.3g} {who}" for who, i in rates.items())
+    threshold = bound(NECESSARY, quantities, key, f"at least {LOST:g}", f"at most {KEPT:g}")
+    unchanged = "" if alone else f"; unchanged: {intact.value:.2g}"
+    says = f"{first} Relative to {NO_PROMPT} the squared error is {listed} ({threshold}{unchanged})."
     fresh = results.twin[without_attention]
     return Evidence(
         quantities,
-        f"{says}. {BY_DESIGN}",
+        says,
         scope=SCOPE,
         causal=None if alone else _causal(results, result),
         twin={"rate": Estimate.of(name, ratio(fresh, mine, BLIND))},
-        details=tuple(_row(who, i) for who, i in {**rates, "this model, intact": intact}.items()),
+        details=tuple(_row(who, i) for who, i in {**rates, "this model, unchanged": intact}.items()),
+        caveat=BESIDE if worst.value < LOST else BY_DESIGN,
     )
 
 
 def _causal(results: Results, result: DataArray) -> dict[str, object]:
-    """The ablation at the query alone, and the sham: the same points in another order, where they have one."""
+    """The ablation at the query alone, and its control: the same points in another order, where they have one."""
     parts, size = results[ablated], results[edit_size]
     effects: dict[str, object] = {
-        "intervention": "all heads made their mean at every position; at the last query's own token only",
+        "intervention": "every head's output replaced by its mean, at every position or at the last query's token",
         "effect": ratio(result, "no attention", BLIND).value,
         "at the query only": ratio(result, "no attention", BLIND, QUERY).value,
         "intact, last query": ratio(result, "intact", BLIND, QUERY).value,
     }
-    change = "squared change of what heads say"
-    said: dict[str, object] = {f"{change}, made their mean": float(size.sel(edit="mean").values)}
+    change = "squared change of the heads' outputs"
+    said: dict[str, object] = {f"{change}, replaced by their mean": float(size.sel(edit="mean").values)}
     if REORDERED not in parts.indexes["arm"]:
         return effects | said
-    sham = ratio(parts, REORDERED, BLIND, QUERY, reference=result).value
-    effects |= {"sham: the same points in another order": sham, "sham effect": sham}
-    return effects | said | {f"{change}, sham": float(size.sel(edit=REORDERED).values)}
+    control = ratio(parts, REORDERED, BLIND, QUERY, reference=result).value
+    effects |= {"sham: the same points in another order": control, "sham effect": control}
+    return effects | said | {f"{change}, control intervention": float(size.sel(edit=REORDERED).values)}
 
 
 def _fixed(facts: Facts) -> str | None:
     if isinstance(facts.task, Continuous) and facts.task.amplitude is None:
-        return "all prompts show one function: there is nothing to learn in context"
+        return (
+            "The claim is about learning in context; here all prompts show one function, so there is nothing to learn."
+        )
     return None
 
 
@@ -140,32 +154,57 @@ def attention_sufficient(results: Results, facts: Facts) -> Evidence:
     arms = alone, full
     quantities = kinds.prepared(arms, apart=True)
     if not kinds.can_decide(arms):
-        return Evidence(quantities, f"{kinds.needed(arms, (ATTENTION_ONLY, WITH_MLP))}.", scope=kinds.SCOPE)
+        names = ATTENTION_ONLY, WITH_MLP
+        too_few = kinds.needed(arms, names)
+        return Evidence(quantities, too_few, scope=kinds.SCOPE, details=kinds.left_out(arms, names))
     times = kinds.times(alone, full, "functions 1")
-    name = "error, attention only / with MLPs"
+    name = "error with attention only / with MLPs"
     quantities |= {"rate": _every_seed(alone), "ratio": Estimate.of(name, times, kinds.TIMES)}
-    says = (
-        f"{answer(SUFFICIENT, quantities)}: errors with attention only are {kinds.in_brackets(times)} times those with "
-        f"MLPs, {kinds.counted(arms)} (up to {AS_GOOD:g} times is as good, from {WORSE:g} on worse). Error rates are "
-        f"{alone.listed(RATE)} against {full.listed(RATE)}; every one with attention only has to be at most {LOW:g}"
+    first = answer(
+        SUFFICIENT,
+        quantities,
+        "Models with attention only learn in context, and about as well as those with MLPs or better.",
+        {
+            "rate": "Models with attention only do not learn in context.",
+            "ratio": "Models with attention only do not learn in context as well as those with MLPs.",
+        },
+        "models with attention only learn in context as well as those with MLPs",
     )
+    times_words = (
+        f"{kinds.in_brackets(times)} times those with MLPs "
+        f"({bound(SUFFICIENT, quantities, 'ratio', f'at most {AS_GOOD:g} times', f'at least {WORSE:g} times')}; "
+        f"{kinds.counted(arms)})"
+    )
+    rate = quantities["rate"]
+    rate_words = (
+        f"{rate.low:.2g} to {rate.high:.2g} times those of {NO_PROMPT} "
+        f"({bound(SUFFICIENT, quantities, 'rate', f'at most {LOW:g}', f'at least {HIGH:g}')})"
+    )
+    decision = SUFFICIENT.decide(quantities)
+    by_rate = decision.verdict != YES and decision.condition and decision.condition.quantity == "rate"
+    one, other = (rate_words, times_words) if by_rate else (times_words, rate_words)
+    says, caveat = f"{first} Their squared errors are {one}.", f"They are {other}."
     twin = Estimate.of(name, kinds.times(alone, full, "functions 1", fresh=True), kinds.TIMES)
     return Evidence(
         quantities,
-        says + ".",
+        says,
         quantities["ratio"],
         f"{kinds.SCOPE}, in distribution",
         causal=_without_mlp(results, facts),
         twin={"rate": _every_seed(alone, fresh=True), "ratio": twin},
         details=kinds.details(arms, (ATTENTION_ONLY, WITH_MLP), ["functions 1"]),
+        caveat=caveat,
     )
 
 
 def _every_seed(arm: Arm, fresh: bool = False) -> Estimate:
-    """The median error rate of an arm, from its smallest to its largest."""
+    """The median error rate of a group, from its smallest to its largest."""
     rates = arm.numbers(RATE, fresh)
     return Estimate(
-        "error rate, attention only, all seeds", float(np.median(rates)), float(rates.min()), float(rates.max())
+        f"error / error of {NO_PROMPT}, attention only, all seeds",
+        float(np.median(rates)),
+        float(rates.min()),
+        float(rates.max()),
     )
 
 
@@ -175,7 +214,7 @@ def _without_mlp(results: Results, facts: Facts) -> dict[str, object] | None:
         return None
     parts, result = results[ablated], results[without_attention]
     return {
-        "intervention": "all MLPs of this model, trained with them, made their mean at every position",
+        "intervention": "outputs of all MLPs of this model, trained with them, replaced by their mean everywhere",
         "effect": ratio(parts, "no MLP", NOTHING, reference=result).value,
         "intact": ratio(result, "intact", NOTHING).value,
         "all heads made their mean": ratio(result, "no attention", NOTHING).value,
@@ -184,14 +223,16 @@ def _without_mlp(results: Results, facts: Facts) -> dict[str, object] | None:
 
 def _no_partner(facts: Facts) -> str | None:
     if facts.config.mlp_only:
-        return "the model has no attention"
+        return "The claim is about attention; this model has none."
     role, what = (WITH_MLP, "with") if _alone(facts) else (ATTENTION_ONLY, "without")
-    return None if Role(role) in facts.companions else f"no companion {what} MLPs is at hand (pass companions=)"
+    if Role(role) in facts.companions:
+        return None
+    return f"The claim compares models with and without MLPs; none trained {what} MLPs is at hand (pass companions=)."
 
 
 NECESSARY = Criterion(
-    f"error with all heads at their mean (and of the companion with MLPs only, where at hand) over that of the law's "
-    f"mean: at least {LOST} / at most {KEPT}",
+    f"squared error with every head's output replaced by its mean over prompts (and that of a matched model with MLPs "
+    f"only, where one is at hand), divided by the squared error of {NO_PROMPT}: at least {LOST} / at most {KEPT}",
     (
         Condition("rate", (LOST, INF), (-INF, KEPT)),
         Condition("rate, companion", (LOST, INF), (-INF, KEPT), optional=True),
@@ -203,14 +244,15 @@ NECESSARY = Criterion(
         Precondition(
             "R2",
             (LEARNED_R2, INF),
-            "But the model has not learned its task (R2 {value:.3f}), so there is nothing to lose.",
+            "The model has not learned its task (R2 {value:.3f}), so it has nothing to lose.",
             optional=True,
         ),
     ),
 )
 SUFFICIENT = Criterion(
-    f"runs with attention only: the error rate of every seed at most {LOW:g}, and errors at most {AS_GOOD:g} times "
-    f"those of the same with MLPs / every seed's at least {HIGH:g}, or at least {WORSE:g} times",
+    f"models with attention only: squared error divided by that of {NO_PROMPT} at most {LOW:g} for every seed, and at "
+    f"most {AS_GOOD:g} times the error of the same models with MLPs / at least {HIGH:g} for every seed, or at least "
+    f"{WORSE:g} times",
     (Condition("rate", (0.0, LOW), (HIGH, INF), "log"), Condition("ratio", (0.0, AS_GOOD), (WORSE, INF), "log")),
     kinds.PRECONDITIONS,
 )
@@ -224,8 +266,8 @@ ATTENTION_NECESSARY_CLAIM = Claim(
         "only models unable to ICL.",
         "Naim & Asher (2025), section 4.3",
         "The paper trains models with MLPs only. We replace the output of every head of the trained model"
-        " by its mean over prompts, and test a model with MLPs only where there is one. Because nothing else connects"
-        " tokens, a plain transformer cannot fail this test; a model with another path between tokens can.",
+        " by its mean over prompts, and test a model with MLPs only where there is one. In a plain transformer nothing "
+        "else connects tokens, so it cannot fail this test; a model with another path between tokens can.",
     ),
     kind="architecture",
     statement="Attention is necessary for learning in context: without it models cannot",
@@ -247,8 +289,8 @@ ATTENTION_SUFFICIENT_CLAIM = Claim(
         "transformers with MLP.",
         "Naim & Asher (2025), appendix G.1, first sentence (also sections 4.3 and 5)",
         "The paper does not say what counts as similar. We compare several seeds of each kind, and ask for errors of "
-        "at most twice those of the same models with MLPs, and of at most a tenth of those of predicting without the "
-        "context. Runs with attention only that have not learned count as such; with MLPs they are left out.",
+        "at most twice those of the same models with MLPs, and of at most a tenth of those of the best guess without "
+        "the prompt. Models with attention only that have not learned their task count too; those with MLPs do not.",
     ),
     kind="learning",
     statement="Attention is sufficient for learning in context: attention-only models learn as well as with MLPs",

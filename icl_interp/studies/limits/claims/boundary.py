@@ -4,28 +4,35 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses import scale
+from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import LEARNED_R2, Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap, slope
-from icl_interp.studies.limits.claims.layernorm import SCOPE, needs_growth
+from icl_interp.studies.limits.claims.far_words import EDGE, NO, SD, YES, of, percent
+from icl_interp.studies.limits.claims.layernorm import ONSET, SCOPE, needs_growth
 from icl_interp.studies.limits.measurements import boundary, context, far
 from icl_interp.studies.limits.measurements.context import HIGH, ROUNDING
 from icl_interp.studies.limits.measurements.far import power
 
-NO_HELP = 0.9  # error over that of the best guess without the context, from which the context is no help
-HELP = 0.5  # the same ratio, below which the context helps
+NO_HELP = 0.9  # error over that of the best guess without the prompt, from which its examples are no help
+HELP = 0.5  # the same ratio, below which they help
 BOUNDED = 0.1  # growth exponent up to which f counts as bounded
 DECODABLE = 0.5  # centred r2 from which a far prediction still tells the truth, however small its size
-SHOWN = ("trained range", "zone", "peak", "peak at", "onset", "level", "approach rate", "E_f", "E_N", "E_sigma")
-ONSET = "But the onset that the weights predict, |x| = {value:.3g} units of x, lies beyond the range measured."
+SHOWN = (
+    *("trained range", "zone", "peak", "peak at", "onset", "level", "level, spread"),
+    *("one decade out", "one decade out, spread", "approach rate", "E_f", "E_N", "E_sigma"),
+)
 
 
 # ---- at once --------------------------------------------------------------------------------------------------------
 
-AT_ONCE = Condition("onset", (-INF, 1.0), (2.0, INF))
+SOON, LATE = 1.0, 2.0  # decades beyond the trained range up to which f is level at once, and from which it is late
+AT_ONCE = Condition("onset", (-INF, SOON), (LATE, INF))
+OWN_SD = "standard deviation of the prediction in distribution"
+NAME = "|x| at which the plateau begins / largest |x| of training"
 
 
 def decades_to_level(curve: DataArray, edge: float, level: float) -> Interval:
@@ -64,7 +71,7 @@ def _of_twin(twin: Results, edge: float) -> Estimate | None:
     """The onset of an untrained twin; None where its output is constant."""
     u = scale.u(twin)
     onset = decades_to_level(twin[boundary.approach_decades], edge, boundary.LEVEL * u) if u > 0 else None
-    return onset and Estimate.of("onset of the plateau beyond the trained range", onset, "decades")
+    return onset and Estimate.of(NAME, onset, "log10")
 
 
 def boundary_immediate(results: Results, facts: Facts) -> Evidence:
@@ -74,56 +81,68 @@ def boundary_immediate(results: Results, facts: Facts) -> Evidence:
     end_x, last_x = 1e6 * edge, boundary.LAST * edge
     scope = f"{SCOPE}|x| = {0.1 * edge:g} .. {power(end_x)}"
     largest = float(np.sqrt(intact.sel(statistic="mean square").values.max()))
-    quantities = {"scale": Estimate.exactly("u over the size of f", u / largest if largest else 0.0, "relative")}
+    quantities = {"scale": Estimate.exactly(f"{OWN_SD} / its largest size", u / largest if largest else 0.0)}
     if not u > ROUNDING * largest:
-        return Evidence(quantities, "", scope=scope)
+        return Evidence(quantities, "So it cannot be told how soon the prediction levels off.", scope=scope)
     onset = decades_to_level(curve, edge, boundary.LEVEL * u)
-    found = Estimate.of("onset of the plateau beyond the trained range", onset, "decades")
+    found = Estimate.of(NAME, onset, "log10")
     quantities |= {
-        "moves": Estimate.exactly("change of f along the query", _moves(curve, intact, edge) / u, "u"),
-        "reached": Estimate("onset", 10**onset.value, 10**onset.low, 10**onset.high, "units of x"),
-        "drift": Estimate.of("change of f from 1e6 to 1e9 units", _drift(results[context.beyond], u), "u"),
+        "moves": Estimate.exactly("change of the prediction along the query", _moves(curve, intact, edge) / u, SD),
+        "reached": Estimate("|x| at which the plateau begins", 10**onset.value, 10**onset.low, 10**onset.high, EDGE),
+        "drift": Estimate.of(f"its change from 1e6 to 1e9 {EDGE}", _drift(results[context.beyond], u), SD),
         "onset": found,
     }
     if not np.isnan(predicted := results[far.certificate].iloc[0]["onset"] / edge):
-        quantities["predicted onset"] = Estimate.exactly("predicted onset of saturation", predicted, "units of x")
+        quantities["predicted onset"] = Estimate.exactly(
+            "|x| at which the weights predict it to begin", predicted, EDGE
+        )
     rows = {(row["direction"], row["quantity"]): row for row in table.to_dict("records")}
     near, end = (
-        [[rows[d, f"{what}{s}"]["value"] for d in boundary.SIGNS] for s in ("", ", spread")]
-        for what in ("one decade out", "level")
+        max(rows[d, f"{what}, spread"]["value"] for d in boundary.SIGNS) for what in ("one decade out", "level")
     )
+    threshold = bound(IMMEDIATE, quantities, "onset", f"at most {10**SOON:.0f}", f"more than {10**LATE:.0f}")
+    level = f"below {percent(boundary.LEVEL)} of its standard deviation"
+    reached = 10**onset.value
     if onset.value >= np.log10(boundary.LAST):
         says = (
-            f"f does not settle within {boundary.LEVEL} u of its value at {power(end_x)} before |x| = {power(last_x)} "
-            f"(u = {u:.3g}, its standard deviation in distribution)"
+            f"{_how_soon(IMMEDIATE.decide(quantities))} Its distance from its value at |x| = {power(end_x)} does not "
+            f"stay {level} before |x| = {power(last_x)}."
         )
     else:
-        at_once = "at once" if onset.value <= 1 else "not at once" if onset.value > 2 else "neither at once nor late"
         says = (
-            f"The boundary value comes {at_once}: f stays within {boundary.LEVEL} u of it from |x| = "
-            f"{10**onset.value * edge:.3g} on, {onset.value:.2g} decades beyond the trained range (u = {u:.3g}, its "
-            f"standard deviation in distribution; at once is within 1 decade, late beyond 2). One decade out f is "
-            f"{near[0][0]:.3g} and {near[0][1]:.3g} on average (at {power(end_x)} {end[0][0]:.3g} and {end[0][1]:.3g}) "
-            f"and contexts differ by {max(near[1]):.2g} (at {power(end_x)} by {max(end[1]):.2g})"
+            f"{_how_soon(IMMEDIATE.decide(quantities))} Its distance from its end value stays {level} from "
+            f"{f'{reached:,.0f}' if reached >= 100 else f'{reached:.3g}'} {EDGE} on ({threshold})."
         )
+    caveat = f"At 10 times predictions for different contexts still spread by {of(near / u)} it."
     twin = _of_twin(results.twin, edge)
     return Evidence(
         quantities,
-        says + ".",
+        says,
         found,
         scope,
         twin={"onset": twin} if twin else {},
-        details=tuple({"direction": d, **{q: rows[d, q]["value"] for q in SHOWN}} for d in boundary.SIGNS),
+        details=tuple({"direction": d, **{q: rows[d, q]["value"] for q in SHOWN}, OWN_SD: u} for d in boundary.SIGNS),
+        caveat=caveat,
     )
+
+
+def _how_soon(decision: Decision) -> str:
+    if decision.verdict == YES:
+        return "The prediction levels off at once beyond the training data."
+    if decision.verdict == NO:
+        return "The prediction does not level off at once beyond the training data, but late."
+    asked = "the prediction levels off at once beyond the training data"
+    return f"So it cannot be told whether {asked}." if decision.failed else f"It is not decided whether {asked}."
 
 
 # ---- no learning in context at a high norm --------------------------------------------------------------------------
 
 
 def relative_error(used: DataArray, *groups: np.ndarray) -> Interval:
-    """Error over that of the better guess without the context, in the group of queries where the context helps most.
+    """Error over that of the best guess without the prompt, in the group of queries where the context helps most.
 
-    The guesses: the law's mean, and one curve for all contexts (f averaged over other units' contexts).
+    The guesses: the mean of the distribution of functions, and one curve for all contexts (f averaged over other units'
+    contexts).
 
     Args:
         used: `context/use`.
@@ -189,29 +208,23 @@ def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
     r2, swaps = decodable(used, everywhere), [swapped(used, at) for at in (context.INNER, everywhere)]
     first, last = (power(x * x_unit) for x in HIGH)
     rows = arm_rows(results[boundary.arms], scale.u(results))
-    others = ", ".join(
-        f"{row['arm']}: error {row['error at 1e+04']:.2g}, spread {row['spread at 1e+04']:.2g} u, "
-        f"{'bounded' if row['bounded'] else 'growing'}"
-        for row in rows[1:]
-    )
-    helps = "does not help" if found.value >= NO_HELP else "helps" if found.value < HELP else "helps little"
+    name = "squared error far from the data / that of the best guess without the prompt"
+    quantities = {
+        "R2": Estimate.exactly("R2 in distribution", facts.r2),
+        "near": Estimate.of("the same at queries in distribution", near),
+        "error": Estimate.of(name, found),
+    }
+    threshold = bound(HIGH_NORM, quantities, "error", f"at least {percent(NO_HELP)}", f"less than {percent(HELP)}")
     says = (
-        f"Far out the context {helps}: at queries of {first} and {last} the error is {found.value:.3g} of that of the "
-        f"best guess without it (the law's mean, or the model's own curve averaged over contexts), at inner queries "
-        f"{near.value:.2g}; {NO_HELP} or more is no help, below {HELP} is help. Another unit's context multiplies the "
-        f"error by {swaps[1].value:.3g} far out and by {swaps[0].value:.3g} at inner queries. "
+        f"{_helps(HIGH_NORM.decide(quantities))} At |x| = {first} and {last} the squared error is {of(found.value)} "
+        f"that of the best guess without the prompt ({threshold})."
     )
-    if r2.low > DECODABLE:
-        says += f"What the context says is attenuated, but decodable: r2 of f and the truth is {r2.value:.2f}"
-    else:
-        says += f"The truth is not clearly decodable from f: their r2 is {r2.value:.2f}"
-    says += (
-        f" after centring (above {DECODABLE} is decodable). With all inputs, or the function, scaled by 1e4 instead, "
-        f"error over the law's mean's: {others}"
+    caveat = (
+        f"The truth {'can' if r2.low > DECODABLE else 'cannot clearly'} be read from these predictions: across prompts "
+        f"the squared correlation of the two is {r2.value:.2f}."
     )
-    name = "far error / best error without the context"
     causal = {
-        "intervention": "put another unit's context before the same query",
+        "intervention": "put the context of another function before the same query",
         "effect": swaps[1].value,
         "error swapped / own, in distribution": swaps[0].value,
         "error swapped / own, far out": swaps[1].value,
@@ -220,59 +233,93 @@ def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
     of_twin = results.twin[context.use]
     twin = relative_error(of_twin, *context.far_out(of_twin, x_unit))
     return Evidence(
-        {
-            "R2": Estimate.exactly("in-distribution R2", facts.r2),
-            "near": Estimate.of("error at inner queries / best error without the context", near),
-            "error": Estimate.of(name, found),
-        },
-        says + ".",
+        quantities,
+        says,
         Estimate.of(name, found),
         f"{SCOPE}|x| = {first} and {last}",
         causal,
         {"error": Estimate.of(name, twin)},
         tuple(rows),
+        caveat,
     )
 
+
+def _helps(decision: Decision) -> str:
+    if decision.verdict == YES:
+        return "Far from the data the examples in the prompt do not help the prediction."
+    if decision.verdict == NO:
+        return "Far from the data the examples in the prompt still help the prediction."
+    asked = "the examples help the prediction far from the data"
+    return f"So it cannot be told whether {asked}." if decision.failed else f"It is not decided whether {asked}."
+
+
+IMMEDIATE = Criterion(
+    f"The |x| at which the plateau begins: from there on the prediction stays within {percent(boundary.LEVEL)} of its "
+    f"standard deviation in distribution of its value at 1e6 {EDGE} (in the direction in which that takes longer). "
+    f"Supported if it is at most {10**SOON:.0f} {EDGE}. Contradicted if it is more than {10**LATE:.0f} times that.",
+    (AT_ONCE,),
+    (
+        Precondition(
+            "scale",
+            (ROUNDING, INF),
+            "The prediction is constant in distribution, so it has no standard deviation to compare with.",
+        ),
+        Precondition(
+            "moves",
+            (boundary.LEVEL, INF),
+            "Along the query the prediction moves by {value:.2g} times its standard deviation in distribution "
+            f"({boundary.LEVEL} needed), so nothing has to settle.",
+        ),
+        Precondition("predicted onset", (-INF, boundary.LAST), ONSET, optional=True),
+        Precondition(
+            "drift",
+            (-INF, boundary.LEVEL),
+            f"From 1e6 to 1e9 {EDGE} the prediction moves by {{value:.2g}} times its standard deviation "
+            f"({boundary.LEVEL} allowed).",
+        ),
+        Precondition(
+            "reached",
+            (-INF, (1 - 1e-9) * boundary.LAST),
+            f"A plateau that begins beyond {power(boundary.LAST)} {EDGE} cannot be told, because the end value is "
+            "taken at 1e6.",
+        ),
+    ),
+)
+
+HIGH_NORM = Criterion(
+    f"Squared error at queries of 1e4 and of 1e5 {EDGE}, over that of the best guess without the prompt (the mean of "
+    "the distribution of functions, or the mean of the model's own predictions for other functions, whichever errs "
+    f"less), the smaller of the two. Supported if it is at least {NO_HELP}. Contradicted if it is less than {HELP}.",
+    (Condition("error", (NO_HELP, INF), (-INF, HELP), "log"),),
+    (
+        Precondition(
+            "R2",
+            (LEARNED_R2, INF),
+            f"R2 is {{value:.3g}} in distribution ({LEARNED_R2} needed), so there is no success near the data to lose.",
+        ),
+        Precondition(
+            "near",
+            (-INF, HELP),
+            f"The examples do not help in distribution either (ratio of errors {{value:.2g}}, at most {HELP} allowed).",
+        ),
+    ),
+)
 
 BOUNDARY_IMMEDIATE_CLAIM = Claim(
     id="limits.boundary_immediate",
     question="far from the data",
-    short="The output levels off just beyond the range of inputs trained on.",
+    short="The prediction levels off just beyond the training inputs.",
     quote=Quote(
         "Although the mathematical reasoning speaks of infinity but this value appears immediately empirically",
         "Naim & Asher (2025), appendix G.1, last sentence of the proof of Proposition 6",
-        "The paper shows plots (Figure 4) and does not say what counts as immediate. We ask that the "
-        "output settle at its end value within one decade beyond the edge of the trained range; it has "
-        "settled where it stays within a tenth of its own standard deviation in distribution.",
+        "The paper shows plots (Figure 4) and does not say what counts as immediate. We ask that the prediction settle "
+        f"at its end value within 10 {EDGE}; it has settled where it stays within a tenth of its own standard "
+        "deviation in distribution.",
     ),
     kind="architecture",
-    statement="Boundary values appear immediately: the output is level just beyond the training range",
+    statement="Boundary values appear immediately: the prediction is level just beyond the training range",
     source="Naim & Asher (2025), Appendix G, after Proposition 6",
-    criterion=Criterion(
-        f"onset of the plateau (f within {boundary.LEVEL} u of its value at 1e6 for good; u is its standard deviation "
-        "in distribution) beyond the largest |x| trained on, the slower direction: <= 1 decade / > 2 decades",
-        (AT_ONCE,),
-        (
-            Precondition("scale", (ROUNDING, INF), "The output f is constant in distribution, so it has no scale."),
-            Precondition(
-                "moves",
-                (boundary.LEVEL, INF),
-                f"But f moves by {{value:.2g}} u along the query ({boundary.LEVEL} needed), so nothing has to settle.",
-            ),
-            Precondition("predicted onset", (-INF, boundary.LAST), ONSET, optional=True),
-            Precondition(
-                "drift",
-                (-INF, boundary.LEVEL),
-                f"But from 1e6 to 1e9 units f still moves by {{value:.2g}} u ({boundary.LEVEL} at most), so its end "
-                "lies beyond the range measured.",
-            ),
-            Precondition(
-                "reached",
-                (-INF, (1 - 1e-9) * boundary.LAST),
-                "But an onset beyond {value:.3g} units of x is not measured: f meets its own end there.",
-            ),
-        ),
-    ),
+    criterion=IMMEDIATE,
     measurements=(
         scale.own,
         far.certificate,
@@ -299,31 +346,14 @@ NO_ICL_AT_HIGH_NORM_CLAIM = Claim(
     quote=Quote(
         "Transformer models cannot perform in-context learning over inputs with high embedding norm.",
         "Naim & Asher (2025), section 6, Proposition 4",
-        "The paper argues from what the output tends to. We measure the squared error at queries of 1e4 "
-        "and 1e5 units and compare it with guesses that do not look at the context; only the query is "
-        "large, and the context must help at queries inside the trained range.",
+        "The paper argues from what the prediction tends to. We measure the squared error at queries of 1e4 and 1e5 "
+        f"{EDGE} and compare it with guesses that do not look at the prompt; only the query is large, and the "
+        "examples in the prompt must help at queries inside the trained range.",
     ),
     kind="architecture",
     statement="Transformers cannot learn in context over inputs of high embedding norm",
     source="Naim & Asher (2025), Proposition 4",
-    criterion=Criterion(
-        "squared error at a query of 1e4 and 1e5 units over that of the best guess without the context (the law's "
-        f"mean, or the model's own curve from other units), the smaller one: >= {NO_HELP} / < {HELP}",
-        (Condition("error", (NO_HELP, INF), (-INF, HELP), "log"),),
-        (
-            Precondition(
-                "R2",
-                (LEARNED_R2, INF),
-                f"But R2 is {{value:.2g}} in distribution ({LEARNED_R2} needed): no success nearby could be lost.",
-            ),
-            Precondition(
-                "near",
-                (-INF, HELP),
-                f"But at inner queries the error is {{value:.2g}} of that of the best guess without the context "
-                f"({HELP} at most): the context does not help nearby either.",
-            ),
-        ),
-    ),
+    criterion=HIGH_NORM,
     measurements=(scale.own, context.use, boundary.arms, boundary.boundary),
     twin=(context.use,),
     evidence=no_icl_at_high_norm,

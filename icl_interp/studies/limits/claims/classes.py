@@ -1,6 +1,6 @@
 """The claims of `limits` about degrees: error rates are alike for all of them, also for those not trained on.
 
-An error rate is the mean squared error in units of the zero predictor's on the same points. Least squares that knows
+An error rate is the mean squared error divided by that of predicting 0 on the same points. Least squares that knows
 the degree makes no error on these clean data, so this is r = eps / |eps* - eps0| of Naim & Asher (2025), section 3.3.
 """
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from xarray import DataArray
 
+from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
@@ -38,7 +39,10 @@ def _one_class(facts: Facts) -> str | None:
     if len(trained) > 1 or singles(facts.companions):
         return None
     which = f"degree {trained[0]} only" if trained else "constants only"
-    return f"the model was trained on {which}, and no companion trained on another degree is at hand (pass companions=)"
+    return (
+        f"The claim compares degrees; this model was trained on {which}, and no matched model trained on another "
+        "degree is at hand (pass companions=)."
+    )
 
 
 def _of_one_degree(facts: Facts) -> str | None:
@@ -50,7 +54,7 @@ def _of_one_degree(facts: Facts) -> str | None:
     if len(trained) > 1:
         return None
     which = f"degree {trained[0]} only" if trained else "constants only"
-    return f"the model was trained on {which}; the paper speaks of models trained on several degrees"
+    return f"The claim is about models trained on several degrees; this model was trained on {which}."
 
 
 # ---- arithmetic of error rates ---------------------------------------------------------------------------------------
@@ -122,7 +126,7 @@ def _high(highest: Estimate) -> str:
     """Says of the highest error rate that it may be too high to count as learned, where it may be."""
     if highest.high <= LOW:
         return ""
-    return f"; the interval of the highest reaches {highest.high:.2g}, and only up to {LOW} is a degree learned"
+    return f"The interval of the highest reaches {highest.high:.2g}, and only up to {LOW} is a degree learned."
 
 
 def _times(log10: float) -> str:
@@ -135,8 +139,8 @@ def _times(log10: float) -> str:
 def _alike(cells: tuple[np.ndarray, np.ndarray]) -> dict[str, Estimate]:
     """What the criterion asks for: the extent of the rates, and the highest of them."""
     return {
-        "extent": Estimate.of("largest / smallest error rate", _extent(cells), "log10"),
-        "highest": Estimate.of("highest error rate", _highest(cells)),
+        "extent": Estimate.of("largest / smallest error relative to predicting 0", _extent(cells), "log10"),
+        "highest": Estimate.of("highest error relative to predicting 0", _highest(cells)),
     }
 
 
@@ -154,16 +158,29 @@ def degrees_alike(results: Results, facts: Facts) -> Evidence:
         return Evidence(scored, "")
     found = _alike(_cells(result, cells, "own"))
     late = _extent(_cells(result, cells, "late"))
-    who = "its own degrees" if len(trained) > 1 else "this model's degree and those of companions trained on one each"
+    listed = ", ".join(str(d) for _, d in sorted(cells, key=lambda c: c[1]))
+    over = f"degrees {listed}"
+    if len(trained) < 2:
+        over = f"this model's degree and those of matched models trained on one each ({listed})"
     rows = _rate_rows(result, cells)
-    says = f"over {who} ({', '.join(str(d) for _, d in sorted(cells, key=lambda c: c[1]))}) error rates are " + (
-        f"{min(r['error rate'] for r in rows):.2g} to {found['highest'].value:.2g}, a factor of "
-        f"{_times(found['extent'].value)} ({_times(late.value)} on the same late points for all)"
+    first = answer(
+        DEGREES_ALIKE,
+        scored | found,
+        "Errors relative to predicting 0 are about the same for every degree.",
+        "Errors relative to predicting 0 are not the same for every degree.",
+        "errors relative to predicting 0 are about the same for every degree",
     )
+    threshold = bound(DEGREES_ALIKE, scored | found, "extent", f"at most {ALIKE:g}", f"more than {ALIKE:g}")
+    says = (
+        f"{first} Over {over} they go from {min(r['error rate'] for r in rows):.2g} to {found['highest'].value:.2g}, a "
+        f"factor of {_times(found['extent'].value)} ({threshold})."
+    )
+    caveat = _high(found["highest"]) or f"On the same late points for all it is {_times(late.value)}."
     return Evidence(
         scored | found,
-        f"{says}{_high(found['highest'])}.",
-        scope=SCOPE if len(trained) > 1 else f"{SCOPE}; and those of the companions, trained as long",
+        says,
+        caveat=caveat,
+        scope=SCOPE if len(trained) > 1 else f"{SCOPE}; and those of the matched models, trained as long",
         twin=_alike(_cells(_graft(result, results.twin[errors]), cells, "own")),
         details=tuple(rows if len(trained) < 2 else rows + _rate_rows(result, singly_trained)),
     )
@@ -200,8 +217,10 @@ def _quantities(result: DataArray, unseen: list[int], references: list[list[Cell
     ratio = _worst_ratio(result, unseen, references, "own")
     highest = _highest(_cells(result, [("model", d) for d in unseen], "own"))
     return {
-        "ratio": Estimate.of("error rate on unseen degrees / reference", ratio, "log10"),
-        "highest": Estimate.of("highest error rate on unseen degrees", highest),
+        "ratio": Estimate.of(
+            "error on unseen degrees / error on the reference, both relative to predicting 0", ratio, "log10"
+        ),
+        "highest": Estimate.of("highest error on unseen degrees, relative to predicting 0", highest),
     }
 
 
@@ -218,28 +237,39 @@ def unseen_classes(results: Results, facts: Facts) -> Evidence:
     references = [_reference(facts, result, d) for d in unseen]
     found = _quantities(result, unseen, references)
     words = [
-        "a companion trained on it" if cells[0][0] != "model" else f"its own on {_list([d for _, d in cells])}"
+        "a matched model trained on it" if cells[0][0] != "model" else f"its own on {_list([d for _, d in cells])}"
         for cells in references
     ]
-    against = "; ".join(f"degree {d} against {word}" for d, word in zip(unseen, words, strict=True))
-    times, highest = _times(found["ratio"].value), found["highest"]
-    says = f"on unseen degrees the error rate is up to {times} times the reference's ({against})"
-    says += f", and at most {highest.value:.2g}{_high(highest)}"
-    rows, outside_text = _outside(result, outside)
-    says += f". Truly outside its family: {outside_text}"
-    if not inside:
-        says += f". All degrees up to {trained[-1]} were trained on, so the ratio is about what lies outside"
+    against = "; ".join(f"degree {d}, {word}" for d, word in zip(unseen, words, strict=True))
+    first = answer(
+        UNSEEN_CLASSES,
+        quantities | found,
+        "The model learns degrees that it was not trained on about as well as others.",
+        "On a degree that it was not trained on the model makes much larger errors.",
+        "the model learns degrees that it was not trained on as well as others",
+    )
+    threshold = bound(UNSEEN_CLASSES, quantities | found, "ratio", f"at most {ALIKE:g}", f"more than {ALIKE:g}")
+    says = (
+        f"{first} Relative to predicting 0 its error there is up to {_times(found['ratio'].value)} times that of the "
+        f"reference ({threshold}), and at most {found['highest'].value:.2g}."
+    )
+    caveat = f"The reference is, for {against}."
+    if found["highest"].high > LOW:
+        caveat = _high(found["highest"])
+    elif not inside:
+        caveat = f"All degrees up to {trained[-1]} were trained on, so this is about what lies outside."
     every = [("model", d) for d in inside + trained if f"degree {d}" in measured]
     scope = SCOPE + (", degrees below the largest trained on" if inside else ", a degree above the largest trained on")
     return Evidence(
         quantities | found,
-        says + ".",
+        says,
+        caveat=caveat,
         scope=scope,
         twin=_quantities(_graft(result, results.twin[errors]), unseen, references),
         details=(
             *_rate_rows(result, sorted(every, key=lambda c: c[1])),
             *_rate_rows(result, [c for cells in references for c in cells if c[0] != "model"]),
-            *rows,
+            *_outside(result, outside),
         ),
     )
 
@@ -248,28 +278,33 @@ def _list(degrees: list[int]) -> str:
     return ("degrees " if len(degrees) > 1 else "degree ") + " and ".join(map(str, degrees))
 
 
-def _outside(result: DataArray, degrees: list[int]) -> tuple[list[dict[str, Any]], str]:
+def _outside(result: DataArray, degrees: list[int]) -> list[dict[str, Any]]:
     """Error rates on classes that no function of the trained family comes from, beside least squares in that family."""
-    rows, outside_text = [], []
+    rows = []
     for name in [*(f"degree {d}" for d in degrees), OUTSIDE]:
-        rates = {}
         for who in ("model", "least squares"):
-            rates[who] = rate(result, who, name)
+            found = rate(result, who, name)
             rows.append(
-                {
-                    "class": name,
-                    "predictor": who,
-                    "error rate": rates[who].value,
-                    "low": rates[who].low,
-                    "high": rates[who].high,
-                }
+                {"class": name, "predictor": who, "error rate": found.value, "low": found.low, "high": found.high}
             )
-        best = f"least squares of the largest degree trained on {rates['least squares'].value:.2g}"
-        outside_text.append(f"{name} {rates['model'].value:.2g} ({best})")
-    return rows, ", ".join(outside_text)
+    return rows
 
 
 HIGHEST = Condition("highest", (-INF, LOW), None, "log")
+DEGREES_ALIKE = Criterion(
+    "squared error divided by that of predicting 0, on each degree trained on: largest over smallest at most a "
+    f"factor of {ALIKE:g}, and none above {LOW} / more than a factor of {ALIKE:g}",
+    (Condition("extent", (-INF, math.log10(ALIKE)), (math.log10(ALIKE), INF)), HIGHEST),
+    (Precondition("degrees", (2, INF), "Prompts are too short to score two degrees."),),
+)
+UNSEEN_CLASSES = Criterion(
+    "squared error divided by that of predicting 0, on each degree not trained on (below the largest trained on; "
+    "where none is, the next one), over that of a matched model trained on it, else over its own on the nearest "
+    f"trained ones; the largest: at most a factor of {ALIKE:g}, and no error above {LOW} of predicting 0 / more than "
+    f"a factor of {ALIKE:g}",
+    (Condition("ratio", (-INF, math.log10(ALIKE)), (math.log10(ALIKE), INF)), HIGHEST),
+    (Precondition("unseen", (1, INF), "Prompts are too short to score a degree that was not trained on."),),
+)
 
 DEGREES_ALIKE_CLAIM = Claim(
     id="limits.degrees_alike",
@@ -279,18 +314,13 @@ DEGREES_ALIKE_CLAIM = Claim(
         "All models had roughly the same error rates for each polynomial class R^n[X], for as high as we tested.",
         "Naim & Asher (2025), section 4.1, Observation 1",
         "The paper does not say what counts as roughly the same; its own rates differ by up to a factor "
-        "of 2.1 (Table 2). We allow a factor of 3, and ask that every rate be at most a tenth of that of "
+        "of 2.1 (Table 2). We allow a factor of 3, and ask that every error be at most a tenth of that of "
         "predicting 0.",
     ),
     kind="learning",
     statement="Error rates in context are roughly the same for every degree of polynomials learned",
     source="Naim & Asher (2025), section 4.1, Observation 1",
-    criterion=Criterion(
-        f"largest over smallest error rate of the degrees trained on: a factor <= {ALIKE:g}, and no rate above "
-        f"{LOW} / a factor > {ALIKE:g}",
-        (Condition("extent", (-INF, math.log10(ALIKE)), (math.log10(ALIKE), INF)), HIGHEST),
-        (Precondition("degrees", (2, INF), "Prompts are too short to score two degrees."),),
-    ),
+    criterion=DEGREES_ALIKE,
     measurements=(errors,),
     twin=(errors,),
     aspects=("kind of task",),
@@ -307,19 +337,13 @@ UNSEEN_CLASSES_CLAIM = Claim(
         "Transformer models with this training, both with and without an MLP component, exhibited "
         "performance on unseen degrees comparable to models fully trained on these degrees.",
         "Naim & Asher (2025), section 4.3, with Figure 2 (trained on degrees 1, 3 and 5, tested on 2 and 4)",
-        "We allow a factor of 3 between the error rates. Where no model trained on the unseen degree is "
-        "at hand, we compare with the model's own rates on the nearest degrees it was trained on.",
+        "We allow a factor of 3 between the errors relative to predicting 0. Where no model trained on the unseen "
+        "degree is at hand, we compare with the model's own errors on the nearest degrees it was trained on.",
     ),
     kind="learning",
     statement="The model learns in context classes of polynomials that it was not trained on",
     source="Naim & Asher (2025), section 4.3 and Figure 2",
-    criterion=Criterion(
-        "error rate on each degree not trained on (below the largest trained on; where none is, the next one) over "
-        "that of a companion trained on it, else over its own on the nearest trained ones; the largest: a factor "
-        f"<= {ALIKE:g}, and no rate above {LOW} / a factor > {ALIKE:g}",
-        (Condition("ratio", (-INF, math.log10(ALIKE)), (math.log10(ALIKE), INF)), HIGHEST),
-        (Precondition("unseen", (1, INF), "Prompts are too short to score a degree that was not trained on."),),
-    ),
+    criterion=UNSEEN_CLASSES,
     measurements=(errors,),
     twin=(errors,),
     aspects=("kind of task",),

@@ -1,23 +1,29 @@
 """The claim of `limits` that far from the data the context is erased."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from xarray import DataArray
 
+from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import LEARNED_R2, Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap, slope
-from icl_interp.studies.limits.claims.layernorm import SCOPE
+from icl_interp.studies.limits.claims.far_words import EDGE, NO, YES, like, of, percent, undecided
+from icl_interp.studies.limits.claims.layernorm import ONSET, SCOPE
 from icl_interp.studies.limits.measurements import context, far
 from icl_interp.studies.limits.measurements.context import ERASED_AT, ROUNDING
 from icl_interp.studies.limits.measurements.far import power
 
+NEARBY = "spread of the prediction over contexts / that of the truth, at queries in distribution"
 USED = 0.5  # of the truth's spread: from there on f differs between contexts as it should
-ONSET = "But the onset that the weights predict, |x| = {value:.3g} units of x, lies beyond the range measured."
 TINY = float(np.finfo(float).tiny)
-AMPLITUDE = Condition("amplitude", (-INF, 0.05), (0.2, INF), "log")
+ERASED, KEPT = 0.05, 0.2  # far spread over that nearby: erased up to the first, not erased above the second
+FALLS = -0.9  # log-log slope of the spread from which on it falls like 1/|x|
+AMPLITUDE = Condition("amplitude", (-INF, ERASED), (KEPT, INF), "log")
 
 
 def _parts(curve: DataArray) -> np.ndarray:
@@ -100,39 +106,38 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
     """Does f, which differs between contexts nearby, still differ far out, and does it still tell the function?"""
     curve, near, used = results[far.intact], results[far.in_distribution], results[context.use]
     x_unit = facts.x_unit
-    out, beyond = power(ERASED_AT * x_unit), power(context.BEYOND[2] * x_unit)
+    out = power(ERASED_AT * x_unit)
     quantities = {
         "R2": Estimate.exactly("in-distribution R2", facts.r2),
-        "used": Estimate.of("spread of f over that of the truth, at inner queries", share_of_truth(used)),
+        "used": Estimate.of(NEARBY, share_of_truth(used)),
     }
     if not spread(near).max() > ROUNDING * np.abs(near.values[0]).max():
-        quantities["used"] = Estimate.exactly("spread of f over that of the truth, at inner queries", 0.0)
-        return Evidence(quantities, "f does not depend on the context in distribution.")
+        quantities["used"] = Estimate.exactly(NEARBY, 0.0)
+        return Evidence(quantities, "")
     quantities |= _far_spread(curve, near, results[context.beyond], x_unit)
     onset = results[far.certificate].iloc[0]["onset"] / x_unit
     if not np.isnan(onset):
-        quantities["onset"] = Estimate.exactly("predicted onset of saturation", onset, "units of x")
+        quantities["onset"] = Estimate.exactly("|x| at which the weights predict the plateau to begin", onset, EDGE)
     found, falls = quantities["amplitude"], quantities.get("decay")
     info, null = (r_squared(results[context.information], i) for i in ("coefficients", "permuted"))
     told = info.low > max(null.high, 0.0)
-    differ = "hardly differ" if found.value <= 0.05 else "still differ" if found.value > 0.2 else "differ less"
-    later = quantities["amplitude beyond"].value
+    decision = CRITERION.decide(quantities)
+    threshold = bound(CRITERION, quantities, "amplitude", f"at most {percent(ERASED)}", f"more than {percent(KEPT)}")
     says = (
-        f"Far out predictions {differ} between contexts: their spread at |x| = {out} is {found.value:.2g} of that at "
-        f"inner queries (0.05 or less is erased, above 0.2 is not), at {beyond} {later:.2g}"
+        f"{_answer(decision, quantities)} At |x| = {out} its spread over contexts is {of(found.value)} that in "
+        f"distribution ({threshold})."
     )
-    says += f", and goes like |x|^{falls.value:.2f}" if falls else ", below the resolution of float64"
-    numbers = f"(cross-validated R2 {info.value:.2f}, permuted {null.value:.2f})"
-    if not falls or not told:
-        says += f"; what is left does not tell the function {numbers}"
-    elif found.value <= 0.2:
-        says += f". But the context is attenuated, not erased: what is left still tells the function {numbers}"
-    else:
-        says += f"; they still tell the function {numbers}"
+    tells = "still tells" if falls and told else "does not tell"
+    caveat = (
+        f"It {tells} the function, whose coefficients explain {_percent(info)} of the variance of these predictions "
+        f"({_percent(null)} shuffled)."
+    )
+    if falls and undecided(decision) == "decay":
+        caveat = f"The spread goes like {like(falls.value)} (asked: |x|^{FALLS} or steeper)."
     moved = np.sqrt(used.sel(statistic="change").values.mean(0))
     inner, far_out = moved[context.INNER].mean(), moved[context.far_out(used, x_unit)[0]].mean()
     causal = {
-        "intervention": "put another unit's context before the same query",
+        "intervention": "put the context of another function before the same query",
         "effect": float(far_out / inner) if inner > 0 else float("nan"),
         "change of f in distribution": float(inner),
         "change of f far out": float(far_out),
@@ -144,7 +149,29 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
     )
     fresh = results.twin
     twin = _far_spread(fresh[far.decades], fresh[far.in_distribution], fresh[context.beyond], x_unit)
-    return Evidence(quantities, says + ".", found, SCOPE + f"|x| = {out}", causal, twin, details)
+    return Evidence(quantities, says, found, SCOPE + f"|x| = {out}", causal, twin, details, caveat)
+
+
+def _answer(decision: Decision, quantities: Mapping[str, Estimate]) -> str:
+    what = "on the context (the examples in the prompt)"
+    if decision.verdict == YES:
+        return f"Far from the data the prediction hardly depends {what}."
+    if decision.verdict == NO:
+        return f"Far from the data the prediction still depends {what}."
+    later = of(quantities["amplitude beyond"].value)
+    why = {
+        "amplitude": ": it is not shown to be nearly independent, or to be clearly dependent",
+        "amplitude beyond": f": its spread is small first, but {later} that in distribution at 1e9 {EDGE}",
+        "decay": ": its spread over contexts is small, but not shown to fall like 1/|x|",
+    }
+    if decision.failed:
+        return "So it cannot be told whether far from the data the prediction still depends on the context."
+    is_open = f"It is not decided whether far from the data the prediction still depends {what}"
+    return f"{is_open}{why.get(undecided(decision) or '', '')}."
+
+
+def _percent(share: Interval) -> str:
+    return f"{round(100 * share.value) + 0:.0f} %"
 
 
 def _far_spread(curve: DataArray, near: DataArray, beyond: DataArray, x_unit: float) -> dict[str, Estimate]:
@@ -155,15 +182,48 @@ def _far_spread(curve: DataArray, near: DataArray, beyond: DataArray, x_unit: fl
     out = np.isclose(np.abs(curve["x"].values), ERASED_AT * x_unit)
     here, there = (amplitude(parts, near) for parts in (_parts(curve)[:, out], _of_ends(beyond)))
     found = {
-        "amplitude": Estimate.of("spread far / in distribution", here),
-        "amplitude beyond": Estimate.of("spread at 1e9 / in distribution", there),
+        "amplitude": Estimate.of("spread of the prediction over contexts, far from the data / in distribution", here),
+        "amplitude beyond": Estimate.of(f"the same at 1e9 {EDGE}", there),
     }
     if found["amplitude"].within(AMPLITUDE.contradicts):
         found["lasting"] = found["amplitude beyond"]
     if (falls := decay(curve, x_unit)) is not None:
-        found["decay"] = Estimate.of("slope of the spread", falls, "exponent")
+        found["decay"] = Estimate.of("power of |x| that the spread goes like", falls, "exponent")
     return found
 
+
+CRITERION = Criterion(
+    f"Spread of the prediction over contexts for a query at 1e4 {EDGE}, over that in distribution. Supported if it is "
+    f"at most {ERASED} there and at 1e9, and falls at least like |x|^{FALLS}. Contradicted if it is more than {KEPT} "
+    "there and at 1e9.",
+    (
+        AMPLITUDE,
+        Condition("amplitude beyond", AMPLITUDE.supports, None, "log"),
+        # A spread that has sunk into rounding has no slope.
+        Condition("decay", (-INF, FALLS), None, optional=True),
+    ),
+    (
+        Precondition(
+            "R2",
+            (LEARNED_R2, INF),
+            f"R2 is {{value:.3g}} in distribution ({LEARNED_R2} needed), so the model may have had no dependence on "
+            "the context to lose.",
+        ),
+        Precondition(
+            "used",
+            (USED, INF),
+            "In distribution predictions spread over contexts by {value:.2g} times the spread of the truth "
+            f"({USED} needed), so there may be no dependence to lose.",
+        ),
+        Precondition("onset", (-INF, ERASED_AT), ONSET, optional=True),
+        Precondition(
+            "lasting",
+            (KEPT, INF),
+            f"The spread falls to {{value:.2g}} times that in distribution by 1e9 {EDGE}, beyond the range measured.",
+            optional=True,
+        ),
+    ),
+)
 
 CONTEXT_ERASED_CLAIM = Claim(
     id="limits.context_erased",
@@ -174,42 +234,13 @@ CONTEXT_ERASED_CLAIM = Claim(
         "become insensitive to the prompt content as ||x|| increases, thus precluding ICL.",
         "Naim & Asher (2025), section 6, between Propositions 3 and 4",
         "This is the nearest sentence: it is about models without LayerNorm, and appendix G.2 says the "
-        "same of softmax. We ask it of every model that uses its context nearby, and measure how much "
-        "predictions for a query at 1e4 units still differ between contexts.",
+        "same of softmax. We ask it of every model that uses its context near the data, and measure how much "
+        f"predictions for a query at 1e4 {EDGE} still differ between contexts (prompts that end with the same query).",
     ),
     kind="architecture",
     statement="Far from the data the prediction no longer depends on the context",
     source="Naim & Asher (2025), section 6, after Proposition 3",
-    criterion=Criterion(
-        "spread of f over contexts at 1e4 over that in distribution: <= 0.05, there and at 1e9, falling with a log-log "
-        "slope <= -0.9 / > 0.2, there and at 1e9",
-        (
-            AMPLITUDE,
-            Condition("amplitude beyond", AMPLITUDE.supports, None, "log"),
-            # A spread that has sunk into rounding has no slope.
-            Condition("decay", (-INF, -0.9), None, optional=True),
-        ),
-        (
-            Precondition(
-                "R2",
-                (LEARNED_R2, INF),
-                f"But R2 is {{value:.2g}} in distribution ({LEARNED_R2} needed): nothing is erased that was not used.",
-            ),
-            Precondition(
-                "used",
-                (USED, INF),
-                f"But nearby f differs between contexts by {{value:.2g}} of what the functions do ({USED} needed): "
-                "nothing is erased that was not used.",
-            ),
-            Precondition("onset", (-INF, ERASED_AT), ONSET, optional=True),
-            Precondition(
-                "lasting",
-                (0.2, INF),
-                "But at 1e9 units it is {value:.2g}: what erases the context lies beyond the range measured.",
-                optional=True,
-            ),
-        ),
-    ),
+    criterion=CRITERION,
     measurements=(
         far.intact,
         far.contexts,

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from xarray import DataArray
 
+from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
@@ -98,7 +99,7 @@ def shares(facts: Facts, result: DataArray, predictor: str) -> tuple[list[str], 
 
 def _worst_share(left: np.ndarray, keep: list[int]) -> Estimate:
     worst = bootstrap(lambda mean: mean[..., keep].max(-1), left)
-    return Estimate.of("unexplained share, worst function", worst, "share")
+    return Estimate.of("share of the variance left unexplained, worst function", worst, "share")
 
 
 def continuous_functions(results: Results, facts: Facts) -> Evidence:
@@ -126,24 +127,32 @@ def continuous_functions(results: Results, facts: Facts) -> Evidence:
                 "judged": i in keep,
             }
         )
-    listed = ", ".join(
-        f"{row['class']} {row['unexplained']:.2g} ({row['least squares of its degree']:.2g})"
-        for row in rows
-        if row["judged"]
-    )
     degree = polynomial_in(facts).max_degree
-    says = f"share of the function's variance left unexplained, beside least squares of degree {degree}: {listed}"
+    worst = rows[max(keep, key=lambda i: left[:, i].mean())]
+    first = answer(
+        CRITERION,
+        quantities,
+        "The model follows all continuous functions that polynomials of its degree approximate.",
+        "The model does not follow all continuous functions that polynomials of its degree approximate.",
+        "the model follows the continuous functions that polynomials of its degree approximate",
+    )
+    says = (
+        f"{first} Of the worst, {worst['class']}, it leaves {worst['unexplained']:.2g} of the variance unexplained "
+        f"({bound(CRITERION, quantities, 'worst', f'at most {LOW:g}', f'more than {HIGH:g}')})."
+    )
+    caveat = f"Least squares of degree {degree} leaves {worst['least squares of its degree']:.2g}."
     other = [PRINTED[name] for i, name in enumerate(names) if i not in keep]
     if other:
-        says += f"; {', '.join(other)} not judged, since no polynomial of degree {degree} comes near"
+        caveat = f"Not judged: {' and '.join(other)}, because no polynomial of degree {degree} comes near."
     twin_names, twin_left, _ = shares(facts, results.twin[continuous], "model")
     assert twin_names == names
     return Evidence(
         quantities,
-        says + ".",
+        says,
         scope="these weights, the functions themselves (amplitude 1)",
         twin={"worst": _worst_share(twin_left, keep)},
         details=tuple(rows),
+        caveat=caveat,
     )
 
 
@@ -156,9 +165,19 @@ def _out_of_reach(facts: Facts) -> str | None:
     if any(variance_and_floor(name, degree)[1] <= LOW for name in names):
         return None
     if not names:
-        return "the model's inputs do not cover [0, 1], where the functions are asked for"
-    return f"polynomials of degree {degree} approximate none of the functions"
+        return "The claim is about functions on [0, 1]; this model's inputs do not cover that interval."
+    return (
+        "The claim is about functions that polynomials of the model's degree approximate; those of degree "
+        f"{degree} approximate none of the functions."
+    )
 
+
+CRITERION = Criterion(
+    "share of a function's variance left unexplained, the worst of exp, sin, ln(1+x) on [0, 1] and |x| on [-1, 1] that "
+    f"polynomials of the largest trained degree approximate (to {LOW}): at most {LOW} / more than {HIGH}",
+    (Condition("worst", (-INF, LOW), (HIGH, INF), "log"),),
+    (Precondition("functions", (1, INF), "No function is approximated by polynomials of the model's degree."),),
+)
 
 CONTINUOUS_FUNCTIONS_CLAIM = Claim(
     id="limits.continuous_functions",
@@ -175,12 +194,7 @@ CONTINUOUS_FUNCTIONS_CLAIM = Claim(
     kind="learning",
     statement="Trained on polynomials, the model follows continuous functions that polynomials approximate",
     source="Naim & Asher (2025), section 4.2, Proposition 2 and Figures 1 and 6",
-    criterion=Criterion(
-        "share of a function's variance left unexplained, the worst of exp, sin, ln(1+x) on [0, 1] and |x| on "
-        f"[-1, 1] that polynomials of the largest trained degree approximate (to {LOW}): <= {LOW} / > {HIGH}",
-        (Condition("worst", (-INF, LOW), (HIGH, INF), "log"),),
-        (Precondition("functions", (1, INF), "No function is approximated by polynomials of the model's degree."),),
-    ),
+    criterion=CRITERION,
     measurements=(continuous,),
     twin=(continuous,),
     aspects=("kind of task",),

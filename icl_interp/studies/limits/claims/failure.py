@@ -7,31 +7,38 @@ from typing import Any
 import numpy as np
 from xarray import DataArray
 
+from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import LEARNED_R2, Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
+from icl_interp.studies.limits.claims.far_words import EDGE, NO, YES, percent
 from icl_interp.studies.limits.claims.layernorm import needs_norm
 from icl_interp.studies.limits.measurements import far
 from icl_interp.studies.limits.measurements.failure import FUNCTIONS, NEAR, QUERIES, SCALES, failure
+from icl_interp.studies.limits.measurements.far import power
 
 DECIDING = ("query x 10", "query x 1000")
 FAR_X = QUERIES["query x 1000"]
-NAME = "share of the failure that freezing removes (phi)"
+MOST, LITTLE = 0.5, 0.2  # shares of the failure whose removal supports, from the first on, or contradicts
+FAILS = 0.5  # error over that of the best guess without the prompt, from which a model fails
+COST, IDLE = 0.1, 0.05  # the same in distribution with frozen norms, and phi of the control: both at most
+NAME = "share of the failure that freezing every norm removes"
 
 
 def relative_error(errors: DataArray, arm: str, place: str) -> Interval:
-    """Squared error over that of the mean of the law of functions."""
+    """Squared error over that of the mean of the distribution of functions."""
     arrays = (errors.sel(arm=a, place=place).values for a in (arm, "law mean"))
     return bootstrap(lambda e, law: e / law, *arrays, positive=True)
 
 
 def removed(errors: DataArray, arm: str, place: str) -> Interval:
-    """Phi = (e - e_frozen) / (e - e_in): the share of the failure that is gone in an arm.
+    """Phi = (e - e_frozen) / (e - e_in): the share of the failure that is gone in a test condition.
 
-    e is the relative error intact at a place, e_frozen that in the arm, e_in that in distribution.
+    e is the relative error of the unchanged model at a place, e_frozen that in the test condition, e_in that of the
+    unchanged model in distribution.
     """
 
     def phi(
@@ -49,7 +56,9 @@ def _cost(errors: DataArray) -> Estimate:
     frozen = np.stack([errors.sel(arm=arm, place=NEAR).values for arm in SCALES], -1)
     law = errors.sel(arm="law mean", place=NEAR).values
     largest = bootstrap(lambda e, guess: e.max(-1) / guess, frozen, law, positive=True)
-    return Estimate.of("error in distribution, frozen, over that of the law's mean", largest)
+    return Estimate.of(
+        "squared error in distribution with frozen norms / that of the best guess without the prompt", largest
+    )
 
 
 @dataclass(frozen=True)
@@ -77,10 +86,12 @@ def quantities(places: Sequence[Place], cost: Estimate) -> dict[str, Estimate]:
     sham = sorted((place.sham for place in places if place.sham), key=lambda e: -abs(e.value))
     found = {
         "phi": Estimate.spanning(NAME, [phi for place in reversed(places) for phi in place.phi.values()]),
-        "fails": Estimate.spanning("error over that of the law's mean", fails),
+        "fails": Estimate.spanning("squared error / that of the best guess without the prompt", fails),
         "cost": cost,
     }
-    return found | ({"sham": Estimate.spanning("phi of the sham", sham)} if sham else {})
+    return found | (
+        {"sham": Estimate.spanning("share of the failure that the control intervention removes", sham)} if sham else {}
+    )
 
 
 def _row(errors: DataArray, name: str, place: Place, cost: Estimate) -> dict[str, Any]:
@@ -115,29 +126,27 @@ def causes_failure(results: Results, facts: Facts) -> Evidence:
     found["learned"] = Estimate.exactly("R2 in distribution", facts.r2)
     rows = {name: _row(errors, name, place, cost) for name, place in places.items()}
     phi = found["phi"]
-    answer = "Open" if CRITERION.decide(found).failed else _answer(phi)
     near, out = (rows[place] for place in DECIDING)
     frozen = [row[f"error, {arm}"] for row in (near, out) for arm in SCALES]
-    others = "; ".join(
-        f"{place}: {row['phi, lowest']:.2g} to {row['phi, highest']:.2g} ({row['answer']})"
-        for place, row in rows.items()
-        if place not in DECIDING
-    )
+    first, last = (power(QUERIES[place] * facts.x_unit) for place in DECIDING)
+    ends = list(dict.fromkeys((_percent(phi.low), _percent(phi.high))))
+    removes = f"between {ends[0]} and {ends[1]}" if len(ends) > 1 else ends[0]
     says = (
-        f"{answer}: at queries 10 and 1,000 half-widths out freezing every norm at the query removes {phi.low:.3g} to "
-        f"{phi.high:.3g} of the failure, over five freezing scales (1: all of it; from 0.5 on supports, up to 0.2 "
-        f"contradicts). Relative to guessing the mean function the squared error is {near['error']:.2f} and "
-        f"{out['error']:.2f} intact, {min(frozen):.3g} to {max(frozen):.3g} frozen; at 1,000 a frozen output that "
-        f"ignores its context has {out['error, context-free']:.3g}. Elsewhere phi is, {others}."
+        f"{_answer(CRITERION.decide(found))} At |x| = {first} and {last} freezing every norm removes "
+        f"{removes} of the failure "
+        f"({bound(CRITERION, found, 'phi', f'at least {percent(MOST)}', f'at most {percent(LITTLE)}')})."
+    )
+    caveat = (
+        f"The squared error is {near['error']:.3g} and {out['error']:.3g} times that of the best guess without the "
+        f"prompt, with frozen norms {min(frozen):.3g} to {max(frozen):.3g} times."
     )
     relative = {key: out[f"error{name}"] for key, name in (("intact", ""), ("frozen", ", mean"))}
     relative["context-free"] = out["error, context-free"]
     if results[far.counterpart].sizes["unit"]:
         ratio = far_ratio(results[far.counterpart], results[far.norm_arms].sel(arm="law mean"), facts.x_unit)
         relative["trained without"] = ratio.value
-        says += f" A model trained without a norm has {ratio.value:.2f} at 1,000."
     causal = {
-        "intervention": "freeze every norm's scale at the query position, at five in-distribution scales",
+        "intervention": "freeze the scale of every norm at the query position, at five of its scales in distribution",
         "effect": phi.value,
         "sham effect": found["sham"].value,
         "far error / law mean": relative,
@@ -150,14 +159,25 @@ def causes_failure(results: Results, facts: Facts) -> Evidence:
         causal=causal,
         twin={"phi": _of_twin(results.twin, facts)},
         details=tuple(rows.values()),
+        caveat=caveat,
     )
 
 
-def _answer(phi: Estimate) -> str:
-    condition = CRITERION.conditions[0]
-    if phi.within(condition.supports):
-        return "Yes, mostly"
-    return "No" if phi.within(condition.contradicts) else "Open"
+def _answer(decision: Decision) -> str:
+    if decision.verdict == YES:
+        return "LayerNorm causes most of the failure far from the data."
+    if decision.verdict == NO:
+        return "LayerNorm does not cause most of the failure far from the data."
+    if decision.failed:
+        return "So it cannot be told whether LayerNorm causes the failure."
+    return "It is not decided whether LayerNorm causes the failure far from the data."
+
+
+def _percent(share: float) -> str:
+    """A share of the failure; what is nearly nothing is called so."""
+    if abs(share) < 1e-4:
+        return "0 %"
+    return f"{100 * share:.0f} %" if 0.1 <= abs(share) < 100 else f"{100 * share:.2g} %"
 
 
 def _at(curve: DataArray, x_unit: float) -> np.ndarray:
@@ -178,27 +198,38 @@ def _of_twin(twin: Results, facts: Facts) -> Estimate:
 
 
 CRITERION = Criterion(
-    "phi = (e - e_frozen) / (e - e_in) with every norm frozen at the query, at queries of 10 and 1,000 half-widths and "
-    "every one of five scales: >= 0.5 / <= 0.2; e is the squared error over that of the mean of the law of functions. "
-    f"Asked where R2 > {LEARNED_R2}, e >= 0.5, e frozen in distribution <= 0.1 and |phi| of the sham <= 0.05",
-    (Condition("phi", (0.5, INF), (-INF, 0.2)),),
+    "Share of the failure that freezing every norm at the query removes: phi = (e - e_frozen) / (e - e_in), where e is "
+    "the squared error of the unchanged model over that of the best guess without the prompt (the mean of the "
+    "distribution of functions), e_frozen the same with frozen norms, and e_in that of the unchanged model in "
+    f"distribution. Supported if it is at least {MOST} at queries of 10 and 1,000 {EDGE}, for each of five scales at "
+    f"which norms are frozen. Contradicted if it is at most {LITTLE} in all of these. Asked where R2 > {LEARNED_R2}, "
+    f"e >= {FAILS}, the error with frozen norms in distribution is at most {COST} of that of the best guess, and the "
+    f"control intervention (norms frozen at the context positions) removes at most {IDLE} either way.",
+    (Condition("phi", (MOST, INF), (-INF, LITTLE)),),
     (
         Precondition(
             "learned",
             (LEARNED_R2, INF),
-            "But the model has not learned its task (R2 {value:.2f}), so it has no success to lose.",
+            f"The model has not learned its task (R2 is {{value:.3f}}, above {LEARNED_R2} needed).",
             optional=True,
         ),
-        Precondition("fails", (0.5, INF), "But it does not fail there: the error is {value:.2f} of that guess's."),
+        Precondition(
+            "fails",
+            (FAILS, INF),
+            "The model does not fail there: its squared error is {value:.2f} times that of the best guess without the "
+            f"prompt (at least {FAILS} needed).",
+        ),
         Precondition(
             "cost",
-            (-INF, 0.1),
-            "But frozen norms spoil it in distribution too: the error is {value:.2f} of that guess's.",
+            (-INF, COST),
+            "Frozen norms spoil the prediction in distribution too: its squared error is {value:.2f} times that of the "
+            f"best guess without the prompt (at most {COST} allowed).",
         ),
         Precondition(
             "sham",
-            (-0.05, 0.05),
-            "But to freeze the context's norms alone removes {value:.2f}, so the instrument disturbs.",
+            (-IDLE, IDLE),
+            "The control intervention, freezing the norms at the context positions, already removes {value:.3f} of the "
+            f"failure (at most {IDLE} allowed).",
             optional=True,
         ),
     ),
@@ -215,7 +246,7 @@ LAYERNORM_CAUSES_FAILURE_CLAIM = Claim(
         "Naim & Asher (2025), section 5, before Table 1",
         "In Table 1 the paper compares models trained with and without LayerNorm on functions with coefficients up to "
         "10; the inputs stay inside [-1, 1]. We keep one model, freeze the scale of every LayerNorm at the query, and "
-        "let queries 10 and 1,000 half-widths out decide; nearer queries and larger functions are listed. Section 6 "
+        f"let queries of 10 and 1,000 {EDGE} decide; nearer queries and larger functions are in the details. Section 6 "
         "itself says that removing LayerNorm does not restore in-context learning for such queries.",
     ),
     kind="learning",

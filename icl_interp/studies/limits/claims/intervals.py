@@ -1,6 +1,6 @@
 """The claims of `limits` about the interval that a model was trained on: what it covers, how far out, at what price.
 
-They are about kinds of training, so each compares arms of several seeds (`claims.kinds`), one for each U(-a, a).
+They are about kinds of training, so each compares groups of several seeds (`claims.kinds`), one for each U(-a, a).
 """
 
 from collections.abc import Sequence
@@ -8,25 +8,28 @@ from itertools import permutations
 
 import numpy as np
 
+from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
+from icl_interp.resampling import Interval
 from icl_interp.studies.limits.claims import kinds
 from icl_interp.studies.limits.claims.kinds import LARGER, SCOPE, SMALLER, TIMES, Arm
 from icl_interp.studies.limits.claims.layernorm import needs_growth
 from icl_interp.studies.limits.measurements import seeds
 from icl_interp.studies.limits.measurements.shift import SIDES, own_interval
 
+HALF = 0.5  # share of comparisons up to which the order is not the claimed one
 GROWN, SHRUNK = 1 / SMALLER, 1 / LARGER  # times: what is a fifth less or more the other way round
 
 
 def _needs_an_interval(facts: Facts) -> str | None:
     if not any(role.kind == "interval" for role in facts.companions):
-        return "no companion trained on another interval is at hand (pass companions=)"
+        return "The claim compares training intervals; no matched model of another one is at hand (pass companions=)."
     if own_interval(facts) is None:
-        return "the model was not trained with inputs and coefficients from one U(-a, a)"
+        return "The claim is about training on U(-a, a); this model's inputs and coefficients are not both from one."
     return None
 
 
@@ -39,7 +42,7 @@ def by_interval(results: Results) -> tuple[list[Arm], str]:
     arms = [Arm.of(table, name) for name in dict.fromkeys(row["arm"] for row in kinds.rows_of(table))]
     enough = [arm for arm in arms if len(arm) >= seeds.LEAST]
     out = [_left_out(arm) for arm in arms if arm not in enough]
-    said = f"; left out: {'; '.join(out)}" if out else ""
+    said = "; ".join(out)
     asked = len(enough) > 1 and any(arm.name == seeds.OWN for arm in enough)
     return (sorted(enough, key=lambda arm: arm.a) if asked else arms), said
 
@@ -69,11 +72,14 @@ def _tested(arms: Sequence[Arm]) -> list[float]:
     return [arm.a for arm in arms if all(other.has(f"both {arm.a:g}") for other in arms)]
 
 
-def ordered(arms: Sequence[Arm], prefix: str, fresh: bool = False) -> tuple[Estimate, list[str]]:
+def ordered(
+    arms: Sequence[Arm], prefix: str, fresh: bool = False
+) -> tuple[Estimate, list[tuple[tuple[float, float, float], Interval]]]:
     """Share of comparisons in which the arm that saw more of the test interval makes the smaller errors.
 
     Its ends count as many of them as are clear: low those in which errors are at most `SMALLER` times the other arm's,
-    high all but those in which they are at least `LARGER` times. Beside it, what each comparison says.
+    high all but those in which they are at least `LARGER` times. Beside it the comparisons: the two training intervals,
+    the test interval, and how many times the errors of the first are those of the second.
     """
     sizes, found = [arm.a for arm in arms], []
     for i, j, sigma in cells(sizes, _tested(arms)):
@@ -84,15 +90,14 @@ def ordered(arms: Sequence[Arm], prefix: str, fresh: bool = False) -> tuple[Esti
     smaller = sum(one.value < 1 for _, one in found) / n
     clear = sum(one.high <= SMALLER for _, one in found) / n
     reversed_ = sum(one.low >= LARGER for _, one in found) / n
-    said = [f"{i:g} over {j:g} on {s:g}: {kinds.in_brackets(one)}" for (i, j, s), one in found]
-    return Estimate("comparisons in the claimed order", smaller, clear, 1 - reversed_, "share"), said
+    return Estimate("comparisons in the claimed order", smaller, clear, 1 - reversed_, "share"), found
 
 
 DENSITY = Criterion(
-    "share of comparisons (two training intervals, one test interval U(-sigma, sigma)) in which the runs whose "
+    "share of comparisons (two training intervals, one test interval U(-sigma, sigma)) in which the models whose "
     "training interval overlaps more with the test's have the smaller errors; clear are those in which errors are at "
-    f"most {SMALLER} or at least {LARGER} times the other runs', unclear ones count both ways: all / at most half",
-    (Condition("share", (1.0, INF), (-INF, 0.5)),),
+    f"most {SMALLER} or at least {LARGER} times the other models', unclear ones count both ways: all / at most half",
+    (Condition("share", (1.0, INF), (-INF, HALF)),),
     kinds.PRECONDITIONS,
 )
 
@@ -102,21 +107,48 @@ def density(results: Results, facts: Facts) -> Evidence:
     arms, out = by_interval(results)
     quantities = kinds.prepared(arms)
     if not kinds.can_decide(arms):
-        return Evidence(quantities, _too_few(arms, out), scope=SCOPE)
-    found, said = ordered(arms, "both")
+        return Evidence(quantities, _too_few(arms), scope=SCOPE, details=_left_out_rows(arms, out))
+    found, pairs = ordered(arms, "both")
     alone, _ = ordered(arms, "alone") if len(arms) > 1 else (found, [])
-    says = (
-        f"runs trained on U(-a, a), a = {_listed(arms)}, {kinds.counted(arms)}: in {found.value:.0%} of {len(said)} "
-        f"comparisons those that saw more of the test interval are better, clearly in {found.low:.0%} (errors, as "
-        f"factors: {'; '.join(said)}). With functions alone scaled, as in Table 3, in {alone.value:.0%}{out}"
+    quantities["share"] = found
+    first = answer(
+        DENSITY,
+        quantities,
+        "Models are better on intervals that hold more of their training data.",
+        "Models are often not better on intervals that hold more of their training data.",
+        "models are better on intervals that hold more of their training data",
     )
+    says = (
+        f"{first} In {found.value:.0%} of {len(pairs)} comparisons on one test interval, clearly in {found.low:.0%}, "
+        "models that saw more of it have the smaller errors "
+        f"({bound(DENSITY, quantities, 'share', 'all', f'at most {HALF:.0%}')})."
+    )
+    caveat = f"Compared are models trained on U(-a, a), a = {_listed(arms)}, {kinds.counted(arms)}."
     columns = [f"{prefix} {sigma:g}" for prefix in ("both", "alone") for sigma in _tested(arms)]
+    compared = tuple(
+        {
+            "trained on a": i,
+            "against a": j,
+            "tested on U(-sigma, sigma), sigma": sigma,
+            "errors, times": one.value,
+            "low": one.low,
+            "high": one.high,
+        }
+        for (i, j, sigma), one in pairs
+    )
+    table_3 = {"in the claimed order with functions alone scaled, as in the paper's Table 3": alone.value}
     return Evidence(
-        quantities | {"share": found},
-        says + ".",
+        quantities,
+        says,
         scope=f"{SCOPE}, inputs and functions from U(-sigma, sigma)",
         twin={"share": ordered(arms, "both", fresh=True)[0]},
-        details=kinds.details(arms, [f"a = {arm.a:g}" for arm in arms], columns),
+        details=(
+            *kinds.details(arms, [f"a = {arm.a:g}" for arm in arms], columns),
+            *compared,
+            table_3,
+            *_left_out_rows([], out),
+        ),
+        caveat=caveat,
     )
 
 
@@ -124,23 +156,28 @@ def _listed(arms: Sequence[Arm]) -> str:
     return ", ".join(f"{arm.a:g}" for arm in arms)
 
 
-def _too_few(arms: Sequence[Arm], out: str) -> str:
-    what = f"the model's own training interval and another one need {seeds.LEAST} seeds{out}; nothing was compared"
-    return f"{what}. {kinds.how_to_train([arm for arm in arms if len(arm) < seeds.LEAST])}."
+def _too_few(arms: Sequence[Arm]) -> str:
+    what = f"The model's own training interval and another one need {seeds.LEAST} seeds."
+    return f"{what} {kinds.how_to_train([arm for arm in arms if len(arm) < seeds.LEAST])}"
+
+
+def _left_out_rows(arms: Sequence[Arm], out: str) -> tuple[kinds.Row, ...]:
+    names = [f"a = {arm.a:g}" if len(arm) else arm.name for arm in arms]
+    return (*kinds.left_out(arms, names), *([{"intervals left out": out}] if out else []))
 
 
 # ---- larger intervals -----------------------------------------------------------------------------------------------
 
 LARGER_INTERVALS = Criterion(
-    "from the smallest to the largest training interval at hand: the |x| from which the output is level, and the error "
-    f"on the smallest interval, both at least {GROWN:g} times / one of them at most {SHRUNK:.2f} times",
+    "from the smallest to the largest training interval at hand: the |x| from which the prediction is level, and the "
+    f"error on the smallest interval, both at least {GROWN:g} times / one of them at most {SHRUNK:.2f} times",
     (Condition("onset", (GROWN, INF), (0.0, SHRUNK), "log"), Condition("cost", (GROWN, INF), (0.0, SHRUNK), "log")),
     (
         *kinds.PRECONDITIONS,
         Precondition(
             "no plateau",
             (0, 0),
-            "But {value:.0f} of these runs are not level by 1e5 times their inputs' range.",
+            "Of these models {value:.0f} are not level by 1e5 times their inputs' range.",
             optional=True,
         ),
     ),
@@ -148,7 +185,7 @@ LARGER_INTERVALS = Criterion(
 
 
 def onset(arm: Arm, fresh: bool = False) -> np.ndarray:
-    """|x| from which the output of each run is level: the geometric mean of both directions."""
+    """|x| from which the prediction of each run is level: the geometric mean of both directions."""
     return np.exp(np.mean([np.log(arm.numbers(side, fresh)) for side in SIDES], axis=0))
 
 
@@ -157,33 +194,66 @@ def larger(results: Results, facts: Facts) -> Evidence:
     arms, out = by_interval(results)
     quantities = kinds.prepared(arms)
     if not kinds.can_decide(arms):
-        return Evidence(quantities, _too_few(arms, out), scope=SCOPE)
+        return Evidence(quantities, _too_few(arms), scope=SCOPE, details=_left_out_rows(arms, out))
     first, last = arms[0], arms[-1]
     onsets, column = [onset(arm) for arm in arms], f"both {first.a:g}"
     never = sum(int(np.isnan(found).sum()) for found in onsets)
-    quantities["no plateau"] = Estimate.exactly("runs without a plateau", never)
+    quantities["no plateau"] = Estimate.exactly("models whose prediction does not level off", never)
     if never:
-        return Evidence(quantities, f"a = {_listed(arms)}{out}.", scope=SCOPE)
+        return Evidence(
+            quantities,
+            f"So nothing was compared for models trained on a = {_listed(arms)}.",
+            scope=SCOPE,
+            details=_left_out_rows([], out),
+        )
     grown, cost = kinds.ratio(onsets[-1], onsets[0]), kinds.times(last, first, column)
     means = [float(np.exp(np.log(found).mean())) for found in onsets]
-    says = (
-        f"from a = {first.a:g} to {last.a:g} the |x| from which the output is level goes from {means[0]:.3g} to "
-        f"{means[-1]:.3g}, {kinds.in_brackets(grown)} times (in units of a from {means[0] / first.a:.3g} to "
-        f"{means[-1] / last.a:.3g}), and the error on U(-{first.a:g}, {first.a:g}) from "
-        f"{first.geometric(column):.2g} to {last.geometric(column):.2g}, {kinds.in_brackets(cost)} times; "
-        f"{kinds.counted(arms)}{out}"
+    names = (
+        "|x| from which the prediction is level, largest / smallest interval",
+        "error on the smallest interval, largest / smallest interval",
     )
-    names = "onset of the plateau, largest / smallest interval", "error on the smallest interval, largest / smallest"
+    quantities |= {"onset": Estimate.of(names[0], grown, TIMES), "cost": Estimate.of(names[1], cost, TIMES)}
+    first_words = answer(
+        LARGER_INTERVALS,
+        quantities,
+        "With larger training intervals the prediction levels off farther out, at a cost in accuracy.",
+        {
+            "onset": "With larger training intervals the prediction does not level off farther out.",
+            "cost": "Larger training intervals do not cost accuracy.",
+        },
+        "larger training intervals make it level off farther out, at a cost in accuracy",
+    )
+    outwards = (
+        f"From a = {first.a:g} to {last.a:g} the |x| from which it is level grows {kinds.in_brackets(grown)} times "
+        f"({bound(LARGER_INTERVALS, quantities, 'onset', f'at least {GROWN:g}', f'at most {SHRUNK:.2f}')})."
+    )
+    price = (
+        f"The error on U(-{first.a:g}, {first.a:g}) grows {kinds.in_brackets(cost)} times "
+        f"({bound(LARGER_INTERVALS, quantities, 'cost', f'at least {GROWN:g}', f'at most {SHRUNK:.2f}')})."
+    )
+    decided = LARGER_INTERVALS.decide(quantities).condition
+    if decided and decided.quantity == "cost":
+        price = f"From a = {first.a:g} to {last.a:g} t{price[1:]}"
+        outwards, price = price, f"The |x| from which the prediction is level grows {kinds.in_brackets(grown)} times."
+    says = f"{first_words} {outwards}"
+    in_a = tuple(
+        {"kind": f"a = {arm.a:g}", "level from |x| / a": x / arm.a} for arm, x in zip(arms, means, strict=True)
+    )
     fresh = [onset(arm, fresh=True) for arm in (last, first)]
     twin = {"cost": Estimate.of(names[1], kinds.times(last, first, column, fresh=True), TIMES)}
     if np.isfinite(fresh).all():
         twin["onset"] = Estimate.of(names[0], kinds.ratio(fresh[0], fresh[1]), TIMES)
     return Evidence(
-        quantities | {"onset": Estimate.of(names[0], grown, TIMES), "cost": Estimate.of(names[1], cost, TIMES)},
-        says + ".",
-        scope=f"{SCOPE}, query arm for onsets",
+        quantities,
+        says,
+        scope=f"{SCOPE}, {kinds.counted(arms)}, the |x| measured by moving the query alone",
         twin=twin,
-        details=kinds.details(arms, [f"a = {arm.a:g}" for arm in arms], [*SIDES, column]),
+        details=(
+            *kinds.details(arms, [f"a = {arm.a:g}" for arm in arms], [*SIDES, column]),
+            *in_a,
+            *_left_out_rows([], out),
+        ),
+        caveat=price,
     )
 
 
@@ -225,7 +295,7 @@ LARGER_INTERVALS_CLAIM = Claim(
         "performance deteriorates sharply across all testing scenarios we considered.",
         "Naim & Asher (2025), section 5, with Table 3 (appendix C; also appendix E, Observation 3 (ii))",
         "The paper's Table 3 gives errors only. We compare models trained on U(-a, a) for several a and "
-        "measure, over several seeds, how far out the output levels off and the error on the smallest interval. "
+        "measure, over several seeds, how far out the prediction levels off and the error on the smallest interval. "
         "Ours on U(-100, 100) has not learned its task and is left out.",
     ),
     kind="learning",

@@ -1,4 +1,4 @@
-"""What the claims about a kind of training share: arms of several seeds, and what must hold before they are compared.
+"""What the claims about a kind of training share: groups of several seeds, and what must hold to compare them.
 
 An arm is all runs at hand that are alike but for their seed. Each gives one number on one sample that all arms share,
 and the exact permutation interval of the difference of mean logarithms says how much the kinds differ.
@@ -115,25 +115,22 @@ def can_decide(arms: Sequence[Arm], least: int = LEAST) -> bool:
 
 
 def seeds_needed(least: int = LEAST) -> Precondition:
-    """Seeds enough in every arm."""
-    why = " (three against three have p >= 0.10 whatever they show)" if least == LEAST else ""
-    return Precondition(
-        "seeds", (least, INF), f"But the smaller arm counts {{value:.0f}} of at least {least} seeds needed{why}."
-    )
+    """Seeds enough in every arm; three against three, say, have p >= 0.10 whatever they show."""
+    otherwise = f"Nothing was compared: the smaller group has {{value:.0f}} of at least {least} seeds needed."
+    return Precondition("seeds", (least, INF), otherwise)
 
 
 # Runs are never left out by the very error that a claim compares, so one that fell behind makes it inconclusive.
 TRAINED_EQUALLY = Precondition(
     "equally well",
     (0.0, ALIKE),
-    f"But the error rate of a run is {{value:.2g}} times off the median, and up to {ALIKE:g} counts as trained equally "
-    "well.",
+    f"The runs were not trained equally well: one's error is {{value:.2g}} times off the median (at most {ALIKE:g}).",
     optional=True,
 )
 TRAINED_ALIKE = Precondition(
     "trainings",
     (1, 1),
-    "But the arms were trained in {value:.0f} ways (steps, batches, learning rates or curricula), not in one.",
+    "The groups were trained in {value:.0f} ways (steps, batches, learning rates or curricula), not in one.",
     optional=True,
 )
 PRECONDITIONS = (seeds_needed(), TRAINED_ALIKE, TRAINED_EQUALLY)
@@ -148,7 +145,7 @@ def prepared(arms: Sequence[Arm], apart: bool = False, least: int = LEAST) -> di
             bound the very difference that is asked about.
         least: seeds that an arm needs.
     """
-    found = {"seeds": Estimate.exactly("seeds of the smaller arm", fewest(arms))}
+    found = {"seeds": Estimate.exactly("seeds of the smaller group", fewest(arms))}
     if not can_decide(arms, least):
         return found
     rates = [np.log(arm.numbers(RATE)) for arm in arms]
@@ -156,8 +153,10 @@ def prepared(arms: Sequence[Arm], apart: bool = False, least: int = LEAST) -> di
     farthest = max(float(np.abs(group - np.median(group)).max()) for group in groups)
     trainings = {row["training"] for arm in arms for row in arm.runs}
     return found | {
-        "equally well": Estimate.exactly("farthest error rate / median, either way", np.exp(farthest), TIMES),
-        "trainings": Estimate.exactly("ways in which the arms were trained", len(trainings)),
+        "equally well": Estimate.exactly(
+            "error farthest from the median / median, either way", np.exp(farthest), TIMES
+        ),
+        "trainings": Estimate.exactly("ways in which the groups were trained", len(trainings)),
     }
 
 
@@ -172,31 +171,32 @@ def _ends(interval: Interval) -> tuple[float, float, float]:
 
 
 def counted(arms: Sequence[Arm]) -> str:
-    """How many seeds there are, and what was left out."""
+    """How many seeds there are, and how many were left out."""
     sizes = [len(arm) for arm in arms]
     said = f"{sizes[0]} seeds each" if len(set(sizes)) == 1 else f"{' and '.join(map(str, sizes))} seeds"
-    out = [text for arm in arms for text in arm.out]
-    return said + (f"; left out, not learned: {', '.join(out)}" if out else "")
+    n_out = sum(len(arm.out) for arm in arms)
+    return said + (f", {n_out} left out" if n_out else "")
+
+
+def left_out(arms: Sequence[Arm], names: Sequence[str]) -> tuple[Row, ...]:
+    """A row a run that has not learned its task: details of a finding."""
+    return tuple(
+        {"kind": name, "left out, not learned": run} for arm, name in zip(arms, names, strict=True) for run in arm.out
+    )
 
 
 def needed(arms: Sequence[Arm], names: Sequence[str], least: int = LEAST) -> str:
     """What seeds are missing, and how to make them."""
     missing = [(arm, name) for arm, name in zip(arms, names, strict=True) if len(arm) < least]
-    counts = [
-        f"{name}: {len(arm)} of {least}" + (f", left out, not learned: {', '.join(arm.out)}" if arm.out else "")
-        for arm, name in missing
-    ]
-    return f"seeds at hand ({'; '.join(counts)}); nothing was compared. {how_to_train([arm for arm, _ in missing])}"
+    counts = [f"{name}: {len(arm)} of {least}" for arm, name in missing]
+    return f"Seeds at hand: {', '.join(counts)}. {how_to_train([arm for arm, _ in missing])}"
 
 
 def how_to_train(arms: Sequence[Arm], changes: str = "") -> str:
-    """The commands that make further seeds of some kinds."""
-    recipes = dict.fromkeys(arm.recipe or "RECIPE" for arm in arms)
-    commands = [
-        " ".join(filter(None, ("icl-interp train", recipe, changes, "training.seed=SEED --out FOLDER")))
-        for recipe in recipes
-    ]
-    return f"Train more ({', '.join(f'`{command}`' for command in commands)}) and pass the folders as companions="
+    """The command that makes further seeds, of the first of some kinds."""
+    recipe = next((arm.recipe for arm in arms if arm.recipe), "RECIPE")
+    command = " ".join(filter(None, ("icl-interp train", recipe, changes, "training.seed=SEED --out FOLDER")))
+    return f"Train more (`{command}`) and pass the folders as companions=."
 
 
 def details(arms: Sequence[Arm], names: Sequence[str], columns: Sequence[str]) -> tuple[dict[str, Any], ...]:
@@ -213,10 +213,12 @@ def details(arms: Sequence[Arm], names: Sequence[str], columns: Sequence[str]) -
         }
         for arm, name in zip(arms, names, strict=True)
         for row in arm.runs
-    )
+    ) + left_out(arms, names)
 
 
 def scalable(facts: Facts) -> str | None:
     """Why functions and inputs of the task cannot be scaled here."""
     kind = facts.task_kind
-    return None if kind == "Polynomial" else f"functions and inputs of a {kind} task are not scaled here"
+    if kind == "Polynomial":
+        return None
+    return f"The claim is about polynomials that are scaled; this model's task is {kind}, which is not scaled here."

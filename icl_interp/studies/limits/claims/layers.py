@@ -3,7 +3,7 @@
 What can be decoded before the last layer need not be what the prediction is made of. So two questions are asked, and a
 verdict needs the same answer to both. How much of the prediction does a read-out of the stream before the last layer
 see? How much of it is left with the last layer's outputs at their mean? Both are shares of the part of the prediction
-that the context makes: what differs from the mean of the law of functions at that query.
+that the context makes: what differs from the mean over all functions at that query.
 
 The logit lens reads the stream as if the remaining blocks wrote nothing. A prediction in another basis escapes it, so
 the first question is judged by the best affine read-out instead, fitted to each depth and tested on functions that it
@@ -13,7 +13,6 @@ Sources: nostalgebraist (2020), "interpreting GPT: the logit lens"; Belrose et a
 from transformers with the tuned lens", which fits an affine map at each depth.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from xarray import DataArray
 
+from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.facts import Facts
@@ -36,7 +36,7 @@ from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array, make_curve
-from icl_interp.studies.limits.claims.words import answer
+from icl_interp.studies.limits.claims.far_words import NO_PROMPT
 from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, QUERY, ablated, means, without_attention
 
 # Shares of the prediction before the last layer, and without it. At a share of a half the standard error is 0.03 with
@@ -51,6 +51,7 @@ N_FOLDS = 8
 PENALTIES = (1e-10, 1e-6, 1e-4, 1e-2, 1.0)  # of the ridge, in units of the features' mean square
 N_SHOWN, N_QUERIES = 3, 33  # of the curves: contexts, and queries from end to end of the inputs' interval
 SCOPE = "these weights, this task, the last query in distribution"
+AS_IT_IS = "; without a final norm, so both read-outs take the stream as it is"
 
 
 def cross_validated(
@@ -216,16 +217,23 @@ def last_layer(results: Results, facts: Facts) -> Evidence:
     lensed = {name: [r_squared(result, name, d) for d in range(n_layers + 1)] for name in LENSES}
     shares = {edit: left(results[without_last], edit) for edit in EDITS}
     seen, without = lensed["affine"][n_layers - 1], shares[EDITS[0]]
-    says = (
-        f"{answer(CRITERION, quantities)}: before the last layer the best affine read-out sees {_bracketed(seen)} of "
-        f"the variance of the prediction, and with that layer at its mean {_bracketed(without)} of it is left (formed "
-        f"in the last: both up to {MAINLY:g}; formed before: both from {ALREADY:g} on). "
-        f"{'Without a final norm both' if facts.config.norm_position == 'post' else 'Depth by depth'} lenses see "
-        f"{_plain([i.value for i in lensed['affine']])} (affine) and {_plain([i.value for i in lensed['logit']])} "
-        f"(logit lens); with one layer at its mean the error over the law's mean is "
-    )
     causal = _blocks(results, n_layers)
     causal |= {f"share left, {edit} at its mean": i.value for edit, i in shares.items() if np.isfinite(i.value)}
+    first = answer(
+        CRITERION,
+        quantities,
+        "The prediction is mainly formed in the last layer.",
+        "The prediction is mainly formed before the last layer.",
+        "the prediction is mainly formed in the last layer",
+    )
+    threshold = bound(CRITERION, quantities, "before", f"at most {MAINLY:g}", f"at least {ALREADY:g}")
+    says = (
+        f"{first} A read-out before it (affine) sees {_bracketed(seen)} of its variance, and without the "
+        f"last layer {_bracketed(without)} is left ({threshold})."
+    )
+    caveat = f"Without that layer the error is {causal['effect']:.2g} times that of {NO_PROMPT}."
+    if seen.low >= ALREADY and without.high <= MAINLY:
+        caveat = "The last layer makes a prediction that could have been read before it."
     rows = tuple(
         {"depth": d, "lens": name, "R2": i.value, "low": i.low, "high": i.high}
         for name in LENSES
@@ -233,17 +241,18 @@ def last_layer(results: Results, facts: Facts) -> Evidence:
     )
     return Evidence(
         quantities,
-        f"{says}{_plain(causal['by block'])}, first to last.",
-        Estimate.of("R2 of the best affine read-out before the last layer", seen),
-        SCOPE,
+        says,
+        Estimate.of("share of the prediction that an affine read-out sees before the last layer (R2)", seen),
+        SCOPE + (AS_IT_IS if facts.config.norm_position == "post" else ""),
         causal=causal,
         twin=_before(results.twin, n_layers),
         details=rows,
+        caveat=caveat,
     )
 
 
 def _blocks(results: Results, n_layers: int) -> dict[str, Any]:
-    """Error in units of the law mean's with each block at its mean."""
+    """Error over that of the best guess without the prompt, with each block at its mean."""
     parts, whole = results[ablated], results[without_attention]
 
     def rate(source: DataArray, arm: str, points: str) -> float:
@@ -251,7 +260,7 @@ def _blocks(results: Results, n_layers: int) -> dict[str, Any]:
 
     rates = {points: [rate(parts, f"block {i}", points) for i in range(n_layers)] for points in (ALL, QUERY)}
     return {
-        "intervention": "one block (attention and MLP) made its mean, at every position",
+        "intervention": "outputs of one layer (attention and MLP) replaced by their mean, at every position",
         "effect": rates[ALL][-1],
         "the same for another block (the largest effect)": max(rates[ALL][:-1]),
         "by block": rates[ALL],
@@ -264,22 +273,18 @@ def _bracketed(interval: Interval) -> str:
     return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
-def _plain(values: Sequence[float]) -> str:
-    return ", ".join(f"{v:.2g}" for v in values)
-
-
 def _one_layer(facts: Facts) -> str | None:
     if facts.config.mlp_only:
-        return "the model has no attention, so its prediction is not formed from a context"
+        return "The claim is about what layers make of a context; this model has no attention to read one."
     if facts.config.n_layers == 1:
-        return "the model has one layer, which is the last"
+        return "The claim compares the last layer with those before; this model has one layer."
     return None
 
 
 CRITERION = Criterion(
-    "share of the variance of the final prediction, less the law's mean, that the best affine read-out (cross-validated"
-    " over functions) sees in the stream before the last layer, and share that is left with the last layer's outputs at"
-    f" their mean (scale and offset set right): both at most {MAINLY} / both at least {ALREADY}",
+    f"share of the variance of the final prediction, less {NO_PROMPT}, that the best affine read-out (cross-validated "
+    "over functions) sees in the stream before the last layer, and share that is left with the last layer's outputs "
+    f"replaced by their mean (scale and offset set right): both at most {MAINLY} / both at least {ALREADY}",
     (Condition("before", (-INF, MAINLY), (ALREADY, INF)),),
 )
 

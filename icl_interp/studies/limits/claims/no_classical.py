@@ -7,13 +7,13 @@ import numpy as np
 from jaxtyping import Float
 from xarray import DataArray
 
+from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.studies.limits.claims.words import answer
 from icl_interp.studies.limits.measurements.algorithms import (
     ARMS,
     LAW_MEAN,
@@ -30,7 +30,7 @@ from icl_interp.studies.limits.measurements.classes import needs_polynomials
 RESEMBLES, UNLIKE = 0.95, 0.8  # similarities from which on, and up to which
 FOLLOWS = 0.5  # similarity to the truth in distribution from which on a model is about its functions
 PLAIN, CLIPPED, TANH = "", "clipped at", "tanh at"
-# Bounds B that are tried, in standard deviations of the model's output in distribution: 9 % apart.
+# Bounds B that are tried, in standard deviations of the prediction in distribution: 9 % apart.
 BOUNDS = np.geomspace(0.5, 8.0, 33)
 TINY = np.finfo(float).tiny
 FORMS = {PLAIN: np.array([INF]), CLIPPED: BOUNDS, TANH: BOUNDS}
@@ -41,12 +41,12 @@ ALIKE = 2e-3  # of similarity: of rivals as near as this to the nearest the firs
 class Rival:
     """An algorithm, as it is or bounded: what it says then is m + clip(A - m, -B, B), or m + B tanh((A - m) / B).
 
-    m is the mean of the law of functions at the query, so that a shift of all values shifts every rival, too.
+    m is the mean over all functions at the query, so that a shift of all values shifts every rival, too.
 
     Attributes:
         algorithm: its name.
         form: `PLAIN`, `CLIPPED` or `TANH`.
-        bound: B in standard deviations of the model's output in distribution; the same in all arms.
+        bound: B in standard deviations of the prediction in distribution; the same in all test conditions.
     """
 
     algorithm: str
@@ -54,7 +54,7 @@ class Rival:
     bound: float = INF
 
     def __str__(self) -> str:
-        return f"{self.algorithm}, {self.form} {self.bound:.2g} u" if self.form else self.algorithm
+        return f"{self.algorithm}, {self.form} {self.bound:.2g} standard deviations" if self.form else self.algorithm
 
 
 def bounded(values: np.ndarray, mean: np.ndarray, form: str, bound: float | np.ndarray) -> np.ndarray:
@@ -168,7 +168,8 @@ class Chosen:
         one: the one whose smallest similarity over the arms is largest.
         nearest: the nearest of each arm.
         each: of each algorithm the form and bound that `one` would be chosen among.
-        u: the standard deviation of the model's output in distribution.
+        u: the standard deviation of the model's output in distribution, on that half too: the half that scores has no
+            part in the bounds.
     """
 
     one: Rival
@@ -210,7 +211,7 @@ class Comparison:
         answers = Answers.of(model, others)
         first, second = halves(answers.f.shape[1])
         near = interval(answers.f[:1], others.sel(who=TRUTH).values[:1], worst=True)
-        truth = Estimate.of("similarity to the truth in distribution", near)
+        truth = Estimate.of("similarity to the target in distribution", near)
         return cls(Chosen.on(answers.rows(first)), answers.rows(second), truth)
 
     def similarities(self, rival: Rival) -> Float[np.ndarray, " arm"]:
@@ -223,11 +224,11 @@ class Comparison:
         nearest = np.stack([self.scored.by(rival, self.chosen.u)[a] for a, rival in enumerate(self.chosen.nearest)])
         return {
             ONE: Estimate.of(
-                "similarity to the rival nearest over all arms, in its worst arm",
+                "similarity to the algorithm nearest overall, where it is smallest",
                 interval(self.scored.f, one, worst=True),
             ),
             NEAREST: Estimate.of(
-                "similarity to the nearest rival of each arm, where it is largest",
+                "similarity to the nearest algorithm of each test condition, where it is largest",
                 interval(self.scored.f, nearest, worst=False),
             ),
             OF_TRUTH: self.truth,
@@ -235,11 +236,13 @@ class Comparison:
 
 
 CRITERION = Criterion(
-    "similarity 1 - E(f - A)^2 / Var f over the prompts of an arm; A is an algorithm, plain, clipped to [-B, B] or "
-    "B tanh(A / B) about the law's mean, with one B in all arms; rival and B are chosen on one half of the units and "
-    f"scored on the other: the nearest rival of every arm at most {UNLIKE}, and the truth in distribution at least "
-    f"{FOLLOWS}, because whoever has learned nothing resembles nothing / one rival at least {RESEMBLES} in every arm. "
-    f"Asked where the model, its context reshuffled, is at least {RESEMBLES} similar to itself in every arm",
+    "similarity to an algorithm: 1 - mean squared difference / variance of the predictions, over the prompts of a "
+    "test condition. An algorithm counts as it is, or clipped to [-B, B] or as B tanh(A / B) about the best guess "
+    "without the prompt, with one B in all test conditions; algorithm and B are chosen on one half of the units and "
+    f"scored on the other. The nearest algorithm of every test condition at most {UNLIKE}, and the target in "
+    f"distribution at least {FOLLOWS}, because a model that has learned nothing resembles nothing / one algorithm at "
+    f"least {RESEMBLES} in every test condition. Asked where the model, its examples in another order, is at least "
+    f"{RESEMBLES} similar to itself in every test condition",
     (
         Condition(ONE, (-INF, UNLIKE), (RESEMBLES, INF)),
         Condition(NEAREST, (-INF, UNLIKE), None),
@@ -249,8 +252,8 @@ CRITERION = Criterion(
         Precondition(
             ITSELF,
             (RESEMBLES, INF),
-            "But that is too little to tell algorithms apart: what it says depends on the order of the examples, or is "
-            "the same everywhere.",
+            "With its examples in another order the model is only {value:.3g} similar to itself "
+            f"({RESEMBLES} needed).",
         ),
     ),
 )
@@ -263,52 +266,72 @@ def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
     f = model.sel(who=MODEL).values
     quantities = found.quantities()
     quantities[ITSELF] = Estimate.of(
-        "similarity to itself, context reshuffled, in its worst arm", interval(f, same.sel(who=SELF).values, worst=True)
-    )
-    one = found.similarities(found.chosen.one)
-    nearest = [found.similarities(rival)[a] for a, rival in enumerate(found.chosen.nearest)]
-    by_arm = ", ".join(f"{value:.3g} {arm}" for value, arm in zip(one, ARMS, strict=True))
-    each = "; ".join(
-        f"{arm} {rival} ({value:.3g})" for arm, rival, value in zip(ARMS, found.chosen.nearest, nearest, strict=True)
+        "similarity to itself with the examples in another order, where it is smallest",
+        interval(f, same.sel(who=SELF).values, worst=True),
     )
     alike = sum(found.similarities(rival).min() >= RESEMBLES for rival in found.chosen.each)
-    says = (
-        f"{answer(CRITERION, quantities)}: of all rivals, {found.chosen.one} is nearest over the three arms together, "
-        f"with a similarity of {by_arm} (it resembles from {RESEMBLES} on in every arm, and none does up to {UNLIKE}). "
-        f"Nearest in each arm: {each}. Rivals and their bounds were chosen on one half of the sample and scored on the "
-        f"other; u is the standard deviation of the model's output in distribution. With its context in another order "
-        f"the model is similar to itself by at least {quantities[ITSELF].value:.3g} in every arm."
+    first = answer(
+        CRITERION,
+        quantities,
+        "The predictions resemble those of no classical algorithm.",
+        f"The predictions resemble those of a classical algorithm: {found.chosen.one}.",
+        "the predictions resemble those of a classical algorithm",
     )
-    if alike > 1:
-        says += (
-            f" {alike} of {len(found.chosen.each)} algorithms, each in its nearest form, reach {RESEMBLES:g} in every "
-            "arm: these predictions do not tell which of them it is."
+    worst, nearest, truth, again = (quantities[key].value for key in (ONE, NEAREST, OF_TRUTH, ITSELF))
+    named = str(found.chosen.one) in first
+    scale = "1: the same, 0: as a constant"
+    of_one = bound(CRITERION, quantities, ONE, f"at most {UNLIKE}", f"at least {RESEMBLES}")
+    if named:
+        second = f"Its similarity to them ({scale}) is at least {worst:.3g} in all {len(ARMS)} test conditions "
+        second += f"({of_one})."
+    else:
+        second = (
+            f"The nearest, {found.chosen.one}, has a similarity ({scale}) of {worst:.3g} in its worst "
+            f"condition ({of_one})."
         )
+    third = f"With the examples in another order the model is similar to itself by at least {again:.3g}."
+    if alike > 1 and named:
+        third = (
+            f"They resemble {alike - 1} of {len(found.chosen.each) - 1} others, too, so they do not tell which it is."
+        )
+    elif truth < FOLLOWS and not named:
+        third = f"In distribution its similarity to the target is only {truth:.3g} (asked: at least {FOLLOWS})."
+    elif not named:
+        third = f"The nearest of any one condition has {nearest:.3g} (asked: at most {UNLIKE})."
     return Evidence(
         quantities,
-        says,
-        scope="these weights, this task, predictions at the last query: in distribution, functions x 3, query at the "
-        "edge",
+        f"{first} {second}",
+        caveat=third,
+        scope="these weights, this task, predictions at the last query in three test conditions: in distribution, "
+        "functions x 3, query at an end of the inputs' interval; bounds in standard deviations of the prediction in "
+        "distribution",
         twin=Comparison.of(results.twin[own], others).quantities(),
         details=_rows(found, f, others, same),
     )
 
 
 def _rows(found: Comparison, f: np.ndarray, others: DataArray, same: DataArray) -> tuple[dict[str, Any], ...]:
-    """Similarity to each algorithm in its nearest form, to the truth and to the model itself, by arm."""
+    """Similarity to each algorithm in its nearest form, to the target and to the model itself; then the nearest."""
     rows: list[dict[str, Any]] = []
     for rival in found.chosen.each:
-        bound = {"form": rival.form.removesuffix(" at"), "bound / u": rival.bound} if rival.form else {"form": "plain"}
+        bound: dict[str, Any] = {"form": "plain"}
+        if rival.form:
+            bound = {"form": rival.form.removesuffix(" at"), "bound / standard deviation": rival.bound}
         rows += [
-            {"arm": arm, "algorithm": rival.algorithm, **bound, "similarity": float(value)}
+            {"test condition": arm, "algorithm": rival.algorithm, **bound, "similarity": float(value)}
             for arm, value in zip(ARMS, found.similarities(rival), strict=True)
         ]
     beside = {TRUTH: others, **dict.fromkeys(same.indexes["who"], same)}
     for who, array in beside.items():
         values = similarity(f, array.sel(who=who).values)
         rows += [
-            {"arm": arm, "algorithm": who, "similarity": float(value)} for arm, value in zip(ARMS, values, strict=True)
+            {"test condition": arm, "algorithm": who, "similarity": float(value)}
+            for arm, value in zip(ARMS, values, strict=True)
         ]
+    for a, (arm, rival) in enumerate(zip(ARMS, found.chosen.nearest, strict=True)):
+        rows.append(
+            {"test condition": arm, "nearest": str(rival), "its similarity": float(found.similarities(rival)[a])}
+        )
     return tuple(rows)
 
 
@@ -326,10 +349,10 @@ NO_CLASSICAL_ALGORITHM_CLAIM = Claim(
         "ridge regression, or interpolation.",
         "Naim & Asher (2025), section 6, before Proposition 3",
         "The paper argues from the form of the model's formula and compares no predictions. We compare the model's "
-        "predictions with those of classical algorithms in distribution, for functions scaled by 3, and at the edge of "
+        "predictions with those of classical algorithms in distribution, for functions scaled by 3, and at the ends of "
         "the input interval. An algorithm may also be bounded, because a model with LayerNorm is. In distribution a "
         "model that has learned its task is near every algorithm that solves it, so the sentence, taken literally, "
-        "can hardly be true there; similarities of each arm are listed.",
+        "can hardly be true there; the similarities in each test condition are listed.",
     ),
     kind="learning",  # argued from the design, but a model that failed at its task would be like no algorithm too
     statement="Predictions resemble those of no classical learning algorithm",

@@ -13,20 +13,21 @@ from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
+from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results, measurement
 from icl_interp.interventions.attention import PutPatterns, SwapPattern
 from icl_interp.interventions.base import Intervention, intervene
-from icl_interp.models.config import DISTRIBUTIONS
 from icl_interp.probes.record import Activations
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import bootstrap, draw_weights
 from icl_interp.results import make_array
+from icl_interp.studies.limits.claims.far_words import NO, YES, of, percent, undecided
 from icl_interp.studies.limits.measurements.classes import (
     n_contexts,
     needs_polynomials,
@@ -175,7 +176,7 @@ def swapped(lab: Lab) -> DataArray:
     """Squared error at the last query when the model attends as it would to another function at the same inputs.
 
     Sources: "own" (nothing replaced), "degree d" (all patterns, at every position, from another function of degree d;
-    the target's own degree is the sham), "uniform". Also the error of always saying 0. One context of each function;
+    the target's own degree is the control), "uniform". Also the error of always saying 0. One context of each function;
     the lowest degree and the highest.
     """
     levels = degrees(lab)[:: len(degrees(lab)) - 1]
@@ -207,10 +208,15 @@ def _query(lab: Lab, prompts: Prompts, *edits: Intervention) -> Float[Tensor, "b
 def _quantities(result: DataArray) -> dict[str, Estimate]:
     """What the criterion asks for: the largest ratio, and how far prompts of one degree are apart on average."""
     cell = {s: float(result.sel(pair=LARGEST, layer=LARGEST, statistic=s).values) for s in ("ratio", "low", "high")}
-    name, response = "mean patterns of two degrees / prompts of one", result.sel(statistic="within").values[:-1, :-1]
+    name, response = (
+        "distance of the mean patterns of two degrees / of two prompts of one",
+        result.sel(statistic="within").values[:-1, :-1],
+    )
     return {
         "ratio": Estimate(name, cell["ratio"], cell["low"], cell["high"]),
-        "response": Estimate.exactly("distance between prompts of one degree", response.mean(), "weight moved"),
+        "response": Estimate.exactly(
+            "distance of two prompts of one degree, attention weight moved", response.mean(), "share"
+        ),
     }
 
 
@@ -218,21 +224,18 @@ def patterns_alike(results: Results, facts: Facts) -> Evidence:
     """Do mean patterns of two degrees differ less than patterns of two prompts of the same degree?"""
     result = results[distances]
     quantities = _quantities(result)
-    ratio, response = quantities["ratio"].value, quantities["response"].value
+    ratio = quantities["ratio"].value
     table = result.sel(statistic="ratio").values[:-1, :-1]
     pair, layer = np.unravel_index(table.argmax(), table.shape)
-    at = {
-        s: float(result.sel(pair=LARGEST, layer=LARGEST, statistic=s).values)
-        for s in ("shuffled", "excess", "by position")
-    }
+    shuffled = float(result.sel(pair=LARGEST, layer=LARGEST, statistic="shuffled").values)
+    first, second = str(result.indexes["pair"][pair]).split(" ~ ")
+    threshold = bound(CRITERION, quantities, "ratio", f"at most {percent(ALIKE)}", f"more than {percent(UNLIKE)}")
     says = (
-        f"mean patterns of two degrees are at most {ratio:.2g} times as far apart as prompts of one degree "
-        f"(degrees {result.indexes['pair'][pair]}, layer {layer}; with degrees shuffled {at['shuffled']:.2g}); "
-        f"two prompts differ by {response:.2g} of the weight on average. At the same inputs functions of two degrees "
-        f"differ up to {at['excess']:+.0%} from functions of one"
+        f"{_answer(CRITERION.decide(quantities))} The largest distance between the mean patterns of two degrees is "
+        f"{of(ratio)} that between two prompts of one degree ({threshold}; degrees {first} and {second}, layer "
+        f"{layer})."
     )
-    if response < RESPONDS:
-        says += ". But patterns hardly depend on the prompt, so being alike says nothing"
+    caveat = f"With the degrees shuffled over prompts, which leaves only noise, it is {of(shuffled)} it."
     layers = tuple(
         {
             "layer": i,
@@ -246,16 +249,30 @@ def patterns_alike(results: Results, facts: Facts) -> Evidence:
     )
     return Evidence(
         quantities,
-        says + ".",
+        says,
         scope=SCOPE,
         causal=_causal(results[swapped]),
         twin=_quantities(results.twin[distances]),
         details=layers,
+        caveat=caveat,
     )
 
 
+def _answer(decision: Decision) -> str:
+    if decision.verdict == YES:
+        return "Attention patterns are alike for polynomials of every degree."
+    if decision.verdict == NO:
+        return "Attention patterns differ between polynomials of different degrees."
+    if undecided(decision) == "response":
+        return (
+            "It is not decided whether attention patterns are alike for a reason: they hardly depend on the prompt at "
+            "all."
+        )
+    return "It is not decided whether attention patterns are alike for polynomials of every degree."
+
+
 def _causal(patched: DataArray) -> dict[str, object]:
-    """What attending as to another degree costs; the sham attends as to another function of the same degree."""
+    """What attending as to another degree costs; the control attends as to one of the same degree."""
     targets = patched.indexes["target"]
 
     def rate(pick: Callable[[str], list[str]]) -> float:
@@ -274,7 +291,7 @@ def _causal(patched: DataArray) -> dict[str, object]:
         "sham: the other function has the same degree": rate(lambda target: [target]),
         "intact": rate(lambda target: ["own"]),
         "uniform patterns": rate(lambda target: ["uniform"]),
-        "unit": "error / zero predictor's, at the last query",
+        "unit": "squared error at the last query / that of predicting 0",
     }
 
 
@@ -282,15 +299,23 @@ def _one_degree(facts: Facts) -> str | None:
     reason = needs_polynomials(facts)
     config = facts.config
     if config.mlp_only:
-        return "the model has no attention"
-    if config.score_fn not in DISTRIBUTIONS:
-        return f"{config.score_fn} weights are no distribution, so a distance in weight moved means nothing"
+        return "The claim is about attention; this model has none."
+    if not config.weights_add_up:
+        return "The claim is about attention weights that add up to 1; this model's do not."
     if reason:
         return reason
     if polynomial_in(facts).max_degree < 2:
-        return "the model was trained on degree 1 at most, so there are no two degrees to compare"
+        return "The claim compares two degrees from 1 up; this model was trained on degree 1 at most."
     return None
 
+
+CRITERION = Criterion(
+    "Distance of the mean attention patterns of two degrees (total variation: the attention weight that moves; keys "
+    "lined up by nearness to the query), over that of two prompts of one degree, the largest over pairs of degrees and "
+    f"layers. Supported if it is at most {ALIKE} and patterns depend on the prompt (distance of two prompts at least "
+    f"{RESPONDS}). Contradicted if it is more than {UNLIKE}.",
+    (Condition("ratio", (-INF, ALIKE), (UNLIKE, INF)), Condition("response", (RESPONDS, INF), None)),
+)
 
 PATTERNS_ALIKE_CLAIM = Claim(
     id="limits.patterns_alike",
@@ -306,12 +331,7 @@ PATTERNS_ALIKE_CLAIM = Claim(
     kind="learning",
     statement="Attention patterns are alike whatever the degree of the polynomial",
     source="Naim & Asher (2025), section 4.1",
-    criterion=Criterion(
-        "distance of the mean patterns of two degrees over that between two prompts of one degree (total "
-        "variation, keys lined up by nearness to the query), the largest over pairs of degrees and layers: <= "
-        f"{ALIKE}, and patterns that depend on the prompt (distance >= {RESPONDS}) / > {UNLIKE}",
-        (Condition("ratio", (-INF, ALIKE), (UNLIKE, INF)), Condition("response", (RESPONDS, INF), None)),
-    ),
+    criterion=CRITERION,
     measurements=(distances, swapped),
     twin=(distances,),
     aspects=("depth", "kind of task"),

@@ -1,12 +1,13 @@
 """The claims of `limits` about leaving the training range: what a norm and width change there and before.
 
-They are about kinds of training, so each compares arms of several seeds (`claims.kinds`).
+They are about kinds of training, so each compares groups of several seeds (`claims.kinds`).
 """
 
 import numpy as np
 
+from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
@@ -14,6 +15,7 @@ from icl_interp.analyses.permutation import ratio
 from icl_interp.checkpoints.companions import Role
 from icl_interp.resampling import Interval
 from icl_interp.studies.limits.claims import kinds
+from icl_interp.studies.limits.claims.far_words import NO, YES
 from icl_interp.studies.limits.claims.kinds import LARGER, SCOPE, SMALLER, TIMES, Arm
 from icl_interp.studies.limits.measurements import seeds
 from icl_interp.studies.limits.measurements.shift import INSIDE, SIGMAS
@@ -40,14 +42,17 @@ def _needs_the_other_norm(facts: Facts) -> str | None:
     if Role(role) in facts.companions:
         return None
     what = "without" if role == WITHOUT else "with"
-    return f"no companion trained {what} normalisation is at hand (pass companions=)"
+    return (
+        f"The claim compares training with and without normalisation; no matched model {what} it is at hand "
+        "(pass companions=)."
+    )
 
 
 # ---- no norm is better ----------------------------------------------------------------------------------------------
 
 NO_NORM = Criterion(
-    "error in distribution of runs trained without a norm, in units of that of runs trained with one, seeds on one "
-    f"common sample: at most {SMALLER} times / at least {LARGER} times",
+    "Squared error in distribution of models trained without normalisation, over that of models trained with it, on "
+    f"one common sample. Supported if it is at most {SMALLER} times. Contradicted if it is at least {LARGER} times.",
     (Condition("ratio", (0.0, SMALLER), (LARGER, INF), "log"),),
     kinds.PRECONDITIONS,
 )
@@ -58,32 +63,50 @@ def no_norm(results: Results, facts: Facts) -> Evidence:
     arms = _arms(results, seeds.functions.name, facts)
     quantities = kinds.prepared(arms, apart=True)
     if not kinds.can_decide(arms):
-        return Evidence(quantities, f"{kinds.needed(arms, (WITHOUT, WITH))}.", scope=SCOPE)
+        too_few = kinds.needed(arms, (WITHOUT, WITH))
+        return Evidence(quantities, too_few, scope=SCOPE, details=kinds.left_out(arms, (WITHOUT, WITH)))
     found = {s: kinds.times(*arms, f"functions {s:g}") for s in SIGMAS}
-    shifted = ", ".join(f"{kinds.in_brackets(found[s])} at sigma {s:g}" for s in SIGMAS[1:])
-    one = "functions 1"
-    says = (
-        f"in distribution errors without a norm are {kinds.in_brackets(found[1.0])} times those with one, "
-        f"{kinds.counted(arms)} ({arms[0].listed(one)} against {arms[1].listed(one)}); with functions scaled {shifted}"
-    )
-    name = "error without / with a norm"
+    name = "squared error without / with normalisation"
     quantities["ratio"] = Estimate.of(name, found[1.0], TIMES)
+    scales, factors = (
+        ", ".join(each) for each in zip(*((f"{s:g}", f"{found[s].value:.2f}") for s in SIGMAS[1:]), strict=True)
+    )
+    threshold = bound(NO_NORM, quantities, "ratio", f"at most {SMALLER} times", f"at least {LARGER} times")
+    says = (
+        f"{_better(NO_NORM.decide(quantities))} Their squared error is {kinds.in_brackets(found[1.0])} times that of "
+        f"models with normalisation ({threshold}; {kinds.counted(arms)})."
+    )
+    caveat = f"On functions {scales} times as large as in training it is {factors} times that."
+    scaled = [
+        {"functions scaled by": s, name: i.value, "low": i.low, "high": i.high} for s, i in found.items() if s != 1
+    ]
     return Evidence(
         quantities,
-        says + ".",
+        says,
         quantities["ratio"],
         f"{SCOPE}, in distribution",
-        twin={"ratio": Estimate.of(name, kinds.times(*arms, one, fresh=True), TIMES)},
-        details=kinds.details(arms, (WITHOUT, WITH), [f"functions {s:g}" for s in SIGMAS]),
+        twin={"ratio": Estimate.of(name, kinds.times(*arms, "functions 1", fresh=True), TIMES)},
+        details=(*kinds.details(arms, (WITHOUT, WITH), [f"functions {s:g}" for s in SIGMAS]), *scaled),
+        caveat=caveat,
     )
+
+
+def _better(decision: Decision) -> str:
+    if decision.failed:
+        return "So it cannot be told whether models trained without normalisation make smaller errors in distribution."
+    if decision.verdict == YES:
+        return "In distribution models trained without normalisation make smaller errors."
+    if decision.verdict == NO:
+        return "In distribution models trained without normalisation make larger errors."
+    return "The seeds do not decide whether models trained without normalisation make smaller errors in distribution."
 
 
 # ---- especially near the boundaries of the domain -------------------------------------------------------------------
 
 NEAR = Criterion(
-    f"errors of runs without a norm in units of those with one: near the boundary (|x| >= {EDGE} of the half-width) at "
-    f"most {SMALLER} times, and that factor over the one in the inner half at most {SMALLER} times / one of the two at "
-    f"least {LARGER} times",
+    "Squared error of models trained without normalisation, over that of models trained with it: near the boundary "
+    f"(|x| at least {EDGE} times the half-width of the inputs' interval), and that factor over the one in the inner "
+    f"half. Supported if both are at most {SMALLER} times. Contradicted if one is at least {LARGER} times.",
     (
         Condition("edge", (0.0, SMALLER), (LARGER, INF), "log"),
         Condition("edge over inner", (0.0, SMALLER), (LARGER, INF), "log"),
@@ -110,30 +133,65 @@ def near(results: Results, facts: Facts) -> Evidence:
     arms = _arms(results, seeds.inside.name, facts)
     quantities = kinds.prepared(arms)
     if not kinds.can_decide(arms):
-        return Evidence(quantities, f"{kinds.needed(arms, (WITHOUT, WITH))}.", scope=SCOPE)
+        too_few = kinds.needed(arms, (WITHOUT, WITH))
+        return Evidence(quantities, too_few, scope=SCOPE, details=kinds.left_out(arms, (WITHOUT, WITH)))
     edge, inner, more = gains(*arms)
     rises = [float(np.exp(np.log(e / i).mean())) for e, i in map(regions, arms)]
-    says = (
-        f"near the boundary errors without a norm are {kinds.in_brackets(edge)} times those with one, in the inner "
-        f"half {kinds.in_brackets(inner)} times, {kinds.counted(arms)}; from the inner half to the boundary errors "
-        f"change by a factor of {rises[0]:.2g} without and {rises[1]:.2g} with a norm, so the first factor is "
-        f"{kinds.in_brackets(more)} times the second"
-    )
 
     def quantity(edge: Interval, more: Interval) -> dict[str, Estimate]:
         return {
-            "edge": Estimate.of("error without / with a norm, near the boundary", edge, TIMES),
-            "edge over inner": Estimate.of("that near the boundary / that in the inner half", more, TIMES),
+            "edge": Estimate.of("squared error without / with normalisation, near the boundary", edge, TIMES),
+            "edge over inner": Estimate.of("that factor / the one in the inner half", more, TIMES),
         }
 
+    quantities |= quantity(edge, more)
+    decision = NEAR.decide(quantities)
+    at_edge = (
+        f"Near the boundary the squared error without normalisation is {kinds.in_brackets(edge)} times that with it "
+        f"({bound(NEAR, quantities, 'edge', f'at most {SMALLER}', f'at least {LARGER}')}; {kinds.counted(arms)})."
+    )
+    inside = f"That factor is {kinds.in_brackets(more)} times the one in the inner half (asked: at most {SMALLER})."
+    if decision.condition and decision.condition.quantity == "edge over inner":
+        at_edge, inside = (
+            f"The factor between the squared errors without and with it is {kinds.in_brackets(more)} times as large "
+            "near the boundary as in the inner half "
+            f"({bound(NEAR, quantities, 'edge over inner', f'at most {SMALLER}', f'at least {LARGER}')}; "
+            f"{kinds.counted(arms)}).",
+            f"Near the boundary it is {kinds.in_brackets(edge)}.",
+        )
+    says = f"{_most_near_the_boundary(decision)} {at_edge}"
     edge_twin, _, more_twin = gains(*arms, fresh=True)
+    by_kind = [
+        {"kind": name, "squared error near the boundary / in the inner half": rise}
+        for name, rise in zip((WITHOUT, WITH), rises, strict=True)
+    ]
     return Evidence(
-        quantities | quantity(edge, more),
-        says + ".",
+        quantities,
+        says,
         scope=f"{SCOPE}, the query within the inputs' interval",
         twin=quantity(edge_twin, more_twin),
-        details=kinds.details(arms, (WITHOUT, WITH), [f"inside {x:g}" for x in INSIDE]),
+        details=(
+            *kinds.details(arms, (WITHOUT, WITH), [f"inside {x:g}" for x in INSIDE]),
+            *by_kind,
+            {"error without / with normalisation, inner half": inner.value, "low": inner.low, "high": inner.high},
+        ),
+        caveat=inside,
     )
+
+
+def _most_near_the_boundary(decision: Decision) -> str:
+    if decision.failed:
+        return "So it cannot be told whether training without normalisation helps most near the boundary."
+    if decision.verdict == YES:
+        return (
+            "Models trained without normalisation make smaller errors near the boundary of the inputs' interval, and "
+            "gain most there."
+        )
+    if decision.verdict == NO and decision.condition and decision.condition.quantity == "edge":
+        return "Models trained without normalisation make larger errors near the boundary of the inputs' interval."
+    if decision.verdict == NO:
+        return "Training without normalisation helps less near the boundary of the inputs' interval than inside."
+    return "The seeds do not decide whether training without normalisation helps most near the boundary."
 
 
 # ---- size -----------------------------------------------------------------------------------------------------------
@@ -151,31 +209,53 @@ def size(results: Results, facts: Facts) -> Evidence:
         widths = kinds.how_to_train([Arm.of(table, seeds.OWN)], "model.d_model=32")
         return Evidence(
             quantities,
-            f"seeds of two widths at hand: {counts}; nothing was compared. {widths}, and the same with another width.",
+            f"Seeds at hand: {counts}. {widths}",
             scope=SCOPE,
+            details=kinds.left_out(arms, ("wider", "narrower")),
         )
     columns = [f"functions {s:g}" for s in SIGMAS if s > 1]
     errors = [np.exp(np.mean([np.log(arm.numbers(column)) for column in columns], axis=0)) for arm in arms]
     found, within = ratio(*errors), kinds.times(*arms, "functions 1")
+    quantities["ratio"] = Estimate.of("squared error of wider / narrower models", found, TIMES)
+    threshold = bound(SIZE, quantities, "ratio", f"{1 / MARGIN:.2f} to {MARGIN}", f"at most {APART}")
     says = (
-        f"on functions scaled by 2, 5 and 10 errors of the wider models are {kinds.in_brackets(found)} times those of "
-        f"the narrower ones (geometric mean), {kinds.counted(arms)}; in distribution {kinds.in_brackets(within)}"
+        f"{_size_helps(SIZE.decide(quantities), found)} On functions scaled by 2, 5 and 10 the "
+        f"squared error of the wider models is {kinds.in_brackets(found)} times that of the narrower ones "
+        f"({threshold}; {kinds.counted(arms)})."
     )
-    if found.low > MARGIN:
-        says += "; the wider ones are worse, which is no help, but models trained alike well would not differ so"
-    quantities["ratio"] = Estimate.of("error wider / narrower", found, TIMES)
     return Evidence(
         quantities,
-        says + ".",
+        says,
         quantities["ratio"],
         f"{SCOPE}, functions scaled",
         details=kinds.details(arms, ("wider", "narrower"), ["functions 1", *columns]),
+        caveat=f"In distribution it is {kinds.in_brackets(within)} times.",
     )
+
+
+def _size_helps(decision: Decision, found: Interval) -> str:
+    if decision.failed:
+        return "So it cannot be told whether wider models are better beyond the training range."
+    if decision.verdict == YES:
+        return "Wider models are no better beyond the training range: both widths err alike."
+    if decision.verdict == NO:
+        return "Wider models are better beyond the training range."
+    if found.low > MARGIN:
+        return "It is not decided whether width has no influence: wider models are worse."
+    return "The seeds do not decide whether wider models are better beyond the training range."
 
 
 def _called(role: str) -> list[tuple[str, str]]:
     return [(seeds.OWN, "this width"), (role, f"a {role} one" if role == "narrower" else "another one")]
 
+
+SIZE = Criterion(
+    "Squared error of the wider models over that of the narrower ones, on functions 2, 5 and 10 times as large as in "
+    f"training (geometric mean), {WIDTHS} seeds of each width. Supported if it is between {1 / MARGIN:.2f} and "
+    f"{MARGIN} times. Contradicted if it is at most {APART} times.",
+    (Condition("ratio", (1 / MARGIN, MARGIN), (0.0, APART), "log"),),
+    (kinds.seeds_needed(WIDTHS), kinds.TRAINED_ALIKE, kinds.TRAINED_EQUALLY),
+)
 
 NO_NORM_BETTER_CLAIM = Claim(
     id="limits.no_norm_better",
@@ -238,12 +318,7 @@ SIZE_DOES_NOT_HELP_CLAIM = Claim(
     kind="architecture",
     statement="A larger model is no better on functions beyond the training range",
     source="Naim & Asher (2025), section 5: 22.5M against 38M parameters",
-    criterion=Criterion(
-        "errors of the wider models in units of those of the narrower ones, on functions scaled by 2, 5 and 10 "
-        f"(geometric mean), {WIDTHS} seeds each: from {1 / MARGIN:.2f} to {MARGIN} times / at most {APART} times",
-        (Condition("ratio", (1 / MARGIN, MARGIN), (0.0, APART), "log"),),
-        (kinds.seeds_needed(WIDTHS), kinds.TRAINED_ALIKE, kinds.TRAINED_EQUALLY),
-    ),
+    criterion=SIZE,
     measurements=(seeds.functions,),
     aspects=("kind of task",),
     evidence=size,

@@ -1,4 +1,4 @@
-"""The claim of `limits` that softmax acts as a hardmax far out; what it shares with the claim on uniform averages."""
+"""The claim of `limits` that softmax acts as a hardmax far from the data, and what that on uniform averages shares."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from xarray import DataArray
 
 from icl_interp.analyses import relevance, scale
+from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
@@ -29,7 +30,8 @@ from icl_interp.studies.limits.measurements.far import power
 CONCENTRATED = 0.05  # delta up to which a pattern counts as its hardmax (total variation distance)
 TURNED, NOT_TURNED = 0.95, 0.8  # shares of contexts far out, from which and up to which
 NEARBY = 0.5  # share of contexts in distribution from which a head is concentrated before anything goes far
-SAME = 0.02  # change of f far out, in u, up to which patterns and their hardmax do the same
+SAME = 0.02  # change of the prediction far from the data, in u, up to which two patterns do the same
+MOST, HALF = 0.9, 0.5  # shares of heads: from which on the claim holds, and up to which it does not
 FAR_CONDITIONS = (-1e5, -1e4, 1e4, 1e5)  # queries, in units of `Lab.x_unit`
 LATER = ("later, x < 0", "later, x > 0")
 GROWS = 10**0.2  # factor on the increment of a score gap, from one decade to the next, above which it still grows
@@ -154,36 +156,56 @@ def softmax_hardmax(results: Results, facts: Facts) -> Evidence:
     fresh = results.twin[concentration]
     twin = relevance.share_of_heads("heads that turn into a hardmax", lambda level: _standings(fresh, level))
     share = relevance.share_of_heads("heads that matter and turn into a hardmax", counting)
-    says = _says(share, heads, already, (near, out))
+    quantities["share"] = share
     causal = _causal(results[far_swap], scale.u(results))
-    if says and causal["heads idle far out"]:
-        says += " Far out no head is read: uniform patterns change f by no more, so these heads cause nothing there."
-    return Evidence({**quantities, "share": share}, says, None, scope, causal, {"share": twin}, details)
+    says, caveat = _says(quantities, heads, already, (near, out), causal)
+    return Evidence(quantities, says, None, scope, causal, {"share": twin}, details, caveat)
 
 
-def _says(share: Estimate, heads: Mapping[str, Standing], already: int, far_at: tuple[str, str]) -> str:
-    ways = [head.possible for head in heads.values()]
+def threshold(criterion: Criterion, quantities: Mapping[str, Estimate]) -> str:
+    """What a claim about a share of heads asks for, beside that share."""
+    return bound(criterion, quantities, "share", f"at least {MOST:.0%}", f"at most {HALF:.0%}")
+
+
+def _says(
+    quantities: Mapping[str, Estimate],
+    heads: Mapping[str, Standing],
+    already: int,
+    far_at: tuple[str, str],
+    causal: Mapping[str, Any],
+) -> tuple[str, str]:
     n = sum(head.value != "out" for head in heads.values())
-    n_yes = sum(head.value == "yes" for head in heads.values())
     if not n:
-        return ""
-    text = (
-        f"{n_yes} of {n} heads that matter put at least {1 - CONCENTRATED:.0%} of their weight on one token at |x| = "
-        f"{far_at[0]} and {far_at[1]}, in at least {TURNED:.0%} of contexts"
+        return "", ""
+    share, n_yes = quantities["share"], sum(head.value == "yes" for head in heads.values())
+    first = answer(
+        HARDMAX,
+        quantities,
+        f"Far from the data {'all' if share.low == 1 else 'nearly all'} heads that matter put their attention on one "
+        "token.",
+        "Far from the data at least half of the heads that matter do not put their attention on one token.",
+        "the heads that matter put their attention on one token far from the data",
     )
-    open_ways = sum({"yes", "no"} <= way for way in ways)
-    unsure = sum("out" in way and len(way) > 1 for way in ways)
-    near = f"{already} more are on one token in distribution already, which distance did not do: they do not count"
-    notes = [near] if already else []
-    notes += [f"{open_ways} may turn later or are unclear and count both ways"] if open_ways else []
-    notes += [f"{unsure} may not matter, or not be counted"] if unsure else []
-    if open_ways or unsure:
-        notes += [f"the share lies between {share.low:.2g} and {share.high:.2g}"]
-    return "; ".join([text, *notes]) + "."
+    second = (
+        f"At |x| = {far_at[0]} and {far_at[1]}, {n_yes} of {n} put {1 - CONCENTRATED:.0%} or more of it there in "
+        f"{TURNED:.0%} of contexts ({threshold(HARDMAX, quantities)})."
+    )
+    open_ways = sum({"yes", "no"} <= head.possible for head in heads.values())
+    third = ""
+    if causal["heads idle far out"]:
+        third = (
+            "The heads do nothing there: uniform attention changes the prediction by "
+            f"{causal['uniform instead']:.2g} of its standard deviation."
+        )
+    elif open_ways:
+        third = f"Unclear are {open_ways}, which count both ways ({share.low:.0%} to {share.high:.0%})."
+    elif already:
+        third = f"Another {already} attend to one token in distribution already and do not count."
+    return f"{first} {second}", third
 
 
 def _causal(swap: DataArray, u: float) -> dict[str, Any]:
-    """Root mean square change of f by each swap, in u: a plateau itself can be close to 0."""
+    """Root mean square change of the prediction by each swap, in u: where it levels off it can be close to 0."""
     is_far = np.arange(len(swap["x"].values)) >= len(swap["x"].values) - 2  # behind the queries in distribution
     found = {}
     for arm in ("one-hot", "uniform", "flattened"):
@@ -193,12 +215,12 @@ def _causal(swap: DataArray, u: float) -> dict[str, Any]:
             found[arm, place] = bootstrap(lambda mean: np.sqrt(np.maximum(mean, 1e-30)), squares, positive=True)
     effect, uniform = found["one-hot", "far out"], found["uniform", "far out"]
     return {
-        "intervention": "swap every head's pattern at the query for one-hot at its arg max",
+        "intervention": "all attention of every head at the query put on the token with the largest weight",
         "effect": effect.value,
         "low": effect.low,
         "high": effect.high,
         "unit": "u",
-        "criterion": f"changes far f by at most {SAME} u",
+        "criterion": f"changes the prediction there by at most {SAME} of its standard deviation in distribution (u)",
         "meets the criterion": bool(effect.high <= SAME),
         "power: the same swap in distribution": found["one-hot", "in distribution"].value,
         "uniform instead": uniform.value,
@@ -225,15 +247,30 @@ def needs_softmax(facts: Facts) -> str | None:
     """Why a claim about softmax cannot apply."""
     config = facts.config
     if config.mlp_only:
-        return "the model has no attention"
+        return "The claim is about softmax attention; this model has no attention."
     if config.score_fn != "softmax":
-        return f"the model's score function is {config.score_fn}, not softmax"
+        return f"The claim is about softmax attention; this model's score function is {config.score_fn}."
+    if config.position_weights:
+        return "The claim is about softmax attention; this model multiplies what softmax gives by weights of positions."
     return None
 
 
 RELEVANT = Precondition("relevant heads", (1.0, INF), "No head is sure to matter for the in-distribution prediction.")
 LEFT = Precondition(
-    "heads left", (1.0, INF), "No head is left: those that matter are concentrated already in distribution."
+    "heads left",
+    (1.0, INF),
+    "No head is left: those that matter put their attention on one token already in distribution.",
+)
+
+HARDMAX = Criterion(
+    f"share of the heads that matter that put at least {1 - CONCENTRATED:.0%} of their attention on one token in at "
+    f"least {TURNED:.0%} of contexts, with the query at 1e4 and 1e5 in both directions: at least {MOST} / at most "
+    f"{HALF}. A head matters where its ablation at least doubles the error (at most 1.25 times: not). A head does not "
+    f"turn where, in some direction, in at most {NOT_TURNED:.0%} of contexts its attention is on one token or the gap "
+    "between its largest scores still grows at 1e5. Heads in between count both ways; heads that attend to one token "
+    f"in at least {NEARBY:.0%} of contexts in distribution do not count",
+    (Condition("share", (MOST, INF), (-INF, HALF)),),
+    (RELEVANT, LEFT),
 )
 
 SOFTMAX_HARDMAX_CLAIM = Claim(
@@ -245,20 +282,13 @@ SOFTMAX_HARDMAX_CLAIM = Claim(
         "assigns a probability close to 1 to the largest value and nearly zero to all others.",
         "Naim & Asher (2025), section 6, after Proposition 4 (also appendix G.2 and Table 4)",
         "The paper shows softmax of five given numbers (Table 4). We look at the trained heads that "
-        "matter for the prediction, with the query at 1e4 and 1e5 units, and count those that concentrate"
-        " there. Heads that are concentrated near the data already are left out: distance did not do that.",
+        "matter for the prediction, with the query at 1e4 and 1e5 units, and count those that put their "
+        "attention on one token there. Heads that do so near the data already are left out: distance did not cause it.",
     ),
     kind="architecture",
     statement="Far from the data softmax attention acts as a hardmax: all weight on one token",
     source="Naim & Asher (2025), section 6 and appendix G.2 (Table 4)",
-    criterion=Criterion(
-        "share of the heads that matter with delta <= 0.05 in >= 95 % of contexts at 1e4 and 1e5, both signs: "
-        ">= 0.9 / <= 0.5. A head matters where its ablation multiplies the error by >= 2 (<= 1.25: not). It has not "
-        "turned where, for some sign, in <= 80 % of contexts delta <= 0.05 or the score gap still grows at 1e5. Heads "
-        "in between count both ways; heads with delta <= 0.05 in >= 50 % of contexts in distribution do not count",
-        (Condition("share", (0.9, INF), (-INF, 0.5)),),
-        (RELEVANT, LEFT),
-    ),
+    criterion=HARDMAX,
     measurements=(scale.own, relevance.relevance, concentration, delta, far_swap),
     twin=(concentration,),
     aspects=("shares of heads",),

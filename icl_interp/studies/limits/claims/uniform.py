@@ -8,6 +8,7 @@ import torch
 from xarray import DataArray
 
 from icl_interp.analyses import relevance, scale
+from icl_interp.analyses.answer import answer
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
@@ -21,9 +22,10 @@ from icl_interp.probes.sweep import together
 from icl_interp.provenance import generator
 from icl_interp.resampling import simultaneous
 from icl_interp.results import make_array, make_curve
-from icl_interp.studies.limits.claims.softmax import RELEVANT, needs_softmax
+from icl_interp.studies.limits.claims.softmax import HALF, MOST, RELEVANT, needs_softmax, threshold
 
 UNIFORM = 0.105  # entropy deficit up to which a pattern counts as uniform (N_eff / n >= 0.9)
+EVENLY = float(np.exp(-UNIFORM))  # the same as a share: of the tokens, e to the entropy of a pattern
 SHORTEST = 10.0  # tokens of a prompt from which an average over many of them can be spoken of
 BEYOND = (2, 5, 10, 40)  # resampled lengths, in trained lengths
 FEW_UNITS = 32  # for the curve of means over many keys, which take memory
@@ -171,39 +173,60 @@ def softmax_uniform(results: Results, facts: Facts) -> Evidence:
     swaps = results[relevance.relevance].sel(intervention="uniform", statistic="rise").values.mean(-1)
     details = _dispersion_rows(curve, result, mattering.roles, swaps / max(facts.error, 1e-300))
     mine = [row for row in details if heads[row["head"]].value != "out"]
-    says = _says(share, heads, mine)
+    quantities["share"] = share
+    says, caveat = _says(quantities, heads, mine)
     rises = [row["uniform swap, relative rise of error"] for row in mine]
     causal = {
-        "intervention": "make one head's pattern uniform",
-        "criterion": "in-distribution error rises by at most 10 %",
+        "intervention": "make the attention of one head uniform",
+        "criterion": "the error in distribution rises by at most 10 %",
         "effect": float(np.median(rises)) if rises else float("nan"),
         "relevant heads that can be made uniform": sum(r <= 0.1 for r in rises),
         "relevant heads": len(mine),
     }
     fresh = results.twin[deficit]
     twin = relevance.share_of_heads("heads that are uniform", lambda level: _standings(fresh, level))
-    return Evidence({**quantities, "share": share}, says, None, scope, causal, {"share": twin}, details)
+    if mine:
+        details = (*details, _counts(heads, mine))
+    return Evidence(quantities, says, None, scope, causal, {"share": twin}, details, caveat)
 
 
-def _says(share: Estimate, heads: Mapping[str, Standing], mine: Sequence[Mapping[str, Any]]) -> str:
+def _says(
+    quantities: Mapping[str, Estimate], heads: Mapping[str, Standing], mine: Sequence[Mapping[str, Any]]
+) -> tuple[str, str]:
+    """The answer with the number, and the caveat."""
     if not mine:
-        return ""
-    n_yes = sum(head.value == "yes" for head in heads.values())
-    falling = sum(row["at 10 trained lengths"] > UNIFORM >= row["limit"] for row in mine)
-    parts = [
-        f"{n_yes} of {len(mine)} heads that matter are uniform at ten trained lengths (log n - H at most {UNIFORM}), "
-        f"and {sum(row['limit'] <= UNIFORM for row in mine)} in the limit of many tokens"
-    ]
-    parts += [f"the deficit of {falling} is still falling below the threshold"] if falling else []
-    if any(len(head.possible) > 1 for head in heads.values()):
-        parts += [f"unclear heads count both ways, so the share lies between {share.low:.2g} and {share.high:.2g}"]
-    text = "; ".join(parts) + "."
-    within = {kind: sum(row[f"within {kind}"] <= UNIFORM for row in mine) for kind in ("x", "y")}
-    heaviest = max(row["max weight at 40 trained lengths"] for row in mine)
-    return (
-        f"{text} Among x tokens alone {within['x']} are uniform, among y tokens alone {within['y']}. Dispersion is "
-        f"another matter: at forty trained lengths no single key keeps more than {heaviest:.2g} of the weight."
+        return "", ""
+    first = answer(
+        CRITERION,
+        quantities,
+        "Over many tokens nearly all heads that matter average uniformly.",
+        "Even over many tokens at least half of the heads that matter do not average uniformly.",
+        "the heads that matter average uniformly over many tokens",
     )
+    share, counts = quantities["share"], _counts(heads, mine)
+    second = (
+        f"At ten trained lengths {counts['uniform at 10 trained lengths']} of {len(mine)} are uniform (attention as "
+        f"even as over {EVENLY:.0%} of the tokens; {threshold(CRITERION, quantities)})."
+    )
+    third = f"In the limit of many tokens {counts['uniform in the limit']} are uniform."
+    if share.low < share.high:
+        third = f"{third[:-1]}; with unclear heads counted both ways, {share.low:.0%} to {share.high:.0%} are."
+    return f"{first} {second}", third
+
+
+def _counts(heads: Mapping[str, Standing], mine: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How many of the heads that matter are uniform, and where."""
+    return {
+        "heads that matter": len(mine),
+        "uniform at 10 trained lengths": sum(head.value == "yes" for head in heads.values()),
+        "uniform in the limit": sum(row["limit"] <= UNIFORM for row in mine),
+        "not yet at 10 trained lengths, but in the limit": sum(
+            row["at 10 trained lengths"] > UNIFORM >= row["limit"] for row in mine
+        ),
+        "uniform among x tokens": sum(row["within x"] <= UNIFORM for row in mine),
+        "uniform among y tokens": sum(row["within y"] <= UNIFORM for row in mine),
+        "largest weight at 40 trained lengths": max(row["max weight at 40 trained lengths"] for row in mine),
+    }
 
 
 def _standings(result: DataArray, level: float) -> dict[str, Standing]:
@@ -245,7 +268,20 @@ def _dispersion_rows(
     return tuple(rows)
 
 
-LONG = Precondition("trained length", (SHORTEST, INF), "Prompts of {value:.0f} tokens are too short to tell.")
+LONG = Precondition(
+    "trained length",
+    (SHORTEST, INF),
+    "Prompts of {value:.0f} tokens are too short to tell what attention does over many.",
+)
+
+CRITERION = Criterion(
+    f"share of the heads that matter whose attention, at ten trained lengths, is spread as evenly as over {EVENLY:.0%} "
+    f"of the n tokens (log n less the entropy of the attention at most {UNIFORM}): at least {MOST} / at most {HALF}. A "
+    "head matters where its ablation at least doubles the error (at most 1.25 times: not). Heads in between, and those "
+    "that are uniform in the limit of many tokens only, count both ways",
+    (Condition("share", (MOST, INF), (-INF, HALF)),),
+    (LONG, RELEVANT),
+)
 
 SOFTMAX_UNIFORM_CLAIM = Claim(
     id="limits.softmax_uniform",
@@ -262,13 +298,7 @@ SOFTMAX_UNIFORM_CLAIM = Claim(
     kind="architecture",
     statement="Over many tokens softmax attention acts as a uniform average",
     source="Naim & Asher (2025), section 6 and appendix G.2",
-    criterion=Criterion(
-        f"share of the heads that matter with log n - H <= {UNIFORM} (N_eff / n >= 0.9) at ten trained lengths: "
-        ">= 0.9 / <= 0.5. A head matters where its ablation multiplies the error by >= 2 (<= 1.25: not). Heads in "
-        "between, and those that are uniform in the limit only, count both ways",
-        (Condition("share", (0.9, INF), (-INF, 0.5)),),
-        (LONG, RELEVANT),
-    ),
+    criterion=CRITERION,
     measurements=(scale.own, relevance.relevance, dispersion, deficit),
     twin=(deficit,),
     aspects=("shares of heads",),

@@ -113,7 +113,7 @@ def _one_of(g: torch.Generator, n: int) -> int:
     return int(torch.randint(n, (), generator=g))
 
 
-def _task(g: torch.Generator, degrees: tuple[int, ...], inputs: tuple[float, float] = (-1, 1)) -> Polynomial:
+def task_of(g: torch.Generator, degrees: tuple[int, ...], inputs: tuple[float, float] = (-1, 1)) -> Polynomial:
     """Polynomials of these degrees, with coefficients of random size and prompts of random length."""
     half_width = _number(g, 0.5, 2)
     return Polynomial(
@@ -124,15 +124,15 @@ def _task(g: torch.Generator, degrees: tuple[int, ...], inputs: tuple[float, flo
     )
 
 
-def _case(g: torch.Generator, task: Polynomial, predictor: Predictor) -> Case:
+def case_of(g: torch.Generator, task: Polynomial, predictor: Predictor) -> Case:
     """A predictor in the place of a model that reads prompts of this task."""
     cfg = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=1, n_ctx=2 * task.n_points)
     return Case(HookedTransformer(cfg, seed=_one_of(g, 2**31)), task, predictor)
 
 
 def _informed(g: torch.Generator, shares: Callable[[Polynomial], Mapping[int, float]]) -> Case:
-    task = _task(g, GAPS[_one_of(g, len(GAPS))])
-    return _case(g, task, informed(task, shares(task)))
+    task = task_of(g, GAPS[_one_of(g, len(GAPS))])
+    return case_of(g, task, informed(task, shares(task)))
 
 
 def _exact(g: torch.Generator) -> Case:
@@ -160,21 +160,21 @@ def _worse_on_unseen(g: torch.Generator) -> Case:
 
 
 def _largest_degree(g: torch.Generator) -> Case:
-    task = _task(g, GAPS[_one_of(g, len(GAPS))])
-    return _case(g, task, MaximumDegree(task.max_degree).predict)
+    task = task_of(g, GAPS[_one_of(g, len(GAPS))])
+    return case_of(g, task, MaximumDegree(task.max_degree).predict)
 
 
 def _largest_degree_and_more(g: torch.Generator) -> Case:
     """Coefficients are as likely as their negatives, so the errors of least squares are 0 on average."""
-    task = _task(g, GAPS[_one_of(g, len(GAPS))])
+    task = task_of(g, GAPS[_one_of(g, len(GAPS))])
     offset = _number(g, 0.25, 0.35) * task.coefficients.std
-    return _case(g, task, shifted(MaximumDegree(task.max_degree), offset))
+    return case_of(g, task, shifted(MaximumDegree(task.max_degree), offset))
 
 
 def _interpolating(g: torch.Generator) -> Case:
     """Degrees from 3 up on [0, 1], where the claim asks for exp, sin and ln(1 + x) only."""
-    task = _task(g, (1, 3 + _one_of(g, 3)), (0, 1))
-    return _case(g, task, LeastSquares(task).predict)
+    task = task_of(g, (1, 3 + _one_of(g, 3)), (0, 1))
+    return case_of(g, task, LeastSquares(task).predict)
 
 
 def _low_ceiling(g: torch.Generator) -> Case:
@@ -182,18 +182,19 @@ def _low_ceiling(g: torch.Generator) -> Case:
     half_width = _number(g, 0.3, 0.5)
     law = Uniform(-half_width, half_width)
     task = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=law, n_points=7 + _one_of(g, 5))
-    return _case(g, task, saturating(LeastSquares(task), 2 * half_width))
+    return case_of(g, task, saturating(LeastSquares(task), 2 * half_width))
 
 
-def _lines(g: torch.Generator) -> Polynomial:
+def lines(g: torch.Generator) -> Polynomial:
+    """Lines with coefficients of random size, in prompts of 16 to 20 points."""
     law = Uniform(-(half_width := _number(g, 0.5, 2)), half_width)
     return Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=law, n_points=16 + _one_of(g, 5))
 
 
 def _above(g: torch.Generator) -> Case:
     """Lines within 2 c, of which few go below -1.2 c. Scaled by 3 many do, and as many go beyond 1.2 c."""
-    task = _lines(g)
-    return _case(g, task, above(LeastSquares(task), 1.2 * task.coefficients.interval[1]))
+    task = lines(g)
+    return case_of(g, task, above(LeastSquares(task), 1.2 * task.coefficients.interval[1]))
 
 
 def _tossed(g: torch.Generator) -> Case:
@@ -201,14 +202,14 @@ def _tossed(g: torch.Generator) -> Case:
 
     The other points make up for it: 14 at least are scored, so R2 is 1 - s^2 / 14 or more.
     """
-    task = _lines(g)
-    return _case(g, task, tossed(LeastSquares(task), _number(g, 0.7, 0.8)))
+    task = lines(g)
+    return case_of(g, task, tossed(LeastSquares(task), _number(g, 0.7, 0.8)))
 
 
 def _classical(g: torch.Generator) -> Case:
-    task = _task(g, (1,))
+    task = task_of(g, (1,))
     algorithm = classical(task)[LEARNERS[_one_of(g, len(LEARNERS))]]
-    return _case(g, task, unsteady(algorithm, _number(g, 0, 0.02)))
+    return case_of(g, task, unsteady(algorithm, _number(g, 0, 0.02)))
 
 
 CONSTRUCTIONS: tuple[Construction, ...] = (

@@ -19,7 +19,6 @@ from icl_interp.experiments.calibration import NO, OPEN, YES, Construction
 from icl_interp.models.blank import blank
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import generator
 
 N_CTX = 40
 WIDTH = 8
@@ -352,8 +351,3 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
         {HARDMAX: OPEN, UNIFORM: OPEN, ERASED: OPEN, LINEAR: OPEN},
     ),
 )
-
-
-def scalar_dial(score_range: float, seed: int) -> HookedTransformer:
-    """A scalar layer whose alpha is a dial: from an average (0) to a hardmax (large), for power curves."""
-    return scalar_layer(generator(seed, "construction/dial"), score_range).double().eval()

@@ -114,12 +114,12 @@ def step_twice(g: torch.Generator) -> Case:
     return case
 
 
-def step_and_norm(g: torch.Generator, cubic: bool) -> Case:
+def step_and_norm(g: torch.Generator, cubic: tuple[float, float] = (0, 0)) -> Case:
     """A step, then LayerNorm of a stream in which a constant is the largest part: in distribution it divides by that.
 
     The constant is small enough for x to outweigh it at 10 half-widths. Each quantity has two coordinates of opposite
-    sign, so that centring does nothing. With `cubic` values also read some of x, what this adds to the slope is taken
-    off by the read-out, and the query's own weight, which grows like x^2, makes f grow like x^3 once frozen.
+    sign, so that centring does nothing. With `cubic` (from, to) values read some of x too, what this adds to the slope
+    is taken off by the read-out, and the query's own weight, which grows like x^2, makes f grow like x^3 once frozen.
     """
     case = step_in_layers(g, 1.0, d_model=8, normalization_type="LN", norm_position="post")
     model, task = case.model, case.task
@@ -132,8 +132,8 @@ def step_and_norm(g: torch.Generator, cubic: bool) -> Case:
         block.attn.W_O *= 0.1 / task.weights.std
         model.unembed.W_U *= 10 * task.weights.std
         model.embed.b_E[MARK] = constant
-        if cubic:
-            read = _between(g, 0.2, 0.3) * task.weights.std
+        if cubic[1]:
+            read = _between(g, *cubic) * task.weights.std
             block.attn.W_V[0, TOKEN, 0] = read
             model.unembed.W_U[TOKEN, 0] = -read * block.attn.W_Q[0, TOKEN, 0] * task.inputs.std**2
         for mirrored in (model.embed.W_E, model.embed.b_E, block.attn.W_O):
@@ -220,11 +220,11 @@ def aligned(g: torch.Generator, low: float, high: float, **change: Any) -> Hooke
     return model
 
 
-def logarithm_beside(g: torch.Generator) -> Case:
+def logarithm_beside(g: torch.Generator, low: float = 1, high: float = 2) -> Case:
     """An early plateau, plus log(1 + |x|) times once or twice the certificate's half-width, after the last norm."""
     model = aligned(g, 0.3, 2, attention_dir="bidirectional")
     half_width = math.sqrt(ALIGNED_WIDTH) * model.unembed.W_U.norm().item()
-    slope = _between(g, 1, 2) * half_width
+    slope = _between(g, low, high) * half_width
     return Case(Beside.of(model, lambda tokens: slope * tokens[..., TOKEN].abs().log1p()))
 
 
@@ -275,7 +275,7 @@ def smoother_beside_attention_only(g: torch.Generator) -> Case:
     return replace(case, companions={Role("attention only"): beside})
 
 
-def smoother_that_tells_degrees(g: torch.Generator) -> Case:
+def smoother_that_tells_degrees(g: torch.Generator, low: float = 15, high: float = 25) -> Case:
     """A smoother with a second head, which attends to the largest labels if they exceed those of any line.
 
     With coefficients from 1 to 1.2 and inputs from 0.5 to 1.5 lines stay below 3, and degree 2 reaches 4 at x = 1.4.
@@ -285,7 +285,7 @@ def smoother_that_tells_degrees(g: torch.Generator) -> Case:
     case = smoother(g, task, n_heads=2)
     attn = case.model.blocks[1].attn
     with torch.no_grad():
-        attn.b_Q[1, 0], attn.W_K[1, LABEL, 0] = _between(g, 15, 25), 1
+        attn.b_Q[1, 0], attn.W_K[1, LABEL, 0] = _between(g, low, high), 1
         attn.W_K[1, MARK, 0] = _between(g, 3.3, 3.7)  # the query's own key, whose label is 0
         attn.W_V[1, LABEL, 0], attn.W_O[1, 0, WRITTEN] = 1, 0.05 / case.model.unembed.W_U[WRITTEN, 0]
     return case
@@ -332,13 +332,13 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "a step and a norm",
         "in distribution the norm divides by a constant, far out by |x|; with the scale frozen f is right at any x",
-        functools.partial(step_and_norm, cubic=False),
+        step_and_norm,
         {SATURATES: YES, CAUSE: YES, FAILURE: YES, ERASED: NO, HIGH_NORM: YES},
     ),
     Construction(
         "a step with a self term, and a norm",
         "with the scale frozen f grows like a cubic: the norm keeps the error small",
-        functools.partial(step_and_norm, cubic=True),
+        functools.partial(step_and_norm, cubic=(0.2, 0.3)),
         {SATURATES: YES, CAUSE: YES, FAILURE: NO, HIGH_NORM: YES},
     ),
     Construction(

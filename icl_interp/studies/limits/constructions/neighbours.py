@@ -127,7 +127,7 @@ def _task(g: torch.Generator) -> Polynomial:
     return constants(float(_uniform(g, 0.5, 2, 1)), int(torch.randint(6, 14, (), generator=g)))
 
 
-def _jittered(g: torch.Generator, wrong: Wrong, n: int = N_SEEDS) -> list[Wrong]:
+def jittered(g: torch.Generator, wrong: Wrong, n: int = N_SEEDS) -> list[Wrong]:
     """What is wrong with each seed of a kind."""
     factors = _uniform(g, 1 - SPREAD, 1 + SPREAD, n).tolist()
     return [Wrong(wrong.shrink * k, wrong.tilt * k, wrong.offset * k) for k in factors]
@@ -156,7 +156,8 @@ def _either(g: torch.Generator, task: Polynomial, arms_by_role: Mapping[str, Seq
 # ---- with a norm and without ----------------------------------------------------------------------------------------
 
 
-def _norm_arms(g: torch.Generator, without: Sequence[Wrong], normed: Sequence[Wrong]) -> Case:
+def norm_arms(g: torch.Generator, without: Sequence[Wrong], normed: Sequence[Wrong]) -> Case:
+    """Models without a norm and with one, that are wrong by so much."""
     task = _task(g)
     bare = [averaging(g, task, wrong) for wrong in without]
     return _either(g, task, {"no norm": bare, "with norm": [averaging(g, task, wrong, norm="LN") for wrong in normed]})
@@ -166,43 +167,43 @@ def _tilts(g: torch.Generator) -> tuple[list[Wrong], list[Wrong]]:
     """Errors s^2 c^2 + t^2 x^2 with one s and two t, the smaller first: they differ where |x| is large."""
     shrink = float(_uniform(g, 0.08, 0.12, 1))
     small, large = (float(_signed(g, low, high, 1)) for low, high in ((0.07, 0.09), (0.16, 0.18)))
-    return _jittered(g, Wrong(shrink, small)), _jittered(g, Wrong(shrink, large))
+    return jittered(g, Wrong(shrink, small)), jittered(g, Wrong(shrink, large))
 
 
 def _tilted_less(g: torch.Generator) -> Case:
-    return _norm_arms(g, *_tilts(g))
+    return norm_arms(g, *_tilts(g))
 
 
 def _tilted_more(g: torch.Generator) -> Case:
     normed, without = _tilts(g)
-    return _norm_arms(g, without, normed)
+    return norm_arms(g, without, normed)
 
 
 def _shrunk_less(g: torch.Generator) -> Case:
     """Errors s^2 c^2 + t^2 x^2 with one t and two s, the smaller without a norm: they differ where |x| is small."""
     tilt = float(_signed(g, 0.15, SMALL, 1))
     less, more = (float(_uniform(g, low, high, 1)) for low, high in ((0.02, 0.05), (0.15, 0.18)))
-    return _norm_arms(g, _jittered(g, Wrong(less, tilt)), _jittered(g, Wrong(more, tilt)))
+    return norm_arms(g, jittered(g, Wrong(less, tilt)), jittered(g, Wrong(more, tilt)))
 
 
 def _alike(g: torch.Generator) -> Case:
     """Both kinds have the same errors."""
     wrong = [Wrong(shrink) for shrink in _uniform(g, 0.1, 0.13, N_SEEDS).tolist()]
-    return _norm_arms(g, wrong, wrong[::-1])
+    return norm_arms(g, wrong, wrong[::-1])
 
 
 def _three_seeds(g: torch.Generator) -> Case:
     without, normed = _tilts(g)
-    return _norm_arms(g, without[:3], normed[:3])
+    return norm_arms(g, without[:3], normed[:3])
 
 
 # ---- with MLPs and without ------------------------------------------------------------------------------------------
 
 
-def _mlp_arms(g: torch.Generator, alone: tuple[float, float], full: tuple[float, float]) -> Case:
+def mlp_arms(g: torch.Generator, alone: tuple[float, float], full: tuple[float, float]) -> Case:
     """Errors s^2 c^2, with s of the kind with attention only and of that with MLPs, which write nothing."""
     task = _task(g)
-    kinds = [_jittered(g, Wrong(float(_uniform(g, *ends, 1)))) for ends in (alone, full)]
+    kinds = [jittered(g, Wrong(float(_uniform(g, *ends, 1)))) for ends in (alone, full)]
     return _either(
         g,
         task,
@@ -216,7 +217,7 @@ def _mlp_arms(g: torch.Generator, alone: tuple[float, float], full: tuple[float,
 # ---- two widths -----------------------------------------------------------------------------------------------------
 
 
-def _two_widths(g: torch.Generator, low: float, high: float) -> Case:
+def two_widths(g: torch.Generator, low: float, high: float) -> Case:
     """The wider models' errors are about low^2 to high^2 of the others', on functions of any size."""
     task, shrink = _task(g), float(_uniform(g, 0.1, 0.12, 1))
     factor = float(_uniform(g, low, high, 1))
@@ -224,8 +225,8 @@ def _two_widths(g: torch.Generator, low: float, high: float) -> Case:
         g,
         task,
         {
-            "narrower": [averaging(g, task, wrong) for wrong in _jittered(g, Wrong(shrink), N_WIDTHS)],
-            "wider": [averaging(g, task, w, d_model=8) for w in _jittered(g, Wrong(shrink * factor), N_WIDTHS)],
+            "narrower": [averaging(g, task, wrong) for wrong in jittered(g, Wrong(shrink), N_WIDTHS)],
+            "wider": [averaging(g, task, w, d_model=8) for w in jittered(g, Wrong(shrink * factor), N_WIDTHS)],
         },
     )
 
@@ -257,8 +258,8 @@ def _by_overlap(g: torch.Generator) -> Case:
     return _by_interval(
         g,
         {
-            small: [averaging(g, constants(small), w) for w in _jittered(g, Wrong(math.sqrt(e)))],
-            large: [averaging(g, constants(large), w) for w in _jittered(g, wrong)],
+            small: [averaging(g, constants(small), w) for w in jittered(g, Wrong(math.sqrt(e)))],
+            large: [averaging(g, constants(large), w) for w in jittered(g, wrong)],
         },
     )
 
@@ -270,13 +271,13 @@ def _one_is_best(g: torch.Generator) -> Case:
     return _by_interval(
         g,
         {
-            a: [averaging(g, constants(a), w) for w in _jittered(g, Wrong(shrink))]
+            a: [averaging(g, constants(a), w) for w in jittered(g, Wrong(shrink))]
             for a, shrink in ((small, SMALL), (large, SMALL * fall))
         },
     )
 
 
-def _plateaus(g: torch.Generator, onset: tuple[float, float], cost: tuple[float, float]) -> Case:
+def plateaus(g: torch.Generator, onset: tuple[float, float], cost: tuple[float, float]) -> Case:
     """Sizes of what 1 is read in as that fall like a^-p, and errors on the smallest interval that grow like a^q.
 
     The norm sees x as a vector of that size, so what it does to x comes later by the factor a^p. The offset's square is
@@ -289,7 +290,7 @@ def _plateaus(g: torch.Generator, onset: tuple[float, float], cost: tuple[float,
         ratio = a / sizes[0]
         size = ratio**-p
         offset = math.sqrt((0.04 * ratio**q - (tilt * size) ** 2) * sizes[0] ** 2 / 3)
-        wrong = _jittered(g, Wrong(tilt=tilt * size, offset=offset))
+        wrong = jittered(g, Wrong(tilt=tilt * size, offset=offset))
         models[a] = [averaging(g, constants(a), w, size=size, read_out=read_out, norm="LN") for w in wrong]
     return _by_interval(g, models)
 
@@ -328,37 +329,37 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "attention only, errors alike",
         "errors s^2 c^2: with attention only at most 1.6 times those with MLPs",
-        functools.partial(_mlp_arms, alone=(0.1, 0.12), full=(0.1, 0.12)),
+        functools.partial(mlp_arms, alone=(0.1, 0.12), full=(0.1, 0.12)),
         {SUFFICIENT: YES},
     ),
     Construction(
         "attention only, larger errors",
         "errors s^2 c^2: with attention only at least 4 times those with MLPs",
-        functools.partial(_mlp_arms, alone=(0.24, 0.28), full=(0.1, 0.11)),
+        functools.partial(mlp_arms, alone=(0.24, 0.28), full=(0.1, 0.11)),
         {SUFFICIENT: NO},
     ),
     Construction(
         "attention only, not learned",
         "errors s^2 c^2, rates of at least 0.16 with attention only: the others are hardly better, but have learned",
-        functools.partial(_mlp_arms, alone=(0.42, 0.43), full=(0.3, 0.305)),
+        functools.partial(mlp_arms, alone=(0.42, 0.43), full=(0.3, 0.305)),
         {SUFFICIENT: NO},
     ),
     Construction(
         "two widths, errors alike",
         "errors s^2 c^2 on functions of every size, with s within 7 % of each other",
-        functools.partial(_two_widths, low=0.93, high=1.07),
+        functools.partial(two_widths, low=0.93, high=1.07),
         {SIZE: YES},
     ),
     Construction(
         "two widths, the wider better",
         "errors s^2 c^2 on functions of every size, with s smaller by two fifths or more",
-        functools.partial(_two_widths, low=0.54, high=0.6),
+        functools.partial(two_widths, low=0.54, high=0.6),
         {SIZE: NO},
     ),
     Construction(
         "two widths, the wider worse",
         "errors s^2 c^2 on functions of every size, with s larger by two fifths: no help, but not alike either",
-        functools.partial(_two_widths, low=1.4, high=1.5),
+        functools.partial(two_widths, low=1.4, high=1.5),
         {SIZE: OPEN},
     ),
     Construction(
@@ -376,13 +377,13 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "intervals, later plateaus and larger errors",
         "what the norm does comes later by a^p and errors on the smallest interval grow like a^q, p and q at least 1",
-        functools.partial(_plateaus, onset=(1.3, 1.6), cost=(1.0, 1.2)),
+        functools.partial(plateaus, onset=(1.3, 1.6), cost=(1.0, 1.2)),
         {LARGER: YES},
     ),
     Construction(
         "intervals, earlier plateaus",
         "errors on the smallest interval grow with a, but what the norm does comes earlier",
-        functools.partial(_plateaus, onset=(-0.5, -0.4), cost=(1.2, 1.3)),
+        functools.partial(plateaus, onset=(-0.5, -0.4), cost=(1.2, 1.3)),
         {LARGER: NO},
     ),
 )

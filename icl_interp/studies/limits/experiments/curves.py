@@ -43,14 +43,14 @@ COMPARABLE = at_most(  # the factor of the claims `degrees_alike` and `unseen_cl
     "error / error",
     ALIKE,
     None,
-    Precondition(OWN_R2, (LEARNED_R2, 1.0), "But the model trained on it has R² {value:.2f} only: it has not learned."),
+    Precondition(OWN_R2, (LEARNED_R2, 1.0), "The model trained on it has R² {value:.2f} only: it has not learned."),
 )
 ALIKE_RATES = at_most(
     "error rate / error rate",
     ALIKE,
     None,
     Precondition(
-        RATE, (0.0, 0.5), "But the largest rate is {value:.2f}: where models come near predicting 0, all are alike."
+        RATE, (0.0, 0.5), "The largest rate is {value:.2f}: where models come near predicting 0, all are alike."
     ),
 )
 COMPARED = (1, 3, 10)  # sigmas at which degrees are compared
@@ -66,7 +66,7 @@ REACHES_FURTHER = statements.share(
     Precondition(
         "least R2 in the training range",
         (LEARNED_R2, 1.0),
-        "But in its own training range a model has R² {value:.2f} on this degree: it has not learned.",
+        "In its own training range a model has R² {value:.2f} on this degree: it has not learned.",
     ),
 )
 

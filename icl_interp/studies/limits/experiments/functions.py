@@ -235,10 +235,10 @@ def certificate(checkpoint: Checkpoint) -> tuple[float, float, float, float]:
 IN_RANGE = Precondition(
     "R2 in the training range",
     (LEARNED_R2, 1.0),
-    "But in its training range it follows the function with R² {value:.2f} only, so its plateau says little.",
+    "In its training range it follows the function with R² {value:.2f} only, so its plateau says little.",
 )
 LEARNED = Precondition(
-    "R2 on the law trained on", (LEARNED_R2, 1.0), "But on the law that it was trained on the model has R² {value:.2f}."
+    "R2 on the law trained on", (LEARNED_R2, 1.0), "On the law that it was trained on the model has R² {value:.2f}."
 )
 PLATEAU = at_most(EXPONENT, LEVELS, GROWS, IN_RANGE, LEARNED)
 

@@ -27,7 +27,7 @@ FORMED_LAST = Criterion(
     (Condition(BEFORE, (-INF, UNFORMED), (FORMED, INF)),),
     (
         Precondition(
-            AFTER, (FORMED, 1.0), "But the model itself has R² {value:.2f} only: no prediction is there to locate."
+            AFTER, (FORMED, 1.0), "The model itself has R² {value:.2f} only: no prediction is there to locate."
         ),
     ),
 )

@@ -20,7 +20,7 @@ from icl_interp.studies.limits.claims.kinds import LARGER, SMALLER, TRAINED_EQUA
 
 N_SEEDS = 5
 LOWER, HIGHER = SMALLER, LARGER  # times: from these on one kind has smaller errors than another, or larger ones
-LEARNED = Precondition("least R2", (LEARNED_R2, 1.0), "But the least R² in distribution is {value:.2f}.")
+LEARNED = Precondition("least R2", (LEARNED_R2, 1.0), "The least R² in distribution is {value:.2f}.")
 COMPARABLE = (LEARNED, TRAINED_EQUALLY)
 
 

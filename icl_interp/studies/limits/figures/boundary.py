@@ -34,7 +34,12 @@ from icl_interp.studies.limits.measurements import far
 
 DARK = "#003A5D"
 LOOKS = {"+": ("x > 0", BLUE, "circle", "solid"), "-": ("x < 0", DARK, "circle-open", "dash")}
-GROWS = {"E_f": ("f", BLUE, "solid"), "E_N": ("numerator", ORANGE, "dash"), "E_sigma": ("scale", PURPLE, "dot")}
+GROWS = {
+    "E_f": ("prediction", BLUE, "solid"),
+    "E_N": ("numerator", ORANGE, "dash"),
+    "E_sigma": ("scale", PURPLE, "dot"),
+}
+MARKS = {"zone": "leaves target", "onset": "plateau begins"}
 BOUNDED = 100.0  # of f's size at the edge of the trained range: beyond, the axis of f is a symmetric-log one
 Rows = Mapping[tuple[str, str], Mapping[str, Any]]
 
@@ -75,11 +80,11 @@ def boundary(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
             layer="below",
         )
     grows = ", ".join(f'<span style="color:{colour}">{text}</span>' for text, colour, _ in GROWS.values())
-    titles = ("f before one context, and on average", "Distance from its end", f"What grows: {grows}")
+    titles = ("Prediction, one context and mean", "Distance from its end", grows)
     for text, domain in zip(titles, domains, strict=True):
         panel_title(figure, text, domain)
     below = tested_by("boundary", findings) + "<br>" + _words(rows)
-    finish(figure, "From the trained range (grey) to the boundary values", below, 330, l=76, r=24)
+    finish(figure, "From the training data (grey) to the level that the prediction tends to", below, 330, l=76, r=24)
     return figure.update_layout(hovermode="closest")
 
 
@@ -88,15 +93,15 @@ def _words(rows: Rows) -> str:
     lines = []
     for name, (label, *_) in LOOKS.items():
         value = {quantity: row["value"] for (d, quantity), row in rows.items() if d == name}
-        text = f"{label}: follows the function up to {number(value['zone'])}"
+        text = f"{label}: follows the target function up to {number(value['zone'])}"
         if np.isfinite(value["onset"]):
             text += (
-                f", peaks at {number(value['peak at'])} ({number(value['peak'])} in size), level from "
+                f", is largest at {number(value['peak at'])} ({number(value['peak'])}), level from "
                 f"{number(value['onset'])} on at {number(value['level'])} ± {number(value['level, spread'], 2)} over "
                 f"contexts, approached like |x|<sup>{number(value['approach rate'])}</sup>"
             )
         else:
-            text += ", no plateau"
+            text += ", does not level off"
         lines.append(text)
     return "<br>".join(lines)
 
@@ -133,7 +138,7 @@ def _f(figure: Figure, results: Results, rows: Rows, known: Mapping[str, float])
                     line={"color": colour, "width": width, "dash": dash},
                     xaxis="x",
                     yaxis="y",
-                    hovertemplate=f"{kind}, {label}<br>|x| = %{{x:.4g}}<br>f = %{{customdata:.6g}}<extra></extra>",
+                    hovertemplate=f"{kind}, {label}<br>|x| = %{{x:.4g}}<br>y = %{{customdata:.6g}}<extra></extra>",
                 )
             )
     if certified:
@@ -143,13 +148,13 @@ def _f(figure: Figure, results: Results, rows: Rows, known: Mapping[str, float])
         every = int(np.ceil(np.log10(top / axis.threshold) / 6))
         figure.update_layout(
             yaxis={
-                "title": {"text": f"f (symmetric-log: linear within ±{number(axis.threshold)})"},
+                "title": {"text": f"prediction (symmetric-log: linear within ±{number(axis.threshold)})"},
                 "range": ranged([-float(axis(top)), float(axis(top))], 0.02),
                 **axis.axis(top, every),
             }
         )
     else:
-        figure.update_layout(yaxis={"title": {"text": "f(x)"}, "range": ranged(held)})
+        figure.update_layout(yaxis={"title": {"text": "prediction"}, "range": ranged(held)})
 
 
 def _certificate(figure: Figure, low: float, high: float) -> None:
@@ -198,7 +203,7 @@ def _marks(figure: Figure, rows: Rows) -> None:
                     line={"color": colour if quantity == "onset" else GREY, "width": 1, "dash": dash},
                 )
                 figure.add_annotation(
-                    text=quantity,
+                    text=MARKS[quantity],
                     x=float(np.log10(x)),
                     xref="x",
                     y=1 if name == "+" else 0.93,
@@ -260,7 +265,7 @@ def _gap(figure: Figure, curve: DataArray, rows: Rows, u: float) -> None:
             line={"color": GREEN, "width": 1, "dash": "dash"},
         )
         figure.add_annotation(
-            text=f"level: {measured.LEVEL} u",
+            text=f"level: {measured.LEVEL} standard deviations",
             x=1,
             xref="x2 domain",
             xanchor="right",
@@ -272,7 +277,7 @@ def _gap(figure: Figure, curve: DataArray, rows: Rows, u: float) -> None:
         )
         held.append(level)
     low, high = (min(held) / 2, max(held) * 2) if held else (0.1, 1.0)
-    figure.update_layout(yaxis2=log_axis("|f(x) − f(end)|", low, high, 6))
+    figure.update_layout(yaxis2=log_axis("distance from the end value", low, high, 6))
 
 
 def _growth(figure: Figure, logs: DataArray) -> None:
@@ -312,4 +317,4 @@ def _growth(figure: Figure, logs: DataArray) -> None:
             layer="below",
             line={"color": INK, "width": 0.8, "dash": "dot"},
         )
-    figure.update_layout(yaxis3={"title": {"text": "elasticity"}, "range": [-1.25, 1.5]})
+    figure.update_layout(yaxis3={"title": {"text": "growth exponent"}, "range": [-1.25, 1.5]})

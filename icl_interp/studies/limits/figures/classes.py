@@ -25,13 +25,13 @@ ROW = 22  # pixels
 LOOKS = {  # of predictors: name, colour, symbol, size
     "seen": ("trained on", BLUE, "circle", 10),
     "unseen": ("not trained on", BLUE, "circle-open", 10),
-    "companion": ("companion", INK, "diamond-open", 8),
+    "companion": ("matched model", INK, "diamond-open", 8),
     "least squares": ("least squares", ORANGE, "x-thin-open", 8),
 }
 MEANING = {
     "seen": "model, a class it was trained on",
     "unseen": "model, a class it was not trained on",
-    "companion": "a companion trained on this degree alone",
+    "companion": "a matched model trained on this degree alone",
     "least squares": "least squares of the largest degree the model was trained on",
 }
 LEAST = -0.5  # similarity at which the axis ends: an algorithm that lies beyond is drawn there
@@ -50,7 +50,7 @@ def classes(results: Results, findings: Sequence[Finding], facts: Facts) -> Figu
     place(figure, *([left] if rows else []), *([right] if paired else []))
     if rows:
         _draw_rates(figure, rows)
-        panel_title(figure, "Error in units of knowing nothing", left)
+        panel_title(figure, "Error relative to predicting 0", left)
     n_rows = len({label for label, _, _ in rows})
     if model is not None and others is not None:
         n_rows = max(n_rows, _draw_similarities(figure, Comparison.of(model, others), "2" if rows else ""))
@@ -152,7 +152,7 @@ def _draw_rates(figure: Figure, rows: list[tuple[str, str, Interval]]) -> None:
         font={"size": 11, "color": GREY},
     )
     figure.update_layout(
-        xaxis=log_axis("error / zero predictor's (fixed functions: / variance)", float(low), float(high), 6),
+        xaxis=log_axis("error / error of predicting 0 (fixed functions: / variance)", float(low), float(high), 6),
         yaxis=rows_axis(labels, spare=0.6),
     )
 
@@ -193,7 +193,7 @@ def _draw_similarities(figure: Figure, found: Comparison, axis: str) -> int:
             layer="below",
         )
     figure.add_annotation(
-        text="resembles, if all three lie right",
+        text="resembles, if all three lie to the right",
         xref=f"x{axis}",
         x=UNLIKE,
         xanchor="right",
@@ -205,7 +205,10 @@ def _draw_similarities(figure: Figure, found: Comparison, axis: str) -> int:
     )
     figure.update_layout(
         {
-            f"xaxis{axis}": {"title": {"text": "similarity, 1 - E(f - A)² / Var f"}, "range": [LEAST - 0.04, 1.04]},
+            f"xaxis{axis}": {
+                "title": {"text": "similarity, 1 − mean squared difference / variance"},
+                "range": [LEAST - 0.04, 1.04],
+            },
             f"yaxis{axis}": rows_axis([rival.algorithm for rival in each], spare=0.6),
         }
     )

@@ -45,7 +45,7 @@ def context(results: Results, findings: Sequence[Finding], facts: Facts) -> Figu
     sizes = np.abs(curve["x"].values)
     if not held:
         figure.add_annotation(
-            text="f is the same for every context",
+            text="the prediction is the same for every context",
             xref="x domain",
             x=0.5,
             yref="y domain",
@@ -56,12 +56,12 @@ def context(results: Results, findings: Sequence[Finding], facts: Facts) -> Figu
     low, high = (min(held) / 2, max(held) * 2) if held else (0.1, 1.0)
     figure.update_layout(
         xaxis=log_axis("|x| of the query", float(sizes.min()) / 1.2, float(sizes.max()) * 1.2),
-        yaxis=log_axis("spread of f (standard deviation)", low, high, 8),
+        yaxis=log_axis("standard deviation over contexts", low, high, 8),
     )
-    panel_title(figure, "How much f differs between contexts and functions", left)
+    panel_title(figure, "How much predictions differ between contexts", left)
     if info is not None:
         _information(figure, info)
-        panel_title(figure, f"What f at |x| = {tick(out)} tells", right)
+        panel_title(figure, f"Function told at |x| = {tick(out)}", right)
     title = "Does the prediction at a far query still depend on the context?"
     finish(figure, title, tested_by("context", findings), 310, l=76, r=24)
     return figure.update_layout(hovermode="closest")
@@ -228,7 +228,7 @@ def _information(figure: Figure, info: DataArray) -> None:
             showarrow=False,
             font={"size": 11, "color": GREY},
         )
-    labels = {"coefficients": "coefficients", "permuted": "permuted\n(null)"}
+    labels = {"coefficients": "coefficients", "permuted": "shuffled"}
     figure.update_layout(
         xaxis2={"range": [low - 0.08, 1.08], "title": {"text": "cross-validated R²"}, "nticks": 6},
         yaxis2=rows_axis([labels.get(name, name) for name in map(str, inputs)], spare=0.1),

@@ -29,7 +29,7 @@ def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> F
     figure = go.Figure()
     domains = (0, 0.46), (0.56, 1)
     place(figure, *domains)
-    for axis, statistic, title in (("", "deficit", "log n − H (nats)"), ("2", "max weight", "largest weight")):
+    for axis, statistic, title in (("", "deficit", "log n − entropy (nats)"), ("2", "max weight", "largest weight")):
         values = curve.sel(statistic=statistic).values
         _curves(figure, curve["n"].values, values, names, counted, trained, axis, statistic)
         positive = values[values > 0]
@@ -85,8 +85,8 @@ def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> F
             line={"color": INK, "width": 1.2, "dash": "dot"},
         )
     )
-    panel_title(figure, "Uniformity: entropy deficit", domains[0])
-    panel_title(figure, "Dispersion: weight of the largest key", domains[1])
+    panel_title(figure, "Distance from a uniform average", domains[0])
+    panel_title(figure, "Largest weight on any token", domains[1])
     below = tested_by("dispersion", findings) + f"<br>A line a head; {plain(curve.attrs['note'])}."
     finish(figure, "Does attention become a uniform average over many tokens?", below, 320, l=72, r=24)
     return figure.update_layout(hovermode="closest")

@@ -64,7 +64,7 @@ def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Fi
         top = float(max(np.abs(model).max(), np.abs(truth).max()))
         every = int(np.ceil(np.log10(top / y_axis.threshold) / LABELS))
         figure.update_yaxes(
-            title=f"f(x) (symmetric-log: linear within ±{number(y_axis.threshold)})",
+            title=f"prediction (symmetric-log: linear within ±{number(y_axis.threshold)})",
             range=ranged([-float(y_axis(top)), float(y_axis(top))], 0.02),
             **y_axis.axis(top, every),
         )
@@ -72,9 +72,9 @@ def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Fi
         held = [float(model.min()), float(model.max())]
         if {"c", "r"} <= set(known):
             held += [known["c"] - known["r"], known["c"] + known["r"]]
-        figure.update_yaxes(title="f(x)", range=ranged(held))
-        below += "<br>The axis spans all that the model can say; the truth (dotted) leaves it."
-    title = "What the model predicts when only the query goes far"
+        figure.update_yaxes(title="prediction", range=ranged(held))
+        below += "<br>The axis spans all that the model can predict; the target functions (dotted) leave it."
+    title = "What the model predicts when only the query goes far from the data"
     finish(figure, title, below, 400, l=76, r=26, b=56)
     return figure.update_layout(hovermode="closest")
 
@@ -84,7 +84,7 @@ def _lines(
 ) -> go.Scatter:
     """Many curves as one trace; hovering shows the values themselves, not their places on the axes."""
     x, y = joined(np.broadcast_to(xs, curves.shape)), joined(curves)
-    hover = "x = %{customdata[0]:.4g}<br>f = %{customdata[1]:.6g}<extra>" + name + "</extra>"
+    hover = "x = %{customdata[0]:.4g}<br>prediction = %{customdata[1]:.6g}<extra>" + name + "</extra>"
     return go.Scatter(
         x=x_axis(x),
         y=y_axis(y),
@@ -106,7 +106,7 @@ def _backdrop(figure: Figure, band: Any, known: Mapping[str, float], x_axis: Sym
         for edge in (low, high):
             figure.add_hline(y=edge, line={"color": GREEN, "width": 1, "dash": "dash"}, layer="below")
         bounds = f"{number(known['c'])} ± {number(known['r'])}"
-        text = f"certificate, by the weights:<br>every output is in c ± r<br>= {bounds}"
+        text = f"bound from the weights alone:<br>every prediction lies in<br>{bounds}"
         figure.add_annotation(
             text=text,
             x=0.008,
@@ -151,9 +151,9 @@ def _predictions(
                 y=y_axis(y),
                 customdata=np.stack([x, y], -1),
                 mode="lines",
-                name="plateau, closed form",
+                name="level that the weights predict",
                 line={"color": ORANGE, "width": 2.4, "dash": "8px,5px"},
-                hovertemplate="closed form: %{customdata[1]:.6g}<extra></extra>",
+                hovertemplate="level that the weights predict: %{customdata[1]:.6g}<extra></extra>",
             )
         )
     looks = {"predicted": ("dash", ORANGE, "#AB4A00"), "measured": ("solid", BLUE, "#005A8C")}
@@ -167,7 +167,7 @@ def _predictions(
             words.append(f'<span style="color:{ink}">{name}: |x| = {number(value)}</span>')
     if words:
         figure.add_annotation(
-            text="onset of the plateau<br>" + "<br>".join(words),
+            text="the plateau begins at<br>" + "<br>".join(words),
             x=0.992,
             xref="paper",
             y=0.9,

@@ -34,12 +34,13 @@ from icl_interp.studies.limits.measurements.failure import SCALES
 
 FAILURE = "limits.layernorm_causes_failure"
 ARMS = {  # stored name: (label, colour, symbol, dash)
-    "intact": ("intact", BLUE, "circle", "solid"),
+    "intact": ("unchanged model", BLUE, "circle", "solid"),
     "frozen": ("all norms frozen", ORANGE, "circle", "solid"),
-    "sham": ("sham: context frozen", BLUE, "square-open", "dot"),
+    "sham": ("context frozen (control)", BLUE, "square-open", "dot"),
     "trained without": ("trained without norm", PURPLE, "circle", "solid"),
 }
 PLATEAUS = ("intact", "sham")  # arms that are judged by the direction in which f grows faster
+RANDOM = "randomly initialised"
 ALONE = ("", GREY, "circle", "solid")
 
 
@@ -70,13 +71,13 @@ def growth(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
             of_twin = exponent(twin.sel(arm=name), _u(results.twin.get(scale.own)), name not in PLATEAUS)
             figure.add_trace(_twin(labels[row], row, of_twin.value))
     _exponent_axes(figure, labels, exponents)
-    panel_title(figure, "Size of f", domains[0])
-    panel_title(figure, "Growth exponent of f", domains[1])
+    panel_title(figure, "Size of the prediction", domains[0])
+    panel_title(figure, "Growth exponent", domains[1])
     panel_title(figure, "Failure removed", domains[2])
     _removed(figure, findings)
     finish(
         figure,
-        "Is it the norm that makes the output level off, and is that why the model fails?",
+        "Does the norm make the prediction level off, and is that why the model fails?",
         tested_by("growth", findings),
         max(290, 21 * len(labels) + 20),
         l=72,
@@ -99,16 +100,18 @@ def _removed(figure: Figure, findings: Sequence[Finding]) -> None:
             if np.isfinite([value, low, high]).all():
                 ends += [low, high]
                 words = f"{plain(row['place'])}, frozen at {arm}"
-                figure.add_trace(_point("frozen", words, i + 0.16 * (k - 2), Interval(value, low, high), "phi", "3", 5))
+                figure.add_trace(
+                    _point("frozen", words, i + 0.16 * (k - 2), Interval(value, low, high), "share removed", "3", 5)
+                )
         at = float(row.get("sham", np.nan))  # functions have none
         if np.isfinite(at):
             ends.append(at)
             sham = Interval(at, at, at)
-            figure.add_trace(_point("sham", f"{plain(row['place'])}, sham", i + 0.44, sham, "phi", "3", 6))
+            figure.add_trace(_point("sham", f"{plain(row['place'])}, control", i + 0.44, sham, "share removed", "3", 6))
     low, high = ranged(ends, 0.08)
     places = [str(row["place"]).replace(" x ", "\n\N{MULTIPLICATION SIGN} ") for row in rows]
     figure.update_layout(yaxis3=rows_axis(places, spare=0.6))
-    figure.update_layout(xaxis3={"range": [low, high], "title": {"text": "share removed, phi"}, "nticks": 5})
+    figure.update_layout(xaxis3={"range": [low, high], "title": {"text": "share removed"}, "nticks": 5})
     (condition,) = CRITERION.conditions
     for region, verdict in ((condition.supports, "supported"), (condition.contradicts, "contradicted")):
         if rows and region:
@@ -154,12 +157,12 @@ def _sizes(figure: Figure, squares: dict[str, np.ndarray], xs: np.ndarray) -> No
                 legendrank=list(squares).index(name),
                 xaxis="x",
                 yaxis="y",
-                hovertemplate=f"{plain(label or name)}<br>|x| = %{{x:.4g}}<br>rms f = %{{y:.4g}}<extra></extra>",
+                hovertemplate=f"{plain(label or name)}<br>|x| = %{{x:.4g}}<br>its size = %{{y:.4g}}<extra></extra>",
             )
         )
     if every:
         low, high = min(every) / 2, max(every) * 2
-        figure.update_layout(yaxis=log_axis("root mean square of f", low, high, 7))
+        figure.update_layout(yaxis=log_axis("root mean square of the prediction", low, high, 7))
     figure.update_layout(xaxis=log_axis("|x| of the query", sizes[0] / 1.3, sizes[-1] * 1.3))
 
 
@@ -195,20 +198,20 @@ def _twin(label: str, row: int, value: float) -> go.Scatter:
         mode="markers",
         xaxis="x2",
         yaxis="y2",
-        name="untrained twin",
+        name=RANDOM,
         legendgroup="twin",
         showlegend=row == 0,
         marker={"symbol": "diamond-open", "color": INK, "size": 11},
         legendrank=2000,
         cliponaxis=False,
-        hovertemplate=f"untrained twin, {plain(label)}<br>growth exponent: {number(value, 4)}<extra></extra>",
+        hovertemplate=f"{RANDOM}, {plain(label)}<br>growth exponent: {number(value, 4)}<extra></extra>",
     )
 
 
 def _exponent_axes(figure: Figure, labels: list[str], exponents: list[Interval]) -> None:
     """The rows of exponents, with the references to read them by: a plateau and a line."""
     low, high = ranged([0.0, 1.0, *(v for e in exponents for v in (e.low, e.high))], 0.12)
-    title = {"text": "d log |f(10x) − f(x)| / d log |x|"}
+    title = {"text": "exponent of its change from x to 10x"}
     figure.update_layout(
         xaxis2={"range": [low, high], "title": title, "nticks": 6}, yaxis2=rows_axis(labels, spare=0.6)
     )

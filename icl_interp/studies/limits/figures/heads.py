@@ -33,7 +33,7 @@ from icl_interp.studies.limits.claims.softmax import CONCENTRATED, TARGETS
 FAR = (1e4, 1e5)  # |x| at which a hardmax is judged, in units of x
 MAPS = (
     "OV: what a head writes for what it reads<br>QK: what it looks for<br>"
-    "outputs: what it writes, centred, in distribution<br>(the claim is about outputs)"
+    "outputs: what it writes in distribution, less its mean<br>(the claim is about outputs)"
 )
 
 
@@ -54,9 +54,9 @@ def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
         _dumbbells(figure, delta, results, facts)
         panel_title(figure, "Distance of the pattern to its hardmax", left)
         below += (
-            "<br>Size of blue marks, and effect: the factor on the in-distribution error when the head's pattern is "
-            "made uniform, or its output its mean (the larger one);<br>in a model that has not learned, the change of "
-            "f in u."
+            "<br>Size of blue marks, and effect: the factor on the error in distribution when the head's attention "
+            "is made uniform, or its output replaced by its mean (the larger one);<br>in a model that has not "
+            "learned, the change of the prediction in u, its standard deviation in distribution."
         )
     if paired:
         _overlaps(figure, overlap, "2" if scored else "", (1 - 170 / plot, 1.0))
@@ -88,7 +88,7 @@ def effects(results: Results, facts: Facts) -> dict[str, Effect]:
 
 
 def _size(effect: Effect | None) -> float:
-    """Pixels of a marker: 7, and 5 more for each factor of ten in the error, or in the change of f above .01 u."""
+    """Pixels of a marker: 7, and 5 more for each factor of ten in the error, or in what the prediction moves by."""
     if effect is None:
         return 7.0
     factor = effect.value if effect.on_error else 1 + effect.value / 0.01
@@ -127,7 +127,7 @@ def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts)
     )
     targets = [_target(delta, name) for name in names]
     share = results.get(limits_softmax.concentration)
-    for label, keep, symbol in (("", True, "circle"), (", effect not shown", False, "circle-open")):
+    for label, keep, symbol in (("", True, "circle"), (", not sure to matter", False, "circle-open")):
         chosen = [i for i, name in enumerate(names) if (name in counted) == keep]
         if not chosen:
             continue
@@ -160,7 +160,7 @@ def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts)
         figure.add_trace(
             go.Scatter(
                 x=end[chosen],
-                name=f"far out{label}",
+                name=f"far from the data{label}",
                 **common,
                 marker={
                     "color": BLUE,
@@ -184,7 +184,7 @@ def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts)
         line={"width": 0},
         layer="below",
     )
-    columns = ((14, "left", "far out, looks at"), (168, "right", "effect"))
+    columns = ((14, "left", "far away, looks at"), (168, "right", "effect"))
     anchor = {"xref": "x domain", "x": 1}
     marks = Marks()
     for shift, side, heading in columns:
@@ -206,7 +206,10 @@ def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts)
             marks.note(text=plain(text), xshift=shift, xanchor=side, y=i, yref="y", font=font, **anchor)
     marks.put(figure)
     figure.update_layout(
-        xaxis={"range": [-0.02, 1.03], "title": {"text": f"δ = 1 − mass on the arg max (hardmax: δ ≤ {CONCENTRATED})"}},
+        xaxis={
+            "range": [-0.02, 1.03],
+            "title": {"text": f"δ = 1 − weight on the largest key (hardmax: δ ≤ {CONCENTRATED})"},
+        },
         yaxis={**rows_axis(names), "title": {"text": "layer.head"}},
     )
 
@@ -220,12 +223,14 @@ def _target(delta: DataArray, head: str) -> str:
 
 
 def _hover(name: str, start: float, end: float, effect: Effect | None, target: str, share: Result | None) -> str:
-    lines = [f"<b>head {plain(name)}</b>", f"δ in distribution {number(start)}, far {number(end)}"]
+    lines = [f"<b>head {plain(name)}</b>", f"δ in distribution {number(start)}, far from the data {number(end)}"]
     if share is not None:
         near, *far = share.sel(head=name).values.mean(-1)[:5]
         lines.append(f"a hardmax in {number(100 * near)} % of contexts in distribution, {number(100 * min(far))} % far")
     lines += [f"looks at {plain(target)}"] if target else []
-    lines += [f"ablated: {'error' if effect.on_error else 'change of f'} {_words(effect)}"] if effect else []
+    lines += (
+        [f"ablated: {'error' if effect.on_error else 'change of the prediction'} {_words(effect)}"] if effect else []
+    )
     return "<br>".join(lines)
 
 
@@ -276,7 +281,7 @@ def _overlaps(figure: Figure, overlap: DataArray, axis: str, domain: tuple[float
             f"xaxis{axis}": {
                 "range": [-0.02, max(1.0, float(np.nan_to_num(each).max(initial=0.0))) * 1.03],
                 "nticks": 6,
-                "title": {"text": "overlap |⟨A, B⟩| / |A| |B|"},
+                "title": {"text": "overlap |⟨A, B⟩| / |A| |B| of two heads A, B"},
             },
             f"yaxis{axis}": {**rows_axis(list(maps)), "domain": domain},
         }

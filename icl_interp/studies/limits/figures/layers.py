@@ -49,24 +49,24 @@ LENS_LOOKS = {
 }
 ARM_LOOKS = {ALL: ("at every position", GREEN, "circle"), QUERY: ("at the query's token", INK, "diamond-open")}
 ROWS = {
-    "intact": "intact",
+    "intact": "unchanged",
     "no attention": "no attention",
     "no MLP": "no MLPs",
     "reordered": "context reordered",
     "MLP only": "other: MLP only",
     "attention only": "other: no MLPs",
     "with MLP": "other: with MLPs",
-    BLIND: "no context",
+    BLIND: "no prompt",
 }
 MEANING = {
-    "intact": "the model",
-    "no attention": "all heads made their mean",
-    "no MLP": "all MLPs made their mean",
-    "reordered": "the pairs of the context in another order (a sham)",
-    "MLP only": "a companion trained with MLPs only",
-    "attention only": "a companion trained without MLPs",
-    "with MLP": "a companion trained with MLPs",
-    BLIND: "the mean of other functions, which reads the query alone",
+    "intact": "the unchanged model",
+    "no attention": "outputs of all heads replaced by their mean",
+    "no MLP": "outputs of all MLPs replaced by their mean",
+    "reordered": "the examples in another order (a control intervention)",
+    "MLP only": "a matched model with MLPs only",
+    "attention only": "a matched model without MLPs",
+    "with MLP": "a matched model with MLPs",
+    BLIND: "the best guess without the prompt: the mean over all functions at the query",
 }
 
 
@@ -228,7 +228,7 @@ def _lens(figure: Figure, lens: DataArray, axis: str) -> None:
                 "dtick": 1 if n_depths <= MOST_LISTED + 2 else 3,
                 "range": [-0.3, n_depths - 0.7],
             },
-            f"yaxis{axis}": {"title": {"text": "share of its variance, R²"}, "range": [FLOOR, 1.06]},
+            f"yaxis{axis}": {"title": {"text": "share of the prediction, R²"}, "range": [FLOOR, 1.06]},
         }
     )
 
@@ -254,7 +254,9 @@ def _arms(whole: DataArray, parts: DataArray | None) -> list[Row]:
         }
         number_of = int(arm.split()[1]) + 1 if arm in blocks else 0
         label = f"no layer {number_of}" if number_of else ROWS[arm]
-        rows.append((label, f"layer {number_of} made its mean" if number_of else MEANING[arm], found))
+        rows.append(
+            (label, f"outputs of layer {number_of} replaced by their mean" if number_of else MEANING[arm], found)
+        )
     return rows
 
 
@@ -300,7 +302,7 @@ def _errors(figure: Figure, rows: list[Row], axis: str) -> None:
     )
     figure.update_layout(
         {
-            f"xaxis{axis}": log_axis("error / zero predictor's", min(held) / 2, max(held) * 2, 5),
+            f"xaxis{axis}": log_axis("error / error of predicting 0", min(held) / 2, max(held) * 2, 5),
             f"yaxis{axis}": rows_axis(labels),
         }
     )

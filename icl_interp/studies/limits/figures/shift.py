@@ -40,38 +40,42 @@ LOOKS = {  # arm: (colour, symbol)
     "narrower": (YELLOW, "x"),
 }
 INTERVALS = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY)
-Panel = Callable[[Figure, str], None]
+Draw = Callable[[Figure, list[Row], str], None]
 
 
 def shift(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """As many panels as there are numbers for: errors over sigma, over |x| within the domain, over test intervals."""
-    functions, inside, intervals = (measured(results.get(m)) for m in (seeds.functions, seeds.inside, seeds.intervals))
-    panels: list[tuple[str, Panel]] = []
-    if functions is not None:
-        panels.append(("Functions scaled", lambda f, axis: _functions(f, functions, axis)))
-    if inside is not None:
-        panels.append(("Within the domain", lambda f, axis: _inside(f, inside, axis)))
-    if intervals is not None:
-        panels.append(("By training interval U(−a, a)", lambda f, axis: _intervals(f, intervals, axis)))
+    panels: list[tuple[str, Draw, list[Row]]] = []
+    for title, draw, measurement, prefix in (
+        ("Functions scaled", _functions, seeds.functions, "functions"),
+        ("Within the inputs' interval", _inside, seeds.inside, "inside"),
+        ("By training interval U(−a, a)", _intervals, seeds.intervals, "both"),
+    ):
+        rows = measured(results.get(measurement), prefix)
+        if rows is not None:
+            panels.append((title, draw, rows))
     if not panels:
         return None
     figure = go.Figure()
     width = (1 - 0.1 * (len(panels) - 1)) / len(panels)
     domains = [(i * (width + 0.1), i * (width + 0.1) + width) for i in range(len(panels))]
     place(figure, *domains)
-    for i, ((title, draw), domain) in enumerate(zip(panels, domains, strict=True)):
-        draw(figure, "" if i == 0 else str(i + 1))
+    for i, ((title, draw, rows), domain) in enumerate(zip(panels, domains, strict=True)):
+        draw(figure, rows, "" if i == 0 else str(i + 1))
         panel_title(figure, title, domain)
-    title = "Kinds of training side by side: points are seeds, lines their geometric mean"
+    title = "Errors of models trained in different ways: points are seeds, lines their geometric mean"
     finish(figure, title, tested_by("shift", findings), 310, l=76)
     return figure.update_layout(hovermode="closest")
 
 
-def measured(table: DataFrame | None) -> list[Row] | None:
-    """The trained runs whose numbers are there; None where no second arm has any."""
+def measured(table: DataFrame | None, prefix: str) -> list[Row] | None:
+    """The trained runs whose numbers of this family are there; None where no second arm has any.
+
+    Arms of too few seeds to compare have their error rate alone.
+    """
     rows = [] if table is None else rows_of(table)
     found = [row for row in rows if row["weights are"] == TRAINED and row["numbers"] != seeds.NOWHERE]
-    return found if len({row["arm"] for row in found}) > 1 else None
+    return found if _columns(found, prefix) and len({row["arm"] for row in found}) > 1 else None
 
 
 def _columns(rows: list[Row], prefix: str) -> dict[float, str]:
@@ -144,7 +148,7 @@ def _functions(figure: Figure, table: list[Row], axis: str) -> None:
     """Error against sigma, of coefficients from sigma times their law."""
     sigmas = list(_columns(table, "functions"))
     held = _arms(figure, table, "functions", axis, legend=True)
-    x = log_axis("sigma: functions times", sigmas[0] / 1.15, sigmas[-1] * 1.15)
+    x = log_axis("factor on the functions", sigmas[0] / 1.15, sigmas[-1] * 1.15)
     _axes(figure, axis, x, "squared error", held)
 
 
@@ -176,5 +180,5 @@ def _intervals(figure: Figure, table: list[Row], axis: str) -> None:
             scaled = [{**row, **{name: row[name] / sigma**2 for sigma, name in columns.items()}} for row in rows]
             held += _arm(figure, columns, scaled, f"a = {number(a)}", (colour, "circle"), axis, legend=True)
     sigmas = list(columns)
-    x = log_axis("tested on U(−sigma, sigma)", sigmas[0] / 1.15, sigmas[-1] * 1.15)
+    x = log_axis("sigma: tested on U(−sigma, sigma)", sigmas[0] / 1.15, sigmas[-1] * 1.15)
     _axes(figure, axis, x, "squared error / sigma²", held)

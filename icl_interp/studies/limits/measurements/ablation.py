@@ -78,11 +78,10 @@ def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[
 
 
 def _queries(lab: Lab, tokens: Float[Tensor, "batch token d_in"]) -> Callable[[MeanOutputs], Tensor]:
-    """Predictions for the last query with an ablation at its own token only; a causal context is read once for all."""
+    """Predictions for the last query with an ablation at its token only; a context that cannot change is read once."""
     model, last = lab.single, tokens.shape[1] - 1
-    causal = model.cfg.attention_dir == "causal"
     with torch.no_grad():
-        memory = model.remember(tokens[:, :-1]) if causal else None
+        memory = model.remember(tokens[:, :-1]) if model.cfg.query_is_unseen else None
 
     def predict(mean: MeanOutputs) -> Tensor:
         edit = mean.at_query() if memory is not None else At((last,), mean)

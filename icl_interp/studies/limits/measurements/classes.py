@@ -32,7 +32,7 @@ OUTSIDE = "sinusoid"  # the class that no polynomial of the trained degrees come
 def needs_polynomials(facts: Facts) -> str | None:
     """Why a claim about polynomials cannot apply."""
     if facts.task_kind != "Polynomial":
-        return f"the claim is about polynomials of one number; the model's task is {facts.task_kind}"
+        return f"The claim is about polynomials of one number; this model's task is {facts.task_kind}."
     return None
 
 

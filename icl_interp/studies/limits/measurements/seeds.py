@@ -7,7 +7,6 @@ a model of one's own, and of companions that are given, they are measured here, 
 """
 
 import functools
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from icl_interp.checkpoints.companions import kind_of, training_of
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError, shown
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.weights import weights_hash
 from icl_interp.provenance import encode, number, read_json, run_id
 from icl_interp.results import table_of_rows
 from icl_interp.studies.limits.measurements.shift import RATE, Numbers, Sample, half_width, measured
@@ -116,16 +116,6 @@ def kinds() -> dict[str, Kind]:
         )
         for name, data in _file()["kinds"].items()
     }
-
-
-def weights_hash(model: HookedTransformer) -> str:
-    """SHA-256 of a model's parameters in float32, by name: 64 hexadecimal digits that name the weights."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        values = tensor.detach().cpu().float().contiguous().numpy()
-        digest.update(f"{name}{values.shape}".encode())
-        digest.update(values.astype("<f4").tobytes())
-    return digest.hexdigest()
 
 
 # ---- the arms of a comparison ---------------------------------------------------------------------------------------

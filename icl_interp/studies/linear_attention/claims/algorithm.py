@@ -5,6 +5,7 @@ import math
 import numpy as np
 from xarray import DataArray
 
+from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
@@ -29,8 +30,8 @@ FREE, SENSITIVE = 0.01, 0.05
 USED = 0.05  # share of the spread of predictions from which the examples count as read
 
 ALGORITHM = Criterion(
-    "squared distance of predictions from one preconditioned step over that from the nearest other algorithm, log10, "
-    f"at M = N: <= -log10 {NEARER:g} / >= log10 {NEARER:g}",
+    "squared distance of predictions from one preconditioned step over that from the nearest other algorithm, on "
+    f"prompts of as many examples as in training (M = N): <= {1 / NEARER:g} / >= {NEARER:g}",
     (Condition("ratio", (-INF, -math.log10(NEARER)), (math.log10(NEARER), INF)),),
 )
 
@@ -64,8 +65,10 @@ def algorithm(results: Results, facts: Facts) -> Evidence:
     result, fresh = results[algorithms], results.twin[algorithms]
     n, last = task_in(facts).n_points - 1, coordinates(result, "depth")[-1]
     test, twin = nearer(result, n, last), nearer(fresh, n, last)
+    title = "squared distance from one preconditioned step / from the nearest other algorithm"
+    quantities = {"ratio": Estimate.of(title, test, "log10")}
     names = [name for name in result.indexes["algorithm"] if name not in (SIZE, TRUTH)]
-    rows, nearest = [], {}
+    rows = []
     for m in result.indexes["M"]:
         for depth in result.indexes["depth"]:
             size = result.sel(M=m, algorithm=SIZE, depth=depth, statistic="distance").values
@@ -86,62 +89,54 @@ def algorithm(results: Results, facts: Facts) -> Evidence:
                         "cosine, high": cosine.high,
                     }
                 )
-            reasons = (PRECONDITIONED, *rivals(result, m))
-            block = [row for row in rows[-len(names) - 1 :] if row["algorithm"] in reasons]
-            nearest[m, depth] = max(block, key=lambda row: row["similarity"])
-    best = nearest[n, last]
-    step = next(r for r in rows if (r["M"], r["depth"], r["algorithm"]) == (n, last, PRECONDITIONED))
-    says = (
-        f"at M = N = {n} predictions are nearest to {_described(best)}"
-        f"{'' if best is step else f'; one preconditioned step: {_numbers(step)}'}"
+    others = rivals(result, n)
+    at = {row["algorithm"]: row for row in rows if (row["M"], row["depth"]) == (n, last)}
+    best, rival = (max(known, key=lambda name: at[name]["similarity"]) for known in ((PRECONDITIONED, *others), others))
+    merged = [name for name in names if name != PRECONDITIONED and name not in others]
+    says = answer(
+        ALGORITHM,
+        quantities,
+        "Of all algorithms compared, the model is nearest to one preconditioned step of gradient descent.",
+        f"The model is nearer to {rival} than to one preconditioned step of gradient descent.",
+        "one preconditioned step of gradient descent is the nearest algorithm",
     )
-    if best["similarity"] < ALIKE:
-        says += f". That is not near: like none of the {len(names)} that were compared"
-    others = {m: nearest[m, last] for m in result.indexes["M"] if m != n}
-    says += ". By length: " + ", ".join(f"M = {m} {_named(row)}" for m, row in others.items())
-    if len(result.indexes["depth"]) > 1:
-        by_depth = ", ".join(f"{depth} {_named(nearest[n, depth])}" for depth in result.indexes["depth"])
-        says += f". By layers read: {by_depth}"
-    merged = [name for name in names if name != PRECONDITIONED and name not in rivals(result, n)]
-    if merged:
-        says += f". Here {', '.join(merged)} is the same as one preconditioned step"
-    name = "distance from one preconditioned step / from the nearest other"
+    times = [f"{10**end:.3g}" for end in (test.value, test.low, test.high)]
+    threshold = bound(ALGORITHM, quantities, "ratio", f"at most {1 / NEARER:g}", f"at least {NEARER:g}")
+    says += (
+        f" After {n} examples its squared distance from this step is {times[0]} [{times[1]}, {times[2]}] times that "
+        f"from {rival} ({threshold})."
+    )
+    if at[best]["similarity"] < ALIKE:
+        caveat = (
+            f"It is like none of them: its similarity to the nearest, {best}, is only {at[best]['similarity']:.3f} "
+            "(1: the same predictions)."
+        )
+    elif merged:
+        caveat = f"On this task {', '.join(merged)} is the same as one preconditioned step."
+    else:
+        caveat = f"Its similarity to {best} is {at[best]['similarity']:.3f} (1: the same predictions)."
     return Evidence(
-        {"ratio": Estimate.of(name, test, "log10")},
-        says + ".",
+        quantities,
+        says,
         scope="these weights, this task, predictions at the query",
-        twin={"ratio": Estimate.of(name, twin, "log10")},
-        details=tuple(rows),
+        twin={"ratio": Estimate.of(title, twin, "log10")},
+        details=(*rows, *({"M": n, "algorithm": one, "the same as": PRECONDITIONED} for one in merged)),
+        caveat=caveat,
     )
-
-
-def _named(row: dict) -> str:
-    return f"{row['algorithm']} ({row['similarity']:.3f})"
-
-
-def _numbers(row: dict) -> str:
-    return (
-        f"similarity {row['similarity']:.3f} [{row['low']:.3f}, {row['high']:.3f}], cosine of input gradients "
-        f"{row['cosine of gradients']:.3f} [{row['cosine, low']:.3f}, {row['cosine, high']:.3f}]"
-    )
-
-
-def _described(row: dict) -> str:
-    return f"{row['algorithm']}, {_numbers(row)}"
 
 
 # ---- order -----------------------------------------------------------------------------------------------------------
 
 ORDER = Criterion(
-    f"standard deviation of predictions over orders of the examples, over that over prompts: <= {FREE:g} / > "
-    f"{SENSITIVE:g}",
+    "standard deviation of predictions over orders of the same examples, divided by that over prompts: "
+    f"<= {FREE:g} / > {SENSITIVE:g}",
     (Condition("spread", (-INF, FREE), (SENSITIVE, INF)),),
     (
         Precondition(
             "contexts",
             (USED, INF),
-            "But the model hardly reads its examples: those of another function move its prediction by {value:.2g} of "
-            f"its spread, and {USED:g} is needed.",
+            "The model hardly reads its examples: those of another function change its prediction by {value:.2g} times "
+            f"its standard deviation over prompts ({USED:g} needed).",
         ),
     ),
 )
@@ -157,7 +152,7 @@ def sensitivity(result: DataArray, over: str = "orders") -> Interval:
 
 
 def order_evidence(results: Results, facts: Facts) -> Evidence:
-    """Is the order of the examples all one to the model, as to every algorithm for independent examples?"""
+    """Does the order of the examples leave the prediction as it is, as in every algorithm for independent examples?"""
     result, fresh = results[order], results.twin[order]
     test, twin = sensitivity(result), sensitivity(fresh)
     cfg = facts.config
@@ -169,23 +164,32 @@ def order_evidence(results: Results, facts: Facts) -> Evidence:
         }.items()
         if present
     ]
-    says = (
-        f"another order of the same examples moves predictions by {100 * test.value:.3g} % of their spread over prompts"
-        + (
-            f"; {' and '.join(reasons)} can tell orders apart"
-            if reasons
-            else "; nothing in the design can tell orders apart"
-        )
+    name = "change of the prediction with the order of the examples / its standard deviation over prompts"
+    swapped = "change of the prediction with examples of another function / its standard deviation over prompts"
+    quantities = {"spread": Estimate.of(name, test), "contexts": Estimate.of(swapped, sensitivity(result, "contexts"))}
+    says = answer(
+        ORDER,
+        quantities,
+        "The order of the examples hardly changes the prediction.",
+        "The order of the examples changes the prediction.",
+        "the order of the examples changes the prediction",
     )
-    name = "spread over orders / spread over prompts"
+    threshold = bound(ORDER, quantities, "spread", f"at most {100 * FREE:g} %", f"more than {100 * SENSITIVE:g} %")
+    says += (
+        f" Over orders of the examples its standard deviation is {100 * test.value:.3g} % of that over prompts "
+        f"({threshold})."
+    )
+    caveat = (
+        f"The model has {' and '.join(reasons)}, which can tell orders apart."
+        if reasons
+        else "Nothing in the model's design can tell orders apart."
+    )
     return Evidence(
-        {
-            "spread": Estimate.of(name, test),
-            "contexts": Estimate.of("spread over contexts / spread over prompts", sensitivity(result, "contexts")),
-        },
-        says + ".",
+        quantities,
+        says,
         scope="these weights, M = N, in distribution",
         twin={"spread": Estimate.of(name, twin)},
+        caveat=caveat,
     )
 
 
@@ -199,9 +203,8 @@ ALGORITHM_CLAIM = Claim(
         "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), slide 21, equation (3) (follows from "
         "Theorem 4.1 on slide 20)",
         "This is the nearest sentence: the slides give the formula and do not call it a step of gradient "
-        "descent; that reading is ours, with Γ⁻¹ as the preconditioner, a fixed matrix. We ask whether "
-        "the model's predictions are closer to this formula than to other algorithms for linear "
-        "regression.",
+        "descent; we call it one, with Γ⁻¹ as the preconditioner, a fixed matrix. We ask whether the model's "
+        "predictions are closer to this formula than to other algorithms for linear regression.",
     ),
     kind="learning",
     statement="The model implements one preconditioned step of gradient descent",

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
@@ -38,7 +39,8 @@ def _numbers(results: Results) -> dict[str, float]:
 # ---- Theorems 4.1 and 4.5: where training ends -----------------------------------------------------------------------
 
 CONVERGED = Criterion(
-    f"|P - P*|_F / |P*|_F of the invariant product: <= {NEAR:g} / > {FAR:g}",
+    "distance of the layer's product of value and query-key weights from that of the minimum of the loss, over the "
+    f"size of the latter (|P - P*| / |P*|, Frobenius norm): <= {NEAR:g} / > {FAR:g}",
     (Condition("distance", (-INF, NEAR), (FAR, INF)),),
 )
 
@@ -47,47 +49,58 @@ def converged(results: Results, facts: Facts) -> Evidence:
     """Is P that of the optimum?"""
     found, twin = _numbers(results), _numbers(results.twin)
     theorem = "4.5" if task_in(facts).random_covariance else "4.1"
-    says = (
-        f"|P - P*| is {found['distance']:.3g} of |P*| (Theorem {theorem}) and the loss {found['excess']:.2g} above the "
-        "least, relative to it"
+    name = "distance of the weights' product from that of the minimum, |P - P*| / |P*|"
+    quantities = {"distance": Estimate.exactly(name, found["distance"])}
+    says = answer(
+        CONVERGED,
+        quantities,
+        f"Training has ended at the global minimum of the loss (Theorem {theorem}).",
+        f"Training has not ended at the global minimum of the loss (Theorem {theorem}).",
+        f"training has ended at the global minimum of the loss (Theorem {theorem})",
     )
-    if "aligned distance" in found:
-        says += (
-            f"; after scaling to |v| = |F|, (W_PV, W_KQ) is {found['aligned distance']:.3g} of |W*| from W*, with "
-            f"{100 * found['share of v in w21']:.3g} % of v in w21, where W* has none"
-        )
+    threshold = bound(CONVERGED, quantities, "distance", f"at most {100 * NEAR:g} %", f"more than {100 * FAR:g} %")
+    says += (
+        f" The product of the value and query-key weights is {100 * found['distance']:.3g} % away from that of the "
+        f"minimum ({threshold})."
+    )
     if found["distance"] > FAR and found["distance from rank one"] <= FAR:
-        says += (
-            f". It is at the rank-one trap (distance {found['distance from rank one']:.2g}): another stationary "
-            "point, with w22 = 0 and the work done by w21, out of reach from the theorem's start but not from random "
-            "weights"
+        caveat = (
+            "It is at another stationary point of the loss, the rank-one trap "
+            f"({100 * found['distance from rank one']:.2g} % away), which random weights can reach and the theorem's "
+            "start cannot."
         )
-    if found["outside"] > NEAR:
-        says += f". Biases and weights past attention, which an LSA layer has not, reach {found['outside']:.2g}"
-    name = "|P - P*| / |P*|"
-    details = tuple({"number": key, "model": found[key], "untrained twin": twin.get(key)} for key in found)
+    elif found["outside"] > NEAR:
+        caveat = (
+            f"Biases and weights past attention, which the theorem's layer does not have, reach {found['outside']:.2g}."
+        )
+    else:
+        caveat = f"The loss is {100 * found['excess']:.2g} % above its minimum."
+    details = tuple(
+        {"number": key, "model": found[key], "randomly initialised control": twin.get(key)} for key in found
+    )
     return Evidence(
-        {"distance": Estimate.exactly(name, found["distance"])},
-        says + ".",
+        quantities,
+        says,
         scope=SCOPE,
         twin={"distance": Estimate.exactly(name, twin["distance"])},
         details=details,
+        caveat=caveat,
     )
 
 
 def _needs_gradient_flow(facts: Facts) -> str | None:
     reason = _needs_one_head(facts)
     if facts.optimizer and not reason:
-        return f"the lemma is about gradient flow, and this model was trained with {facts.optimizer}"
+        return f"The claim is about training by gradient flow; this model was trained with {facts.optimizer}"
     return reason
 
 
 # ---- balancedness ----------------------------------------------------------------------------------------------------
 
 BALANCED = Criterion(
-    "largest | |v|^2 - |F|^2 | / max(|v|^2, |F|^2) over the snapshots, v the last row of W_PV and F the first d "
-    f"columns of W_KQ (u^2 - |U|^2 where w21 = 0): <= {NEAR:g} / > {FAR:g}. Without snapshots the end alone is known, "
-    "which can contradict and not support",
+    "difference between the squared sizes of the value weights v (last row of W_PV) and the query-key weights F (first "
+    f"d columns of W_KQ), over the larger of the two, the largest over the snapshots: <= {NEAR:g} / > {FAR:g}. With "
+    f"fewer than {MIN_POINTS} snapshots the way is not known, so that they can contradict and not support",
     # Few snapshots say little of the way, so they cannot support; weights far from balance contradict all the same.
     (Condition("imbalance", (-INF, NEAR), (FAR, INF)), Condition("snapshots", (MIN_POINTS, INF), None)),
 )
@@ -97,7 +110,7 @@ def _needs_one_head(facts: Facts) -> str | None:
     reason = needs_layer(facts)
     if reason or facts.config.n_heads == 1:
         return reason
-    return "the law is about one head: u and U of several are not defined."
+    return f"The claim is about one head; this model has {facts.config.n_heads}"
 
 
 def balanced(results: Results, facts: Facts) -> Evidence:
@@ -107,43 +120,51 @@ def balanced(results: Results, facts: Facts) -> Evidence:
     along = np.abs(v2 - f2) / np.maximum(np.maximum(v2, f2), 1e-300)
     end = abs(found["imbalance"])
     worst = max(end, *along.tolist()) if len(along) else end
-    says = f"|v|^2 and |F|^2 differ by up to {100 * worst:.3g} % of the larger one"
-    if len(along):
-        first, last = (100 * float(along[i]) for i in (0, -1))
-        says += f" over {len(along)} snapshots: {first:.3g} % at the first, {last:.3g} % at the last"
-        drift = float(curve.sel(quantity="drift of factors").values[-1])
-        says += f"; A_Q'A_Q - A_K'A_K, which gradient flow on the factors conserves, moved by {100 * drift:.2g} %"
-    else:
-        says += " at the end (no snapshots were kept, so the way there is not known)"
-    says += (
-        ". The law is one of gradient flow on W_PV and W_KQ from a balanced start: neither Adam nor flow on factors of "
-        "them has to keep it"
-    )
-    rows: list[dict[str, Any]] = [
-        {"step": step, "|v|^2": float(a), "|F|^2": float(b)}
-        for step, a, b in zip(coordinates(curve, "step"), v2, f2, strict=True)
-    ]
-    name, twin = "largest imbalance", abs(_numbers(results.twin)["imbalance"])
+    name = "difference between the squared sizes of value and query-key weights, over the larger, largest on the way"
     quantities = {
         "imbalance": Estimate.exactly(name, worst),
         "snapshots": Estimate.exactly("snapshots on the way", len(along)),
     }
-    return Evidence(
-        quantities, says + ".", scope=SCOPE, twin={"imbalance": Estimate.exactly(name, twin)}, details=tuple(rows)
+    says = answer(
+        BALANCED,
+        quantities,
+        "Value and query-key weights keep the same size during training.",
+        "Value and query-key weights do not keep the same size during training.",
+        "value and query-key weights keep the same size during training",
     )
+    threshold = bound(BALANCED, quantities, "imbalance", f"at most {100 * NEAR:g} %", f"more than {100 * FAR:g} %")
+    says += f" Their squared sizes differ by up to {100 * worst:.3g} % of the larger one ({threshold})."
+    rows: list[dict[str, Any]] = [
+        {"step": step, "|v|^2": float(a), "|F|^2": float(b), "difference over the larger": float(gap)}
+        for step, a, b, gap in zip(coordinates(curve, "step"), v2, f2, along, strict=True)
+    ]
+    if len(along):
+        first, last = (100 * float(along[i]) for i in (0, -1))
+        drift = float(curve.sel(quantity="drift of factors").values[-1])
+        caveat = (
+            f"Over {len(along)} snapshots the difference goes from {first:.3g} % to {last:.3g} %."
+            if len(along) >= MIN_POINTS
+            else f"Only {len(along)} snapshots were kept, and {MIN_POINTS} are needed to know the way there."
+        )
+        rows.append({"number": "change of A_Q'A_Q - A_K'A_K, which flow on the factors conserves", "value": drift})
+    else:
+        caveat = "No snapshots were kept, so the way there is not known."
+    twin = {"imbalance": Estimate.exactly(name, abs(_numbers(results.twin)["imbalance"]))}
+    return Evidence(quantities, says, scope=SCOPE, twin=twin, details=tuple(rows), caveat=caveat)
 
 
 # ---- Lemma 5.4: the PL inequality ------------------------------------------------------------------------------------
 
 PL = Criterion(
-    "least |grad L|^2 / (mu (L - min L)) over the snapshots that do better than predicting 0, log10, mu of Lemma 5.4 "
-    "with what has been gained at that snapshot: >= 0 / < 0",
+    "squared gradient of the loss over mu times the loss above its minimum, the least over the snapshots that do "
+    "better than predicting 0, mu of Lemma 5.4 with what has been gained at that snapshot: >= 1 / < 1",
     (Condition("ratio", (0.0, INF), (-INF, 0.0)),),
     (
         Precondition(
             "usable snapshots",
             (MIN_POINTS, INF),
-            f"Only {{value:.0f}} snapshots do better than predicting 0 and have not arrived; {MIN_POINTS} are needed.",
+            "Only {value:.0f} snapshots do better than predicting 0 and are not yet at the minimum "
+            f"({MIN_POINTS} needed).",
         ),
     ),
 )
@@ -154,42 +175,55 @@ def pl(results: Results, facts: Facts) -> Evidence:
     curve = results[path]
     where = trained_landscape(task_in(facts))
     least = float(where.minimum + where.label_moment / 2)
-    excess, bound, square = (curve.sel(quantity=name).values for name in ("excess", "PL bound", "squared gradient"))
-    usable = np.isfinite(bound) & (bound > 0) & (excess > AT_REST * least)
+    excess, lemma, square = (curve.sel(quantity=name).values for name in ("excess", "PL bound", "squared gradient"))
+    usable = np.isfinite(lemma) & (lemma > 0) & (excess > AT_REST * least)
     n_usable = int(usable.sum())
-    name = "snapshots that do better than predicting 0 and have not arrived"
+    name = "snapshots that do better than predicting 0 and are not yet at the minimum"
     quantities = {"usable snapshots": Estimate.exactly(name, n_usable)}
     if n_usable < MIN_POINTS:
-        return Evidence(quantities, f"The run kept {curve.sizes['step']} snapshots.")
-    ratio = square[usable] / bound[usable]
+        return Evidence(
+            quantities,
+            "So it cannot be told whether the gradient is as large as the inequality asks. The run kept "
+            f"{curve.sizes['step']} snapshots.",
+        )
+    ratio = square[usable] / lemma[usable]
     steps = curve["step"].values[usable]
     at = int(ratio.argmin())
     least_ratio = math.log10(max(float(ratio[at]), 1e-300))
-    quantities["ratio"] = Estimate.exactly("least |grad L|^2 / (mu x excess)", least_ratio, "log10")
-    says = (
-        f"over {n_usable} snapshots |grad L|^2 is at least {ratio[at]:.3g} times the bound (step "
-        f"{steps[at]:.0f}) and {float(np.median(ratio)):.3g} times in the median; the excess falls from "
-        f"{excess[usable][0]:.2g} to {excess[usable][-1]:.2g}"
+    name = "squared gradient / bound of the Polyak-Lojasiewicz inequality, the least over snapshots"
+    quantities["ratio"] = Estimate.exactly(name, least_ratio, "log10")
+    says = answer(
+        PL,
+        quantities,
+        "The loss meets the Polyak-Lojasiewicz inequality at every snapshot of training that was tested.",
+        "The loss does not meet the Polyak-Lojasiewicz inequality throughout training.",
+        "the loss meets the Polyak-Lojasiewicz inequality throughout training",
     )
-    if task_in(facts).random_covariance:
-        says += ". For random covariances the bound is the lemma's argument with expectations, in w22 and W11 alone"
+    says += (
+        f" The squared gradient is at least {ratio[at]:.3g} times the bound (at step {steps[at]:.0f}; "
+        f"{bound(PL, quantities, 'ratio', 'at least 1', 'less than 1')})."
+    )
+    caveat = f"In the median of {n_usable} snapshots it is {float(np.median(ratio)):.3g} times the bound."
     if ratio[at] < 1:
-        says += (
-            ". The lemma holds on the flow from its own start, where w21 = 0 and u^2 = |U|^2; here the gradient all "
-            "but vanishes away from the minimum"
+        caveat = (
+            "The lemma is about the flow from its own start; from this one the gradient becomes small away from the "
+            "minimum."
         )
     rows = tuple(
-        {"step": float(s), "|grad L|^2": float(g), "mu x excess": float(b)}
-        for s, g, b in zip(steps, square[usable], bound[usable], strict=True)
+        {"step": float(s), "|grad L|^2": float(g), "mu x excess": float(b), "excess": float(e)}
+        for s, g, b, e in zip(steps, square[usable], lemma[usable], excess[usable], strict=True)
     )
-    return Evidence(quantities, says + ".", scope="the snapshots of this run; exact losses and gradients", details=rows)
+    scope = "the snapshots of this run; exact losses and gradients"
+    if task_in(facts).random_covariance:
+        scope += "; for random covariances the bound is that of the lemma with expectations, in w22 and W11 alone"
+    return Evidence(quantities, says, scope=scope, details=rows, caveat=caveat)
 
 
 # ---- multiples of the identity ---------------------------------------------------------------------------------------
 
 IDENTITIES = Criterion(
-    "least tr(A)^2 / (r |A|^2) over W_K^T W_Q and W_P W_V of every head, r the rank it can have: "
-    f">= {IDENTITY:g} / <= {OTHER:g}",
+    "share of a map A that is a multiple of the identity, tr(A)^2 / (r |A|^2) with r the rank that A can have, the "
+    f"least over W_K^T W_Q and W_P W_V of every head: >= {IDENTITY:g} / <= {OTHER:g}",
     (Condition("share", (IDENTITY, INF), (-INF, OTHER)),),
 )
 
@@ -199,8 +233,9 @@ def _needs_maps(facts: Facts) -> str | None:
     if reason:
         return reason
     if facts.config.mlp_only:
-        return "the model has no attention"
-    return "with d = 1 every map is a multiple of the identity" if task_in(facts).dim == 1 else None
+        return "The claim is about heads of attention; this model has none"
+    one = "The claim is about inputs of two coordinates or more, since with one every map is a multiple of the identity"
+    return one if task_in(facts).dim == 1 else None
 
 
 def identity(results: Results, facts: Facts) -> Evidence:
@@ -213,21 +248,30 @@ def identity(results: Results, facts: Facts) -> Evidence:
         for h in result.indexes["head"]
     ]
     least = {name: float(result.sel(map=name).values.min()) for name in result.indexes["map"]}
-    says = "; ".join(f"{name}: {share:.3g}" for name, share in least.items())
-    if len(rows) > len(least):
-        says += " (the least over heads)"
+    name = "least share of a map that is a multiple of the identity"
+    quantities = {"share": Estimate.exactly(name, min(least.values()))}
+    says = answer(
+        IDENTITIES,
+        quantities,
+        "The query-key and the value-output map of every head are nearly multiples of the identity.",
+        "Not all query-key and value-output maps are nearly multiples of the identity.",
+        "all maps are nearly multiples of the identity",
+    )
+    which, share = min(least.items(), key=lambda item: item[1])
+    threshold = bound(IDENTITIES, quantities, "share", f"at least {IDENTITY:g}", f"at most {OTHER:g}")
+    says += f" The least share that a multiple of the identity has in a map is {share:.3g}, of {which} ({threshold})."
     if needs_layer(facts) is None:
         expected = share_of_identity(trained_landscape(task_in(facts)).product)
-        says += f". At the optimum W_K^T W_Q has {expected:.3g}, which is 1 for equal variances only, and W_P W_V 1"
+        caveat = f"At the minimum of the loss W_K^T W_Q has {expected:.3g}, which is 1 for equal variances only."
     else:
-        says += ". In a stream that other weights rotate, no map has to be one"
-    name = "least share of the identity"
+        caveat = "In this model other weights may rotate the stream, so that no map has to be one."
     return Evidence(
-        {"share": Estimate.exactly(name, min(least.values()))},
-        says + ".",
+        quantities,
+        says,
         scope="these weights",
         twin={"share": Estimate.exactly(name, float(np.min(fresh.values)))},
         details=tuple(rows),
+        caveat=caveat,
     )
 
 
@@ -264,12 +308,13 @@ BALANCED_CLAIM = Claim(
         "lemma A.3 says the parameters in the LSA model will keep 'balanced' in the whole trajectory.",
         "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), Lemma A.3 (after slide 47), equation "
         "(A.12): u² = tr(U U^T)",
-        "In the lemma u is the last entry of the value matrix and U the first d rows and columns of the "
-        "query-key matrix; it is about gradient flow. We check the snapshots of a training by "
-        "gradient flow; a model that Adam trained is not asked.",
+        "In the lemma u is the last entry of the value matrix and U the first d rows and columns of the query-key "
+        "matrix; it is about gradient flow on these matrices from a start with u² = |U|². Neither Adam nor a flow on "
+        "factors of them has to keep it. We check the snapshots of a training by gradient flow; a model that Adam "
+        "trained is not asked.",
     ),
     kind="learning",
-    statement="u² = |U|² all along training: value and query-key weights stay of one size",
+    statement="Value and query-key weights keep the same size during training: u² = |U|²",
     source=f"{SOURCE}, Lemma A.3 (balancedness)",
     criterion=BALANCED,
     measurements=(path, numbers),
@@ -291,10 +336,10 @@ PL_INEQUALITY_CLAIM = Claim(
         "itself: Lemma 5.4, slide 47)",
         "The inequality says that the squared gradient is at least μ times the excess of the loss over "
         "its minimum; μ > 0 is a constant given in the lemma. The lemma is about gradient flow from a "
-        "special start; we check the inequality at the snapshots of a real training.",
+        "special start (w21 = 0, u² = |U|²); we check the inequality at the snapshots of a real training.",
     ),
     kind="architecture",
-    statement="The loss meets the Polyak-Lojasiewicz inequality all along training: |∇L|² >= mu (L - min L)",
+    statement="The loss meets the Polyak-Lojasiewicz inequality throughout training: |∇L|² >= mu (L - min L)",
     source=f"{SOURCE}, Lemma 5.4",
     criterion=PL,
     measurements=(path,),

@@ -255,7 +255,7 @@ def _states_spike(name: str, own: Mapping[str, Mapping[str, Any]]) -> list[State
         text = f"{name}: with the untrained vectors {what}, {100 * share:.0f} % of the rise goes: {_ratio(edit)}."
         lines.append(statement(text, CAUSES, Interval(share, least, most)))
     new = own["drawn anew"]
-    lines.append(note(f"With other random vectors in their place (the sham) it is {_ratio(new)}."))
+    lines.append(note(f"With other random vectors in their place (the control intervention) it is {_ratio(new)}."))
     return lines
 
 

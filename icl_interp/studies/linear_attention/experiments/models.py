@@ -37,7 +37,7 @@ LEAST_SQUARES = "least squares"
 HERE = "d = 4 at scale small, 20 in the source"  # said beside what softmax models do
 ERROR = "error over E[y²] on the law trained on"
 # Predicting 0 has no spike and no shift makes it worse: what says something are models that do better.
-LEARNED = Precondition(ERROR, (0.0, 1 - LEARNED_R2), "But its error is {value:.2g} of E[y²]: it has not learned.")
+LEARNED = Precondition(ERROR, (0.0, 1 - LEARNED_R2), "Its error is {value:.2g} of E[y²]: it has not learned.")
 
 SOFTMAX_SIZES = {
     "smoke": "2 layers, width 32, d = 2, N = 4, 7, 10, 100 steps: shows that it runs, and nothing else",

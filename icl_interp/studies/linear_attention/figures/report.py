@@ -60,7 +60,7 @@ def linear_attention(results: Results, findings: Sequence[Finding], facts: Facts
     if risk is not None:
         panels.append(("Error by prompt length", 1.0, lambda f, axis: _risk(f, risk, facts, axis)))
     if path is not None and _drawable(path):
-        panels.append(("On the way", 1.0, lambda f, axis: _path(f, path, axis)))
+        panels.append(("During training", 1.0, lambda f, axis: _path(f, path, axis)))
     if algorithms is not None:
         panels.append(("Which algorithm", 0.8, lambda f, axis: _algorithms(f, algorithms, facts, axis)))
     if not panels:

@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 from pandas import DataFrame
 from xarray import DataArray
 
+from icl_interp.figures.grid import whiskers
 from icl_interp.figures.style import BLUE, GREEN, GREY, INK, ORANGE, finish, log_axis, panel_title, place
 from icl_interp.figures.text import plain
 from icl_interp.results import Result
@@ -217,7 +218,7 @@ def shifts(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn
                     showlegend=i == 0,
                     legendgroup=predictor,
                     marker={"color": colour, "symbol": symbol, "size": 11 if off else 8, "line": {"width": 2}},
-                    error_x={"array": upper - mean, "arrayminus": mean - lower, "symmetric": False, "thickness": 1.2},
+                    error_x=whiskers(mean, lower, upper),
                     xaxis=axes,
                     yaxis=f"y{axes[1:]}",
                     customdata=mean,

@@ -47,7 +47,9 @@ def task_of(lab: Lab) -> LinearRegression:
 def needs_regression(facts: Facts) -> str | None:
     """Why a claim about linear regression cannot apply."""
     kind = facts.task_kind
-    return None if kind == "LinearRegression" else f"needs a LinearRegression task; the model's is {kind}"
+    return (
+        None if kind == "LinearRegression" else f"The claim is about models of a LinearRegression task, not of {kind}"
+    )
 
 
 def needs_theory(facts: Facts) -> str | None:
@@ -57,16 +59,16 @@ def needs_theory(facts: Facts) -> str | None:
         return reason
     task = task_in(facts)
     if not isinstance(task.inputs, Normal) or task.inputs.mean != 0:
-        return f"the theory is about inputs of a centred normal law; the model was trained on {task.inputs}"
+        return f"The claim is about inputs of a centred normal distribution; this model was trained on {task.inputs}"
     if task.weights != Normal(1.0):
-        return f"the theory is about weights w ~ N(0, I); the model was trained on {task.weights}"
+        return f"The claim is about weights w ~ N(0, I) of the target; this model was trained on {task.weights}"
     if task.query is not None or task.single_orthant:
-        return "the theory is about training prompts whose query is like the examples; the model's were shifted"
+        return "The claim is about training prompts whose query is like the examples; this model's queries were shifted"
     if task.random_covariance:
         try:
             task.spectrum_moments()
         except InputError as error:
-            return f"the theory needs moments of the covariance's law, but {error}"
+            return f"The claim is about covariances whose distribution has known moments, but {error}"
     return None
 
 
@@ -77,9 +79,9 @@ def needs_layer(facts: Facts) -> str | None:
         return reason
     more = beyond_a_layer(facts.config)
     if more:
-        return f"needs a single layer of linear self-attention; the model has {', '.join(more)}"
+        return f"The claim is about a single layer of linear self-attention; this model has {', '.join(more)}"
     if facts.encoding != "stacked":
-        return f"needs stacked prompts, a column (x; y) for each example; the model's are {facts.encoding}"
+        return f"The claim is about stacked prompts, a column (x; y) an example; this model's are {facts.encoding}"
     return None
 
 
@@ -88,7 +90,7 @@ def needs_path(facts: Facts) -> str | None:
     reason = needs_layer(facts)
     if reason or facts.snapshots:
         return reason
-    return "needs weights on the way: a run keeps those of the steps in training.snapshots, and this one kept none"
+    return "The claim is about weights during training; this run kept none (it keeps those of training.snapshots)"
 
 
 # ---- the optimum, and what counts as learned -------------------------------------------------------------------------
