@@ -3,5 +3,9 @@
 import icl_interp.studies  # noqa: F401  (their figures are then among these)
 from icl_interp.figures.catalogue import FIGURES, ReportFigure, draw
 from icl_interp.figures.files import export, plotly_js, to_div
+from icl_interp.figures.measured import plot
+from icl_interp.figures.overlay import overlay
+from icl_interp.figures.paper import for_paper
+from icl_interp.figures.sheet import Style
 
-__all__ = ["FIGURES", "ReportFigure", "draw", "export", "plotly_js", "to_div"]
+__all__ = ["FIGURES", "ReportFigure", "Style", "draw", "export", "for_paper", "overlay", "plot", "plotly_js", "to_div"]

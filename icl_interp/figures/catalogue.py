@@ -1,4 +1,4 @@
-"""All figures of a report, by name and in their order: the forest of claims, and those that studies bring."""
+"""All figures of a report, by name and in their order: of claims, of the mechanism, and those that studies bring."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
+from icl_interp.figures import mechanism
 from icl_interp.figures.claims import forest
 from icl_interp.figures.style import Figure, safe
 from icl_interp.registers import Register
@@ -36,10 +37,13 @@ FIGURES.add(
     ReportFigure(
         forest,
         "Each claim on its own axis. A filled mark is the estimate with its 95 % interval; shaded zones were fixed "
-        "before anything was measured. Hollow marks are controls: a diamond is the same measurement on an untrained"
-        " twin, a square the same intervention where it should do nothing.",
+        "before anything was measured. Hollow marks are controls: a diamond is the same measurement on a randomly "
+        "initialised model, a square the same intervention where it should do nothing.",
     ),
 )
+FIGURES.add("mechanism", ReportFigure(mechanism.where, mechanism.WHERE))
+FIGURES.add("mechanism_patterns", ReportFigure(mechanism.patterns, mechanism.PATTERNS))
+MECHANISM = ("mechanism", "mechanism_patterns")  # they belong to no claim
 
 
 def draw(results: Mapping[str, Result], findings: Sequence[Finding], facts: Facts) -> dict[str, Figure]:
@@ -49,13 +53,14 @@ def draw(results: Mapping[str, Result], findings: Sequence[Finding], facts: Fact
     a finding on any claim, also one of your own, has its row in "claims". A figure that cannot be drawn, for want of a
     measurement that failed, say, is left out and the log says why: it costs no other.
     """
-    drawn = {name: _drawn(name, Results(results), findings, facts) for name in FIGURES}
+    drawn = {name: draw_one(name, results, findings, facts) for name in FIGURES}
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def _drawn(name: str, results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
+def draw_one(name: str, results: Mapping[str, Result], findings: Sequence[Finding], facts: Facts) -> Figure | None:
+    """One figure; None where the stored results do not allow it."""
     try:
-        figure = FIGURES[name].draw(results, findings, facts)
+        figure = FIGURES[name].draw(Results(results), findings, facts)
         return None if figure is None else safe(figure)
     except Exception:
         log.warning("the figure %s could not be drawn and is left out", name, exc_info=True)

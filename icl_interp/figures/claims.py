@@ -19,7 +19,7 @@ WHOLE = {"share": (0.0, 1.0), "quantile": (0.0, 1.0)}  # units whose whole range
 
 
 def forest(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """Every claim: statement, estimate over its verdict zones, untrained twin and sham, verdict in words.
+    """Every claim: statement, estimate over its verdict zones, its controls, verdict in words.
 
     Those that do not apply close the figure, a line each.
     """
@@ -51,7 +51,8 @@ def forest(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
         "interval in one zone, and zones were fixed before looking.<br>" + _legend([f for f in findings if drawable(f)])
     )
     finish(figure, "Which claims hold on these weights", below, plot, l=LEFT, r=RIGHT, b=BOTTOM)
-    return figure.update_layout(hovermode="closest", showlegend=False)
+    # Rows are laid out in pixels, so print can make the whole figure smaller, and nothing else.
+    return figure.update_layout(hovermode="closest", showlegend=False, meta={"layout": "fixed"})
 
 
 def _rule(marks: Marks, y: float) -> None:
@@ -78,18 +79,18 @@ def drawable(finding: Finding) -> bool:
     return finding.verdict != "not_applicable" and e is not None and bool(np.isfinite([e.value, e.low, e.high]).all())
 
 
-def sham(finding: Finding) -> float | None:
-    """The sham's effect in the unit of the estimate, where it was measured in one that can be compared."""
+def control_intervention(finding: Finding) -> float | None:
+    """The effect of the control intervention, where it was measured in the unit of the estimate."""
     value = (finding.causal or {}).get("sham effect")
     return float(value) if value is not None and np.isfinite(float(value)) else None
 
 
 def _row(figure: Figure, marks: Marks, finding: Finding, panel: tuple[float, float], name: str) -> None:
-    test, twin, control = finding.test, finding.twin, sham(finding)
+    test, twin, control = finding.test, finding.twin, control_intervention(finding)
     assert test is not None
     values = [test.value, test.low, test.high, *([] if control is None else [control])]
     values += [v for v in (twin.value, twin.low, twin.high) if np.isfinite(v)] if twin else []
-    scale, (low, high) = _extent(finding.decided_by, values, test.unit)
+    scale, (low, high) = extent(finding.decided_by, values, test.unit)
     title = plain(name_of(test) + (f" ({test.unit})" if test.unit else "") + (", log axis" if scale == "log" else ""))
     kind = log_axis(title, low, high, 7) if scale == "log" else {"range": [low, high], "nticks": 7}
     figure.update_layout(
@@ -118,17 +119,17 @@ def _row(figure: Figure, marks: Marks, finding: Finding, panel: tuple[float, flo
     _zones(marks, finding.decided_by, low, high, name, scale)
     look = VERDICTS[finding.verdict]
     if twin is not None and np.isfinite(twin.value):
-        hover = f"untrained twin: {plain(interval(twin))}<extra></extra>"
+        hover = f"randomly initialised control: {plain(interval(twin))}<extra></extra>"
         figure.add_trace(_mark(twin, "diamond-open", INK, 0.24, 9, hover, **axes))
     if control is not None:
         figure.add_trace(
             _mark(
-                Estimate("sham", control, control, control),
+                Estimate("control intervention", control, control, control),
                 "square-open",
                 INK,
                 0.24,
                 9,
-                f"sham: {number(control)} {plain(test.unit)}<extra></extra>",
+                f"control intervention: {number(control)} {plain(test.unit)}<extra></extra>",
                 **axes,
             )
         )
@@ -194,7 +195,7 @@ def _zones(marks: Marks, condition: Condition, low: float, high: float, name: st
         )
 
 
-def _extent(condition: Condition, values: list[float], unit: str) -> tuple[str, tuple[float, float]]:
+def extent(condition: Condition, values: list[float], unit: str) -> tuple[str, tuple[float, float]]:
     """The axis: it holds all values and both zones. Logarithmic only where every value is positive."""
     bounds = [b for b in (*condition.supports, *(condition.contradicts or ())) if np.isfinite(b)]
     held = np.array([*values, *bounds, *WHOLE.get(unit, ())])
@@ -269,8 +270,8 @@ def _words(marks: Marks, finding: Finding, top: float, middle: float) -> None:
 def _legend(shown: Sequence[Finding]) -> str:
     """What the marks mean, in a line; only of what is drawn."""
     entries = ["● estimate, 95 % interval"] if shown else []
-    entries += ["◇ untrained twin"] if any(f.twin is not None for f in shown) else []
-    entries += ["□ sham intervention"] if any(sham(f) is not None for f in shown) else []
+    entries += ["◇ randomly initialised control"] if any(f.twin is not None for f in shown) else []
+    entries += ["□ control intervention"] if any(control_intervention(f) is not None for f in shown) else []
     for verdict, text in (("supported", "zone that supports the claim"), ("contradicted", "zone that contradicts it")):
         look = VERDICTS[verdict]
         entries += [f'<span style="color:{look.pale}">■</span> {look.sign} {text}'] if shown else []

@@ -18,6 +18,7 @@ from markupsafe import Markup
 from plotly.graph_objects import Figure
 
 from icl_interp.errors import InputError
+from icl_interp.figures import narrow
 from icl_interp.figures.style import layout_of
 from icl_interp.figures.text import markup
 
@@ -126,16 +127,19 @@ def plotly_js() -> str:
 
 
 def to_div(figure: Figure, div_id: str) -> Markup:
-    """A figure as HTML for a page that holds `plotly_js`, as wide as the page has room; the same text every time."""
+    """A figure as HTML for a page that holds `plotly_js`, as wide as the page has room; the same text every time.
+
+    On a narrow screen its panels stand below each other, where it has the class "folds" (`figures.narrow`).
+    """
     data, div_id = figure.to_dict(), re.sub(r"[^\w-]", "-", div_id)
     # In the plain data: a figure that is made anew checks every number again.
     data["layout"].pop("width", None)
     data["layout"]["autosize"] = True
     config = {**_CONFIG, "toImageButtonOptions": {"format": "svg", "filename": div_id}}
     # plotly writes <, > and / inside the script as \u003c and so on: no text of a figure ends it.
-    return Markup(
-        plotly.io.to_html(data, config=config, full_html=False, include_plotlyjs=False, div_id=div_id, validate=False)
-    )
+    script, where = narrow.script(figure), {"full_html": False, "include_plotlyjs": False, "div_id": div_id}
+    text = plotly.io.to_html(data, config=config, post_script=script or "", validate=False, **where)
+    return Markup(text.replace("<div", '<div class="folds"', 1) if script else text)
 
 
 def scripts(figures: Sequence[Markup]) -> tuple[Markup, Markup]:

@@ -114,7 +114,7 @@ def finish(figure: Figure, title: str, below: str, plot: int, **margins: int) ->
     panels = any(a.name == "panel" for a in layout_of(figure).annotations)
     legend = any(trace.showlegend is not False and trace.name for trace in traces_of(figure))
     margin = {"l": 70, "r": 24, "b": 58, **margins}
-    margin["t"] = 44 + 16 * lines + (24 if panels else 6) + (24 if legend else 0)
+    margin["t"] = 39 + 21 * lines + (24 if panels else 6) + (24 if legend else 0)
     heading = {
         "text": f"<b>{plain(title)}</b><br>{small}",
         "x": 0,
@@ -160,15 +160,15 @@ def safe(figure: Figure) -> Figure:
     return Figure(data) if changed else figure
 
 
-def panel_title(figure: Figure, text: str, domain: tuple[float, float]) -> None:
-    """A heading above one of several panels, at the left end of its axis."""
+def panel_title(figure: Figure, text: str, domain: tuple[float, float], top: float = 1.0) -> None:
+    """A heading above one of several panels, at the left end of its axis; `top` is its upper end, from 0 to 1."""
     figure.add_annotation(
         name="panel",
         text=f"<b>{text}</b>",
         xref="paper",
         yref="paper",
         x=domain[0],
-        y=1,
+        y=top,
         xanchor="left",
         yanchor="bottom",
         yshift=4,

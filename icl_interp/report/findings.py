@@ -1,7 +1,8 @@
-"""Findings as HTML: a mark, numbers with intervals, and everything that a finding holds as an article."""
+"""Findings as HTML: a mark, numbers with intervals, and everything that a finding holds."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -10,36 +11,35 @@ from icl_interp.analyses.criterion import Condition, Estimate, Precondition
 from icl_interp.analyses.finding import Finding, Quote
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import MINUS, interval, joined, markup, name_of, number
+from icl_interp.report.words import BASES, measured, needed, region
 from icl_interp.stored import NOT_FINITE
 
 OPEN = 8  # rows of a table of details that are shown unasked
 
 
-def article(f: Finding) -> Markup:
-    """A finding in full."""
-    pairs: dict[str, object] = {"verdict": markup("{}: {}", verdict_mark(f), f.reason)}
+def body(f: Finding, drawn: Collection[str] = ()) -> Markup:
+    """A finding in full, without its short sentence; `drawn` are the figures of the page, which it leads to."""
+    pairs: dict[str, object] = {"claim": f.statement}
+    if f.quote:
+        pairs["the paper says"] = _quote(f.quote)
     if f.kept:
         pairs["not judged again"] = f.kept
     if f.estimate:
         pairs["estimate"] = estimates(f)
-    if f.quote:
-        pairs["the work says"] = _quote(f.quote)
     pairs["criterion"] = joined([markup("{}", f.criterion.text), *_rules(f)], "<br>")
     if f.scope:
         pairs["scope"] = f.scope
     if f.twin:
-        pairs["untrained twin"] = one_estimate(f.twin)
+        pairs["randomly initialised control"] = one_estimate(f.twin)
     if f.causal:
         pairs["causal test"] = mapping(f.causal)
     if f.details:
         pairs["details"] = _details(f.details)
-    return markup(
-        '<article id="{anchor}"><h3>{f.statement}</h3><p class="quiet small"><code>{f.id}</code> · a claim about '
-        '{f.kind} · source: {f.source}</p><div class="wide">{rows}</div></article>',
-        anchor=anchor(f.id),
-        f=f,
-        rows=rows(pairs),
-    )
+    if shown := [name for name in f.figures if name in drawn]:
+        pairs["figures"] = joined((markup('<a href="#figure-{}">{}</a>', anchor(n), n) for n in shown), ", ")
+    pairs["source"] = f"{f.source}; a claim about {f.kind}"
+    pairs["more"] = markup("<code>icl-interp explain {} REPORT</code>, REPORT being the folder of this page", f.id)
+    return markup('<p class="said">{}</p><div class="wide">{}</div>', f.reason, rows(pairs))
 
 
 def _quote(quote: Quote) -> Markup:
@@ -49,27 +49,29 @@ def _quote(quote: Quote) -> Markup:
 
 def _rules(f: Finding) -> Iterator[Markup]:
     """Conditions and preconditions with what was found, a line each."""
-    for condition in f.criterion.conditions:
-        yield markup('<span class="quiet">{}: {}{}</span>', condition.quantity, _zones(condition), _found(f, condition))
+    for c in f.criterion.conditions:
+        zones = needed(c, _unit(f, c))
+        yield markup('<span class="quiet">{}: supported: {}{}</span>', shown_key(c.quantity), zones, _found(f, c))
     for p in f.criterion.preconditions:
-        yield markup('<span class="quiet">precondition: {} in {}{}</span>', p.quantity, _region(p.holds), _found(f, p))
+        asked = region(p.holds, _unit(f, p))
+        yield markup('<span class="quiet">asked first: {}: {}{}</span>', shown_key(p.quantity), asked, _found(f, p))
+
+
+def _unit(f: Finding, rule: Condition | Precondition) -> str:
+    e = f.evidence.get(rule.quantity)
+    return e.unit if e else ""
 
 
 def _found(f: Finding, rule: Condition | Precondition) -> Markup:
     e = f.evidence.get(rule.quantity)
-    if e is None:
-        return markup("; not measured")
-    exact = f"{number(e.value)} {e.unit}".rstrip()
-    return markup("; found {}", exact if e.low == e.high else interval(e))
+    return markup("; not measured") if e is None else markup("; found {}", found(e))
 
 
-def _zones(condition: Condition) -> str:
-    regions = {"supported": condition.supports, "contradicted": condition.contradicts}
-    return "; ".join(f"{name} in {_region(region)}" for name, region in regions.items() if region)
-
-
-def _region(region: tuple[float, float]) -> str:
-    return f"[{number(region[0])}, {number(region[1])}]"
+def found(e: Estimate) -> str:
+    """A measured value: with its interval where it has one, and of a logarithm the factor."""
+    if e.unit in BASES:
+        return measured(e)
+    return f"{number(e.value)} {e.unit}".rstrip() if e.low == e.high else interval(e)
 
 
 def verdict_mark(finding: Finding) -> Markup:
@@ -105,9 +107,18 @@ def anchor(text: str) -> str:
     return "-".join(str(text).split())
 
 
+def shown_key(key: object) -> str:
+    """A stored key in the words of the glossary: what files call a sham is shown as a control intervention.
+
+    >>> shown_key("sham effect"), shown_key("error, intact")
+    ('control intervention effect', 'error, unchanged model')
+    """
+    return re.sub(r"\bintact\b", "unchanged model", re.sub(r"\bsham\b", "control intervention", str(key)))
+
+
 def rows(pairs: Mapping[str, object]) -> Markup:
     """A table of names and values."""
-    each = joined(markup("<tr><th>{}</th><td>{}</td></tr>", key, value) for key, value in pairs.items())
+    each = joined(markup("<tr><th>{}</th><td>{}</td></tr>", shown_key(key), value) for key, value in pairs.items())
     return markup("<table><tbody>{}</tbody></table>", each)
 
 
@@ -123,7 +134,7 @@ def _details(rows: Sequence[Mapping[str, Any]]) -> Markup:
         group = list(rows_of_one)
         table = markup(
             "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>",
-            joined(markup("<th>{}</th>", column) for column in columns),
+            joined(markup("<th>{}</th>", shown_key(column)) for column in columns),
             joined(
                 markup("<tr>{}</tr>", joined(markup('<td class="number">{}</td>', cell(v)) for v in row.values()))
                 for row in group
@@ -137,7 +148,9 @@ def _details(rows: Sequence[Mapping[str, Any]]) -> Markup:
 def cell(value: Any) -> str | Markup:
     """One value, rounded."""
     if isinstance(value, Mapping):
-        nested = {key: markup("({})", cell(v)) if isinstance(v, Mapping) else cell(v) for key, v in value.items()}
+        nested = {
+            shown_key(key): markup("({})", cell(v)) if isinstance(v, Mapping) else cell(v) for key, v in value.items()
+        }
         return joined((markup('<span class="quiet">{}</span> {}', *pair) for pair in nested.items()), " · ")
     return joined(map(cell, value), ", ") if isinstance(value, (list, tuple)) else scalar(value)
 

@@ -18,13 +18,16 @@ from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
 from icl_interp.errors import InputError, shown, unknown
 from icl_interp.figures import catalogue, files
+from icl_interp.figures.paper import for_paper
+from icl_interp.figures.sheet import Style
+from icl_interp.figures.style import Figure
 from icl_interp.provenance import read_json, write_atomically, write_json
-from icl_interp.report import page
+from icl_interp.report import card, page
 from icl_interp.results import make_table
 from icl_interp.stored import Stored
 
 SCHEMA = "icl_interp.report/1"
-FORMATS = ("html", "json", "png", "svg", "pdf")
+FORMATS = ("html", "json", "md", "png", "svg", "pdf")
 LARGEST = 10**9  # bytes of report.json; one of a bundled model has some 5 million
 log = logging.getLogger(__name__)
 
@@ -66,6 +69,32 @@ class Report:
     def figures(self) -> dict[str, Any]:
         """Plotly figures that the stored results allow, by name; drawn anew at each access."""
         return catalogue.draw(self.results, self.findings, self.facts)
+
+    def figure(
+        self, name: str, width: str | float = "column", panel: int | str | None = None, style: str | Style = "sans"
+    ) -> Figure:
+        """A figure in the size that it has in print, without its title: see `icl_interp.figures.for_paper`.
+
+        `report.figure("boundary", width="page").write_image("boundary.pdf")` gives a file for a paper.
+
+        Args:
+            name: one of `figures`.
+            width: "column" (85 mm), "page" (175 mm), or a number of millimetres.
+            panel: only this panel: its number in reading order, from 1, or how its heading begins.
+            style: "sans" (Helvetica, 7 pt), "serif" (Times, 8 pt), or a `figures.Style`.
+
+        Raises:
+            InputError: no such figure, width, panel or style, or no room at this width.
+        """
+        if name not in catalogue.FIGURES:
+            raise unknown("figure", name, catalogue.FIGURES)
+        drawn = catalogue.draw_one(name, self.results, self.findings, self.facts)
+        if drawn is None:
+            raise InputError(
+                f"this report has no figure {shown(name)}, since nothing that it shows was measured; it has "
+                + ", ".join(self.figures)
+            )
+        return for_paper(drawn, width, panel, style)
 
     @property
     def facts(self) -> Facts:
@@ -129,8 +158,13 @@ class Report:
         write_atomically(Path(path), text)
         return Path(path)
 
+    def to_markdown(self) -> str:
+        """A model card in Markdown: the answer, the verdicts in tables, how to load the model, where it comes from."""
+        with self._reads("the model card"):
+            return card.markdown(self.checkpoint, self.model, self.findings, self.provenance)
+
     def save(self, folder: str | Path, formats: Sequence[str] = ("html", "json")) -> Path:
-        """Write `report.html`, `report.json` and, for "png", "svg" and "pdf", a file a figure under `figures/`.
+        """Write `report.html`, `report.json`, `model_card.md` ("md"), and a file a figure under `figures/`.
 
         Where static figures need a browser that is not there, the rest is written and a warning says how to get it.
         """
@@ -142,6 +176,8 @@ class Report:
             self.to_json(folder / "report.json")
         if "html" in formats:
             self.to_html(folder / "report.html")
+        if "md" in formats:
+            write_atomically(folder / "model_card.md", self.to_markdown())
         static = [name for name in formats if name in ("png", "svg", "pdf")]
         if static:
             missing = files.export(self.figures, folder / "figures", static)

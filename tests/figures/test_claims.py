@@ -32,7 +32,7 @@ def forest_shows(findings, figure):
         axis = "x" if i == 0 else f"x{i + 1}"
         marks = {t.marker.symbol: t for t in figure.data if t.xaxis == axis}
         assert set(marks) == {"circle"} | ({"diamond-open"} if f.twin else set()) | (
-            {"square-open"} if claims.sham(f) is not None else set()
+            {"square-open"} if claims.control_intervention(f) is not None else set()
         )
         for symbol, e in (("circle", f.test), ("diamond-open", f.twin)):
             if symbol in marks:
@@ -54,6 +54,7 @@ def forest_shows(findings, figure):
         assert max(held) <= ends[1]
 
 
+@pytest.mark.slow
 def test_the_forest_has_a_row_for_every_claim(any_report):
     figure = drawn(any_report, "claims")
     forest_shows(any_report.findings, figure)
@@ -73,10 +74,10 @@ def test_what_does_not_apply_says_why(small):
 def test_shams_stand_on_the_scale_of_the_estimate(small):
     saturation, failure = small["limits.layernorm_causes_saturation"], small["limits.layernorm_causes_failure"]
     for finding in (saturation, failure):
-        assert claims.sham(finding) == finding.causal["sham effect"]
+        assert claims.control_intervention(finding) == finding.causal["sham effect"]
     # A number on another scale is not drawn; one that says it is on the estimate's, is.
-    assert claims.sham(replace(saturation, causal={"sham": 0.25})) is None
-    assert claims.sham(replace(saturation, causal={"sham effect": 0.25})) == 0.25
+    assert claims.control_intervention(replace(saturation, causal={"sham": 0.25})) is None
+    assert claims.control_intervention(replace(saturation, causal={"sham effect": 0.25})) == 0.25
 
 
 MINE = Claim(
@@ -90,6 +91,7 @@ MINE = Claim(
 )
 
 
+@pytest.mark.slow
 def test_claims_and_results_of_ones_own_are_shown_and_left_alone(small):
     finding = MINE.judge_results({}, small.facts)
     results = {**small.results, "my/result": make_curve([1.0, 2.0], {"x": (0, 1)})}

@@ -70,6 +70,7 @@ def test_errors_of_the_browser_are_not_swallowed(small, tmp_path, monkeypatch):
         files.export({"context": drawn(small, "context")}, tmp_path, ["png"])
 
 
+@pytest.mark.slow
 def test_a_browser_that_ends_or_hangs_costs_the_static_figures_only(small, tmp_path, monkeypatch):
     """kaleido cancels what waits for a browser that is gone, or waits for it without end."""
     import kaleido

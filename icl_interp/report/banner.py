@@ -1,0 +1,161 @@
+"""The first screen of the page: the model, the answer, counts by study, and what to know before reading on."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from icl_interp.analyses.claim import NOT_LEARNED
+from icl_interp.analyses.finding import Finding
+from icl_interp.figures.style import VERDICTS
+from icl_interp.figures.text import joined, markup, number
+from icl_interp.report.findings import scalar
+from icl_interp.report.words import answer
+
+
+def banner(report: Mapping[str, Any], findings: Sequence[Finding]) -> Markup:
+    """The header of a report."""
+    checkpoint, model = report["checkpoint"], report["model"]
+    whole = isinstance(checkpoint.get("step"), int)
+    return markup(
+        '<h1>{name}{step}</h1><p class="quiet small">{kind}</p><p class="answer">{answer}</p>'
+        '<div class="tiles">{tiles}</div>{board}{warnings}',
+        name=checkpoint.get("name", "a model"),
+        kind=describe(model),
+        answer=answer(findings),
+        board=_board(findings),
+        step=markup(" <small>step {:,}</small>", checkpoint["step"]) if whole else "",
+        tiles=joined(markup("<div><b>{}</b><span>{}</span><span>{}</span></div>", *tile) for tile in tiles(model)),
+        warnings=joined(markup('<p class="warning">{}</p>', text) for text in warnings(model, findings)),
+    )
+
+
+def _board(findings: Sequence[Finding]) -> Markup:
+    """How many claims of each study have which verdict."""
+    if not findings:
+        return Markup("")
+    studies = list(dict.fromkeys(f.study for f in findings))
+    head = joined(
+        markup('<th style="color:{look.ink}">{look.sign} <span>{look.word}</span></th>', look=look)
+        for look in VERDICTS.values()
+    )
+    body = joined(
+        markup("<tr><td>{}</td>{}</tr>", name, joined(_count(v, [f for f in findings if of(f)]) for v in VERDICTS))
+        for name, of in [
+            *((study, lambda f, study=study: f.study == study) for study in studies),
+            *([("all", lambda f: True)] if len(studies) > 1 else []),
+        ]
+    )
+    return markup('<table class="board"><thead><tr><th>study</th>{}</tr></thead><tbody>{}</tbody></table>', head, body)
+
+
+def _count(verdict: str, findings: Sequence[Finding]) -> Markup:
+    n = sum(f.verdict == verdict for f in findings)
+    return markup('<td class="number">{}</td>', n) if n else markup('<td class="quiet">–</td>')
+
+
+def warnings(model: Mapping[str, Any], findings: Sequence[Finding]) -> Iterator[str]:
+    """What limits a report: a model that has not learned, models that could not be read, claims that failed."""
+    if n := sum(NOT_LEARNED.lower() in f.reason.lower() for f in findings):
+        claims = "1 claim about what training made is" if n == 1 else f"{n} claims about what training made are"
+        yield f"{NOT_LEARNED}: {claims} therefore inconclusive."
+    for one in model.get("companions_left_out", ()):
+        yield f"The matched model {one.get('name')} is left out: {one.get('reason')}"
+    if failed := [f.id for f in findings if f.error]:
+        yield f"Measuring failed for {', '.join(failed)}; the reason stands at each of them."
+
+
+def describe(model: Mapping[str, Any]) -> str:
+    """What a model is, in a line.
+
+    >>> describe({"config": {"n_layers": 3, "d_model": 64, "n_heads": 4, "normalization_type": None}})
+    '3 layers · width 64 · 4 heads a layer · no normalisation'
+    """
+    config = model.get("config", {})
+    words = [_plural(config.get("n_layers"), "layer"), f"width {config['d_model']}" if "d_model" in config else ""]
+    if config.get("mlp_only"):
+        words.append("MLP only")
+    else:
+        words.append(f"{_plural(config.get('n_heads'), 'head')} a layer")
+        words.append(f"{config['score_fn']} scores" if "score_fn" in config else "")
+        mlp = f"MLP {config['d_mlp']}" if "d_mlp" in config else ""
+        words.append("attention only" if config.get("attn_only") else mlp)
+    kind = config.get("normalization_type")
+    words.append(f"{config.get('norm_position', '')}-{kind}".lstrip("-") if kind else "no normalisation")
+    bound = config.get("embed_bound")
+    words.append(f"read-in bounded by {bound:g}" if bound is not None else "")
+    words.append("no positions" if config.get("positional_embedding_type") == "none" else "")
+    words.append(f"{model['n_parameters']:,} parameters" if "n_parameters" in model else "")
+    words.append(f"{model['encoding']} prompts" if "encoding" in model else "")
+    return " · ".join(word for word in words if word)
+
+
+def _plural(n: Any, word: str) -> str:
+    return f"{n} {word}" + ("" if n == 1 else "s")
+
+
+def tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(value, label, more) of what one has to know before reading any verdict."""
+    error = model.get("in_distribution", {})
+    tiles = []
+    if "error" in error:
+        value, low, high = (float(error.get(key, "nan")) for key in ("error", "low", "high"))
+        more = f"mean squared, [{number(low, 2)}, {number(high, 2)}]"
+        tiles.append((number(value, 2), "in-distribution error", more))
+    for key, label, more in (
+        ("least squares", "least squares", "on the same prompts"),
+        ("zero", "predicting 0", "on the same prompts"),
+    ):
+        if key in error:
+            tiles.append((number(float(error[key]), 2), label, more))
+    if "r2" in model:
+        tiles.append((number(float(model["r2"]), 4), "R²", "in distribution"))
+    task = model.get("task", {})
+    if "inputs" in task:
+        law = _law(task["inputs"])
+        tiles.append((f"x ~ {law}", "trained range", _functions(task)))
+    if "n_points" in model:
+        n = int(model["n_points"])
+        shown = _plural(n - 1, "state" if model.get("encoding") in ("states", "augmented") else "pair")
+        tiles.append((f"{n} points", "trained length", f"{shown} and the query"))
+    return tiles
+
+
+def _law(law: Any) -> str:
+    """A law of numbers, or another setting of a task, in short."""
+    if isinstance(law, Mapping) and law.get("kind") == "Uniform":
+        return f"U({_law(law['low'])}, {_law(law['high'])})"
+    if isinstance(law, Mapping) and law.get("kind") == "Normal":
+        return f"N({_law(law.get('mean', 0))}, {_law(law['std'])}²)"
+    if isinstance(law, Mapping):
+        rest = ", ".join(f"{key} {_law(value)}" for key, value in law.items() if key != "kind")
+        return f"{law.get('kind', '')}({rest})"
+    if isinstance(law, (list, tuple)):
+        if law and all(isinstance(row, (list, tuple)) for row in law):
+            return f"({len(law)} x {len(law[0])})"  # a matrix: its numbers would fill the line
+        return ", ".join(map(_law, law))
+    return scalar(law)
+
+
+def task_words(task: Mapping[str, Any]) -> str:
+    """A task in a line: its functions, where the inputs lie, and the length of prompts.
+
+    >>> task_words({"kind": "Polynomial", "degrees": [1, 3], "inputs": {"kind": "Uniform", "low": -1, "high": 1},
+    ...     "coefficients": {"kind": "Normal", "std": 1}, "n_points": 20})
+    'degree 1, 3; coefficients N(0, 1²); x ~ U(−1, 1); 20 points'
+    >>> task_words({"kind": "Mine", "n_dims": 5, "query": None})
+    'Mine; n dims 5'
+    >>> task_words({"kind": "Mine", "directions": [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]})
+    'Mine; directions (3 x 2)'
+    """
+    inputs = f"x ~ {_law(task['inputs'])}" if "inputs" in task else ""
+    points = f"{_law(task['n_points'])} points" if "n_points" in task else ""
+    return "; ".join(part for part in (_functions(task), inputs, points) if part)
+
+
+def _functions(task: Mapping[str, Any]) -> str:
+    """The functions of a task in short; what is switched off is left out."""
+    if task.get("kind") == "Polynomial":
+        return f"degree {_law(task.get('degrees', ()))}; coefficients {_law(task.get('coefficients'))}"
+    rest = {key: value for key, value in task.items() if key not in ("kind", "inputs", "n_points") and value}
+    return "; ".join([str(task.get("kind", "")), *(f"{key.replace('_', ' ')} {_law(v)}" for key, v in rest.items())])

@@ -1,0 +1,191 @@
+"""`Comparison`: reports of several models side by side, and seeds of one recipe pooled."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pandas import DataFrame
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from icl_interp.analyses.finding import Finding
+from icl_interp.errors import InputError, shown, unknown
+from icl_interp.figures import catalogue
+from icl_interp.figures.overlay import overlay
+from icl_interp.figures.style import Figure
+from icl_interp.report.report import Report
+from icl_interp.report.words import MARKS, measured
+from icl_interp.results import make_table
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Reports of several models, by name.
+
+    Attributes:
+        reports: two or more, on the same claims, each of a model of another name.
+    """
+
+    reports: tuple[Report, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.reports) < 2:
+            raise InputError(f"a comparison needs two reports at least, but got {len(self.reports)}")
+        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
+            raise InputError(f"models to compare need a name each, but got {shown(twice[0])} twice: rename a folder")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the models."""
+        return tuple(str(report.checkpoint["name"]) for report in self.reports)
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """Ids of the claims that every report holds, in the order of the first."""
+        held = [{f.id for f in report.findings} for report in self.reports]
+        return tuple(f.id for f in self.reports[0].findings if all(f.id in ids for ids in held))
+
+    @property
+    def table(self) -> DataFrame:
+        """A row a claim and model: verdict, the quantity that decided with its interval and unit, and whether firm."""
+        rows = [(name, report, report[claim]) for claim in self.claims for name, report in self._named()]
+        read = [f.test or f.estimate for _, _, f in rows]
+        ends = {key: [getattr(e, key) if e else math.nan for e in read] for key in ("value", "low", "high")}
+        return make_table(
+            {
+                "claim": [f.id for *_, f in rows],
+                "model": [name for name, *_ in rows],
+                "recipe": [_recipe(report) for _, report, _ in rows],
+                "verdict": [f.verdict for *_, f in rows],
+                **ends,
+                "unit": [e.unit if e else "" for e in read],
+                "firm": [f.firm is True for *_, f in rows],
+            }
+        )
+
+    @property
+    def pooled(self) -> DataFrame:
+        """A row a claim and recipe with several seeds: how many give each verdict, and mean and spread of the value.
+
+        "sd" is the standard deviation between seeds, with n - 1; seeds for which a claim does not apply, or has no
+        number, are left out. The intervals of single models say nothing about seeds.
+        """
+        rows: list[dict[str, Any]] = []
+        for recipe, reports in self._recipes().items():
+            for claim in self.claims if len(reports) > 1 else ():
+                found = [report[claim] for report in reports]
+                applying = [f for f in found if f.verdict != "not_applicable"]
+                values = [e.value for f in applying if (e := f.test or f.estimate) and math.isfinite(e.value)]
+                if applying:
+                    counts = {v: sum(f.verdict == v for f in applying) for v in MARKS if v != "not_applicable"}
+                    rows.append({"claim": claim, "recipe": recipe, "seeds": len(applying), **counts, **_spread(values)})
+        columns = ("claim", "recipe", "seeds", "supported", "contradicted", "inconclusive", "mean", "sd", "min", "max")
+        return make_table({name: [row[name] for row in rows] for name in columns})
+
+    def to_markdown(self) -> str:
+        """A table in Markdown: a column a model, a row a claim; the number is what the criterion reads."""
+        errors = [f"{report.model['in_distribution']['error']:.1e}" for report in self.reports]
+        lines = [
+            "| | " + " | ".join(f"`{name}`" for name in self.names) + " |",
+            "|---|" + "---|" * len(self.reports),
+            "| in-distribution error | " + " | ".join(errors) + " |",
+        ]
+        for claim in self.claims:
+            lines.append(f"| `{claim}` | " + " | ".join(_cell(report[claim]) for report in self.reports) + " |")
+        return "\n".join(lines)
+
+    def figure(self, name: str, panel: int | str = 1, lines: Sequence[str] | None = None) -> Figure:
+        """Lines of all models over each other: one panel of a figure of their reports, a colour a model.
+
+        `comparison.figure("context")` shows how far each model's predictions differ between contexts.
+
+        Args:
+            name: of a figure, as in `report.figures`.
+            panel: its number in reading order, from 1, or how its heading begins.
+            lines: those to draw, as the legend calls them; all by default.
+
+        Raises:
+            InputError: no such figure, panel or line, fewer than two reports that have it, or what
+                `icl_interp.figures.overlay` refuses.
+        """
+        if name not in catalogue.FIGURES:
+            raise unknown("figure", name, catalogue.FIGURES)
+        every = {model: catalogue.draw_one(name, r.results, r.findings, r.facts) for model, r in self._named()}
+        drawn = {model: figure for model, figure in every.items() if figure is not None}
+        if len(drawn) < 2:
+            without = ", ".join(model for model in every if model not in drawn)
+            raise InputError(
+                f"two reports at least must have the figure {shown(name)}, but it is missing for {without}"
+            )
+        return overlay(drawn, panel, lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Both tables as plain data, without the reports."""
+        return {name: getattr(self, name).to_dict("records") for name in ("table", "pooled")}
+
+    def screen(self) -> Group:
+        """For a terminal: a line a claim that applies to one model at least, a column a model."""
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for title in ("", *self.names):
+            table.add_column(Text(title), justify="left")
+        for claim in self.claims:
+            found = [report[claim] for report in self.reports]
+            if all(f.verdict == "not_applicable" for f in found):
+                continue
+            table.add_row(Text(found[0].short or found[0].statement), *map(_text, found))
+        left_out = sum(all(r[c].verdict == "not_applicable" for r in self.reports) for c in self.claims)
+        parts: list[Any] = [Text(""), table]
+        if left_out:
+            parts.append(Text(f"\n– {left_out} claims apply to none of these models", style="bright_black"))
+        return Group(*parts, *self._pooled_lines())
+
+    def _pooled_lines(self) -> Iterator[Text]:
+        for recipe, reports in self._recipes().items():
+            if len(reports) > 1:
+                names = ", ".join(str(report.checkpoint["name"]) for report in reports)
+                yield Text(f"\n{recipe}: {len(reports)} seeds of one recipe ({names})", style="bold")
+                for row in self.pooled.to_dict("records"):
+                    if row["recipe"] == recipe:
+                        yield Text("  " + _in_words(row))
+
+    def _named(self) -> Iterator[tuple[str, Report]]:
+        return zip(self.names, self.reports, strict=True)
+
+    def _recipes(self) -> dict[str, list[Report]]:
+        """Reports by recipe, which is all of a run but its seed."""
+        found: dict[str, list[Report]] = {}
+        for report in self.reports:
+            found.setdefault(_recipe(report), []).append(report)
+        return found
+
+
+def _recipe(report: Report) -> str:
+    """What makes seeds of one recipe alike; a model without a known run is alone."""
+    return str(report.checkpoint.get("kind_of_training") or report.checkpoint["name"])
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    if not values:
+        return dict.fromkeys(("mean", "sd", "min", "max"), math.nan)
+    sd = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    return {"mean": float(np.mean(values)), "sd": sd, "min": min(values), "max": max(values)}
+
+
+def _in_words(row: dict[str, Any]) -> str:
+    verdicts = ", ".join(f"{row[v]} {v}" for v in MARKS if row.get(v))
+    return f"{row['claim']}: {verdicts}; {row['mean']:.3g} +- {row['sd']:.2g} ({row['min']:.3g} to {row['max']:.3g})"
+
+
+def _cell(finding: Finding) -> str:
+    number = f" {finding.test.value:.2g}" if finding.test else ""
+    return MARKS[finding.verdict][0] + number
+
+
+def _text(finding: Finding) -> Text:
+    mark, style = MARKS[finding.verdict]
+    e = finding.test or finding.estimate
+    number = f" {measured(e)}" if e and finding.verdict != "not_applicable" else ""
+    return Text.assemble((mark, style), number)

@@ -1,0 +1,178 @@
+"""A report on one screen of a terminal, and all that is known of one claim."""
+
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from icl_interp.analyses import multiplicity
+from icl_interp.analyses.claim import Claim
+from icl_interp.analyses.finding import Finding
+from icl_interp.report.report import Report
+from icl_interp.report.words import (
+    MARKS,
+    REFERENCES,
+    WORDS,
+    answer,
+    by_question,
+    measured,
+    model_words,
+    needed,
+    region,
+    sentence,
+)
+
+WIDTH = 160  # where the output is no terminal
+
+
+def console(width: int | None = None) -> Console:
+    """A console on standard output: as wide as the terminal, `WIDTH` where there is none, unless a width is given."""
+    return Console(highlight=False, width=width or (None if sys.stdout.isatty() else WIDTH))
+
+
+# ---- a report -------------------------------------------------------------------------------------------------------
+
+
+def screen(report: Report, verbose: bool = False) -> Group:
+    """The report on one screen: the model, the answer, counts, and a line a claim.
+
+    Args:
+        report: what was found.
+        verbose: whether each claim's reason is shown, and each claim that does not apply.
+    """
+    shown = [f for f in report.findings if f.verdict != "not_applicable"]
+    left_out = [f for f in report.findings if f.verdict == "not_applicable"]
+    parts: list[RenderableType] = [_model(report), Text(answer(shown)), _counts(report.findings)]
+    for question, of_it in by_question(shown):
+        parts.append(Text(f"\n{question}", style="bold"))
+        parts += _reasons(of_it) if verbose else [_lines(of_it)]
+    parts += [Text("")] if left_out else []
+    parts += [_one_left_out(f) for f in left_out] if verbose else list(_left_out(left_out))
+    parts += [Text(f"\n{text}", style="bright_black")] if (text := multiplicity.by_chance(report.findings)) else []
+    return Group(*parts)
+
+
+def _model(report: Report) -> Text:
+    error = report.model["in_distribution"]
+    known = [f"{name} {error[key]:.2g}" for name, key in REFERENCES.items() if error.get(key) is not None]
+    interval = f"[{error['low']:.3g}, {error['high']:.3g}]"
+    measures = f"\nin distribution: error {error['error']:.3g} {interval}, R2 {error['r2']:.4f}; {', '.join(known)}\n"
+    # Texts of a report are never markup: a folder may be called [red].
+    return Text.assemble(
+        "\n", (str(report.checkpoint["name"]), "bold"), f": {model_words(report.model['config'])}{measures}"
+    )
+
+
+def _counts(findings: Sequence[Finding]) -> Text:
+    counted = {words: sum(f.verdict == verdict for f in findings) for verdict, words in WORDS.items()}
+    said = ", ".join(f"{n} {words[n > 1]}" for words, n in counted.items() if n)
+    return Text(f"\n{len(findings)} claim{'s' * (len(findings) != 1)}: {said}")
+
+
+def _lines(findings: Sequence[Finding]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    for no_wrap in (True, False, False, False):
+        table.add_column(no_wrap=no_wrap)
+    for f in findings:
+        mark, style = MARKS[f.verdict]
+        e = f.test or f.estimate
+        number = measured(e) if e else "not measured"
+        needs = f"needs {region(f.decided_by.supports, e.unit)}" if e else ""
+        table.add_row(Text(mark, style=style), Text(sentence(f)), Text(number), Text(needs, style="bright_black"))
+    return table
+
+
+def _reasons(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+    for f in findings:
+        mark, style = MARKS[f.verdict]
+        yield Text.assemble((mark, style), f" {sentence(f)} ", (f.id, "bright_black"))
+        e = f.test or f.estimate
+        number = f"{e.name}: {measured(e)} (supported: {needed(f.decided_by, e.unit)})\n" if e else ""
+        yield Padding(Text(number + f.reason), (0, 0, 1, 2))
+
+
+def _left_out(findings: Sequence[Finding]) -> Iterator[Text]:
+    """Claims that do not apply: a line a study, with the reason that most of them have."""
+    for study in dict.fromkeys(f.study for f in findings):
+        reasons = [f.reason for f in findings if f.study == study]
+        most = max(reasons, key=reasons.count)
+        others = len(reasons) - reasons.count(most)
+        more = f"; {others} for other reasons (--verbose)" if others else ""
+        n = "1 claim does" if len(reasons) == 1 else f"{len(reasons)} claims do"
+        yield Text(f"– {study}: {n} not apply: {most}{more}", style="bright_black")
+
+
+def _one_left_out(f: Finding) -> Text:
+    return Text(f"– {f.id} does not apply: {f.reason}", style="bright_black")
+
+
+# ---- a claim --------------------------------------------------------------------------------------------------------
+
+
+def claim(asked: Claim, finding: Finding | None = None) -> Group:
+    """All that is known of a claim: what it says, the quoted sentence, how it is measured, what decides, its result.
+
+    Args:
+        asked: the claim.
+        finding: what a report found.
+    """
+    rows = about(asked)
+    if finding:
+        rows["result"] = f"{MARKS[finding.verdict][0]} It {WORDS[finding.verdict][0]}. {finding.reason}"
+        for name, e in (("estimate", finding.estimate), ("decided by", finding.test), ("control", finding.twin)):
+            if e:
+                rows[f"{name} (result)" if name == "control" else name] = f"{e.name}: {measured(e)}"
+        if finding.causal:
+            rows["causal test"] = ", ".join(f"{key}: {_plain(value)}" for key, value in finding.causal.items())
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0), show_header=False)
+    table.add_column(no_wrap=True, style="bright_black")
+    table.add_column(overflow="fold")
+    for name, text in rows.items():
+        table.add_row(name, Text(text))
+    return Group(Text.assemble("\n", (asked.id, "bold"), f"  {asked.short}\n"), table)
+
+
+def about(asked: Claim) -> dict[str, str]:
+    """What is known of a claim before anything is measured, by a word for it: for a terminal, and for the catalogue."""
+    rows: dict[str, str] = {"says": asked.statement}
+    if asked.quote:
+        rows["the work says"] = f"“{asked.quote.text}” ({asked.quote.place})"
+        if asked.quote.differs:
+            rows["our test differs"] = asked.quote.differs
+    else:
+        rows["source"] = asked.source
+    rows["measured"] = "\n".join(_doc(m.function, m.name) for m in asked.measurements)
+    rows["criterion"] = "\n".join([asked.criterion.text, *_conditions(asked)])
+    rows["kind"] = KINDS[asked.kind]
+    if asked.twin:
+        rows["control"] = "The same is measured on randomly initialised models of this architecture."
+    if asked.figures:
+        rows["figures"] = ", ".join(asked.figures)
+    return rows
+
+
+KINDS = {
+    "architecture": "architecture: it follows from the design, so it should hold for randomly initialised models too.",
+    "learning": "learning: training made it, so it must not hold for randomly initialised models.",
+}
+
+
+def _conditions(asked: Claim) -> Iterator[str]:
+    for c in asked.criterion.conditions:
+        yield f"  {c.quantity}: {needed(c)}"
+    for p in asked.criterion.preconditions:
+        yield f"  asked first: {p.quantity} {region(p.holds, '')}"
+
+
+def _doc(function: Any, name: str) -> str:
+    first = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+    return f"{name}: {first}" if first else name
+
+
+def _plain(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,123 @@
+"""What a report says in words, for a terminal, a table or a model card: answers, numbers with units, what is needed."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from icl_interp.analyses.claim import QUESTIONS
+from icl_interp.analyses.criterion import Condition, Estimate, Region
+from icl_interp.analyses.finding import Finding
+
+MARKS = {
+    "supported": ("✔", "green"),
+    "contradicted": ("✘", "red"),
+    "inconclusive": ("?", "yellow"),
+    "not_applicable": ("–", "bright_black"),
+}
+WORDS = {
+    "supported": ("holds", "hold"),
+    "contradicted": ("does not hold", "do not hold"),
+    "inconclusive": ("is open", "are open"),
+    "not_applicable": ("does not apply", "do not apply"),
+}
+REFERENCES = {"zero predictor": "zero", "least squares": "least squares"}  # beside the error: in words, as stored
+BASES = {"log10": 10.0, "ln": math.e}  # units that are logarithms: what is shown is the factor
+MOST = 3  # claims that a sentence of the answer names
+
+
+def answer(findings: Sequence[Finding]) -> str:
+    """Two sentences: what holds for the model, and what does not; firm verdicts first, one of each question.
+
+    >>> answer([])
+    'No claim was decided.'
+    """
+    said, named = [], answered(findings)
+    for verdict, word in (("supported", "What holds"), ("contradicted", "What does not hold")):
+        if chosen := [f for f in named if f.verdict == verdict]:
+            said.append(f"{word}: {'; '.join(sentence(f).rstrip('.') for f in chosen)}.")
+    return " ".join(said) or "No claim was decided."
+
+
+def answered(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings that the answer names: at most three that are supported, then as many that are contradicted."""
+    named = []
+    for verdict in ("supported", "contradicted"):
+        found = sorted((f for f in findings if f.verdict == verdict), key=lambda f: f.firm is not True)
+        first = {f.question: f for f in reversed(found)}  # of each question the first
+        first = [first[q] for q in sorted(first, key=_place)]
+        chosen = [*first, *(f for f in found if f not in first)][:MOST]
+        named += sorted(chosen, key=lambda f: _place(f.question))
+    return named
+
+
+def by_question(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
+    """Findings by the question that they answer, in the order of the questions; those of no question come last."""
+    for question in (*QUESTIONS, ""):
+        of_it = [f for f in findings if f.question == question or (not question and f.question not in QUESTIONS)]
+        if of_it:
+            yield question or "other claims", of_it
+
+
+def _place(question: str) -> int:
+    return QUESTIONS.index(question) if question in QUESTIONS else len(QUESTIONS)
+
+
+def needed(condition: Condition, unit: str = "") -> str:
+    """Where a quantity must lie for support, and where for the opposite, in natural units.
+
+    >>> needed(Condition("share", (0.9, math.inf), (-math.inf, 0.5)))
+    'at least 0.9; contradicted: at most 0.5'
+    """
+    opposite = f"; contradicted: {region(condition.contradicts, unit)}" if condition.contradicts else ""
+    return region(condition.supports, unit) + opposite
+
+
+def measured(e: Estimate) -> str:
+    """A number with its interval and unit; of a logarithm the factor.
+
+    >>> measured(Estimate("error, far / near", 1.0, 0.0, 2.0, "log10"))
+    'x10 [x1, x100]'
+    """
+    if e.unit in BASES:
+        return f"{natural(e.value, e.unit)} [{natural(e.low, e.unit)}, {natural(e.high, e.unit)}]"
+    interval = "" if e.low == e.high else f" [{e.low:.3g}, {e.high:.3g}]"
+    return f"{e.value:.3g}{interval} {e.unit}".rstrip()
+
+
+def natural(value: float, unit: str) -> str:
+    """A number to three digits; of a logarithm the factor.
+
+    >>> natural(-1.0, "log10"), natural(0.25, "share")
+    ('x0.1', '0.25')
+    """
+    return f"x{BASES[unit] ** value:.3g}" if unit in BASES else f"{value:.3g}"
+
+
+def region(asked: Region, unit: str) -> str:
+    """A region in words, in natural units.
+
+    >>> region((0.0, 3.0), "")
+    'at most 3'
+    """
+    low, high = asked
+    if math.isinf(low):
+        return f"at most {natural(high, unit)}"
+    if math.isinf(high) or (low > 0 and high == 1):
+        return f"at least {natural(low, unit)}"
+    return f"at most {natural(high, unit)}" if low == 0 else f"{natural(low, unit)} to {natural(high, unit)}"
+
+
+def sentence(f: Finding) -> str:
+    """What a claim says, in few words where it has them."""
+    return f.short or f.statement
+
+
+def model_words(model: Mapping[str, Any]) -> str:
+    """An architecture in words, from its config as plain data."""
+    norm = f"{model['norm_position']}-{model['normalization_type']}" if model["normalization_type"] else "no norm"
+    size = f"{model['n_layers']} x {model['d_model']}"
+    if model["mlp_only"]:
+        return f"{size}, {norm}, MLP only"
+    heads = "1 head" if model["n_heads"] == 1 else f"{model['n_heads']} heads"
+    parts = "attention only" if model["attn_only"] else "attention + MLP"
+    return f"{size} x {heads}, {norm}, {model['score_fn']}, {parts}"

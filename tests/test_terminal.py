@@ -1,0 +1,207 @@
+"""What the terminal shows of a report, and of one claim."""
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import small_reports
+from helpers import must_fail
+
+from icl_interp import cli
+from icl_interp.analyses import registry
+from icl_interp.analyses.claim import QUESTIONS
+from icl_interp.analyses.criterion import Condition, Estimate
+from icl_interp.analyses.finding import Finding
+from icl_interp.report import terminal
+
+
+def printed(capsys, report, width=terminal.WIDTH, verbose=False) -> str:
+    terminal.console(width=width).print(terminal.screen(report, verbose))
+    return capsys.readouterr().out
+
+
+def check_number(text: str, finding: Finding) -> None:
+    """The line of a claim shows the quantity that the criterion read."""
+    assert finding.test is not None
+    line = next(line for line in text.splitlines() if finding.short in line)
+    assert terminal.measured(finding.test) in line
+
+
+def test_a_line_shows_what_decided(capsys):
+    """Saturation is judged by the change of f per decade; its estimate is the plateau."""
+    report = small_reports.report()
+    finding = report["limits.layernorm_saturation"]
+    assert finding.test
+    assert finding.estimate
+    assert finding.test.name != finding.estimate.name
+    check_number(printed(capsys, report), finding)
+    report.findings = [replace(f, test=None) for f in report.findings]
+    must_fail(check_number, printed(capsys, report), finding)
+
+
+def check_one_screen(text: str, report) -> None:
+    lines = text.splitlines()
+    assert len(lines) <= 50
+    applying = [f for f in report.findings if f.verdict != "not_applicable"]
+    for f in applying:
+        assert sum(f.short in line for line in lines) >= 1
+    studies = {f.study for f in report.findings if f.verdict == "not_applicable"}
+    assert sum(line.startswith("– ") for line in lines) == len(studies)
+    headings = [line for line in lines if line in QUESTIONS]
+    assert headings == [q for q in QUESTIONS if any(f.question == q for f in applying)]
+
+
+def test_a_report_is_one_screen_and_verbose_shows_reasons(capsys):
+    report = small_reports.report()
+    short, long = printed(capsys, report), printed(capsys, report, verbose=True)
+    check_one_screen(short, report)
+    must_fail(check_one_screen, long, report)
+    words = " ".join(long.split())
+    for f in report.findings:
+        assert f.id in long
+        assert " ".join(f.reason.split()) in words
+    assert "several heads" not in short
+
+
+def test_without_features_there_is_no_least_squares_to_print(capsys):
+    report = small_reports.report()
+    assert "least squares" in printed(capsys, report).splitlines()[2]
+    report.model["in_distribution"].pop("least squares")
+    assert "least squares" not in printed(capsys, report).splitlines()[2]
+
+
+def test_names_are_never_markup(capsys):
+    report = small_reports.report()
+    report.checkpoint["name"] = "[red]"
+    assert "[red]: 2 x" in printed(capsys, report)
+
+
+def verdicts(*given):
+    """Findings of these (question, verdict, firm), called c0, c1, ..."""
+    one = small_reports.report().findings[0]
+    return [
+        replace(one, question=question, verdict=verdict, firm=firm, short=f"c{i}.")
+        for i, (question, verdict, firm) in enumerate(given)
+    ]
+
+
+def check_answer(answer):
+    attention, far, other = "attention", "far from the data", "algorithm"
+    assert answer([]) == "No claim was decided."
+    found = verdicts(
+        (attention, "supported", None),
+        (attention, "supported", True),
+        (far, "contradicted", True),
+        (other, "supported", True),
+        (far, "supported", True),
+        (far, "supported", True),
+        (far, "inconclusive", None),
+    )
+    # Firm ones first, one of each question, in the order of the questions.
+    assert answer(found) == "What holds: c4; c1; c3. What does not hold: c2."
+    assert answer(found[:1]) == "What holds: c0."
+    assert answer(found[-1:]) == "No claim was decided."
+
+
+def test_the_answer_names_firm_verdicts_of_several_questions():
+    check_answer(terminal.answer)
+    must_fail(check_answer, lambda found: terminal.answer([f for f in found if f.short != "c1."]))
+
+
+@pytest.mark.parametrize(
+    ("estimate", "text"),
+    [
+        (Estimate("e", 0.5, 0.25, 0.75), "0.5 [0.25, 0.75]"),
+        (Estimate("e", 0.5, 0.5, 0.5, "share"), "0.5 share"),
+        (Estimate("e", 2.0, 1.0, 3.0, "log10"), "x100 [x10, x1e+03]"),
+        (Estimate("e", math.log(2), 0.0, math.log(4), "ln"), "x2 [x1, x4]"),
+    ],
+)
+def test_numbers_stand_in_natural_units(estimate, text):
+    assert terminal.measured(estimate) == text
+
+
+@pytest.mark.parametrize(
+    ("region", "unit", "text"),
+    [
+        ((-math.inf, 0.05), "", "at most 0.05"),
+        ((0.0, 0.05), "", "at most 0.05"),
+        ((0.9, math.inf), "", "at least 0.9"),
+        ((0.9, 1.0), "", "at least 0.9"),
+        ((1.8, 2.2), "", "1.8 to 2.2"),
+        ((-math.inf, math.log10(3)), "log10", "at most x3"),
+    ],
+)
+def test_what_is_needed_in_words(region, unit, text):
+    assert terminal.needed(Condition("q", region, None), unit) == text
+    both = terminal.needed(Condition("q", region, (5.0, math.inf)))
+    assert both.endswith("; contradicted: at least 5")
+
+
+def test_explain_says_all_of_every_claim(capsys):
+    for claim in registry.REGISTRY.values():
+        terminal.console().print(terminal.claim(claim))
+        words = " ".join(capsys.readouterr().out.split())
+        texts = [claim.id, claim.short, claim.statement, *(c.quantity for c in claim.criterion.conditions)]
+        if claim.quote:
+            texts += [claim.quote.text, claim.quote.place]
+        for text in texts:
+            assert " ".join(text.split()) in words, claim.id
+
+
+def explained(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["icl-interp", "explain", *map(str, arguments)])
+    try:
+        cli.main()
+        status = 0
+    except SystemExit as end:
+        status = end.code
+    return status, *capsys.readouterr()
+
+
+@pytest.mark.slow
+def test_explain_shows_the_result_of_a_report(monkeypatch, capsys, tmp_path):
+    report = small_reports.report()
+    report.save(tmp_path, ("json",))
+    status, out, _ = explained(monkeypatch, capsys, "limits.layernorm_saturation", tmp_path)
+    assert status in (0, None)
+    finding = report["limits.layernorm_saturation"]
+    assert " ".join(finding.reason.split()) in " ".join(out.split())
+    status, alone, _ = explained(monkeypatch, capsys, "limits.layernorm_saturation")
+    assert "result" not in alone
+    for arguments, said in (
+        (("limits.layernorm_saturatio",), "did you mean 'limits.layernorm_saturation'?"),
+        (("limits.layernorm_saturation", tmp_path / "none"), "none"),
+    ):
+        status, out, error = explained(monkeypatch, capsys, *arguments)
+        assert status == 2
+        assert said in error
+        assert len(error.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_json_is_all_that_standard_output_holds(monkeypatch, capsys, tmp_path):
+    report = small_reports.report()
+    monkeypatch.setattr("icl_interp.pipeline.analyze", lambda *args, **settings: report)
+    arguments = ["analyze", "affine", "--json", "--out", str(tmp_path), "--format", "json"]
+    monkeypatch.setattr(sys, "argv", ["icl-interp", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code in (0, None)
+    out, error = capsys.readouterr()
+    found = [Finding.from_dict(one) for one in json.loads(out)["findings"]]
+    assert [f.id for f in found] == [f.id for f in report.findings]
+    assert "report.json" in error
+
+
+@pytest.mark.slow
+def test_a_wrong_id_is_refused_in_one_line():
+    """A wrong id is refused by a process of its own with status 2 and one line."""
+    done = subprocess.run(
+        [sys.executable, "-m", "icl_interp", "explain", "nothing"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
