@@ -13,49 +13,101 @@
 # %% [markdown]
 # # What does this small transformer really do?
 #
-# A transformer was trained to learn functions from examples: its prompt is $x_1, f(x_1), x_2, f(x_2), \dots, x$, and it
-# answers with $f(x)$ for a function it has never seen. Naim & Asher (2025) make claims about such models: LayerNorm
-# makes their output level off far from the data, softmax turns into a hardmax, the context is forgotten, and LayerNorm
-# is *why* they fail there. Which of these hold on **these very weights**?
+# A transformer was trained to learn functions from examples. Its prompt is $x_1, f(x_1), x_2, f(x_2), \dots, x$, with
+# a function $f$ that it has never seen, and it answers with a prediction $\hat y$ of $f(x)$. The last input $x$ is
+# called the *query*. Naim & Asher (2025) make claims about such models: LayerNorm makes the prediction level off far
+# from the data, softmax attention turns into a hardmax (all attention on one token), the prompt is forgotten there,
+# and LayerNorm is the reason why such models fail far out. Which of these claims hold on **these very weights**?
+#
+# The notebook takes about a minute and trains nothing.
 
 # %%
-import icl_interp
+import plotly.graph_objects as go
+import torch
 
+import icl_interp
+from icl_interp.figures.style import BLUE, INK, ORANGE, TEMPLATE
+
+checkpoint = icl_interp.load("affine")
+model, task = checkpoint.model, checkpoint.task
+
+# %% [markdown]
+# ## One prompt
+# *What does the model get to see?* Here is one prompt: nineteen examples of a straight line, and a query. The
+# training data had inputs from -1 to 1 only. We ask at many queries, also outside of that interval.
+
+# %%
+prompt = task.sample(1, torch.Generator().manual_seed(1))
+queries = torch.linspace(-6, 6, 97)
+asked = torch.cat([prompt.xs[:, :-1].expand(97, -1, -1), queries[:, None, None]], 1)
+line = task.value(prompt.parameters.expand(97, -1), asked)
+with torch.no_grad():
+    answers = checkpoint.predict(type(prompt)(asked, line, prompt.parameters.expand(97, -1), torch.arange(97)))[:, -1]
+
+figure = go.Figure(layout={"template": TEMPLATE, "width": 640, "height": 340})
+figure.add_vrect(x0=-1, x1=1, fillcolor="#EFEFEF", line_width=0, layer="below", annotation_text="training data")
+figure.add_scatter(x=queries, y=line[:, -1].ravel(), name="the function f", line={"color": INK, "dash": "dot"})
+figure.add_scatter(x=queries, y=answers.ravel(), name="the model's answers", line={"color": ORANGE})
+dots = {"color": BLUE, "size": 7}
+figure.add_scatter(x=prompt.xs[0, :-1, 0], y=prompt.ys[0, :-1, 0], mode="markers", marker=dots, name="examples")
+figure.update_layout(xaxis_title="query x", yaxis_title="value", legend={"y": 1.02})
+
+# %% [markdown]
+# *How to read it.* Inside the interval the answers lie on the line. Outside they leave it. What happens farther out,
+# and why?
+#
+# ## One call judges all claims
+# `analyze` measures the model and judges every claim that can apply to it.
+
+# %%
 report = icl_interp.analyze("affine", progress=False)
 report
 
 # %% [markdown]
-# One call measured everything and judged every registered claim. A finding holds the number the verdict rests on, its
-# interval, the criterion that was fixed beforehand, and the causal check.
+# A *finding* is what came out for one claim. Its verdict rests on a number with an interval, and on a criterion that
+# was fixed before anything was measured.
 
 # %%
 finding = report["limits.layernorm_saturation"]
 print(finding.verdict, "-", finding.reason)
-print(finding.criterion.text)
+print("criterion:", finding.criterion.text)
 
 # %% [markdown]
 # ## Far from the data
-# 32 contexts, the query swept over seven orders of magnitude in both directions. The truth (dotted) goes on; the model
-# arrives at the value that its weights alone predict.
+# *Where do the predictions go?* The figure shows 32 prompts. The query runs over seven orders of magnitude in both
+# directions, on an axis that is linear near 0 and logarithmic far out.
 
 # %%
 report.figures["far_query"]
 
 # %% [markdown]
-# Is LayerNorm the cause? Freeze every norm's scale at its in-distribution value, at the query only, and the output
-# grows again. The sham - the same at the context positions - does nothing.
+# *How to read it.* The dotted lines are the functions. The thin lines are the model's predictions. Far out they all
+# arrive at one value (orange), which follows from the weights alone: the prompt no longer matters.
+#
+# *Is LayerNorm the cause?* LayerNorm divides each token's vector by its scale, which grows with the query. We hold
+# the scale of every norm at its value in distribution, at the query only. As a control we do the same at the tokens
+# of the context, where it should change nothing. The number is the exponent of growth: -1 where the prediction levels
+# off like $1/|x|$, 1 where it grows like $|x|$.
 
 # %%
 causal = report["limits.layernorm_causes_saturation"].causal
-{name: causal[name] for name in ("intact", "frozen", "sham", "each norm alone")}
+named = {"intact": "unchanged", "frozen": "scales held at the query", "sham": "control: held in the context"}
+for key, name in named.items():
+    print(f"{name:30} {causal[key]:+.3f}")
+for norm, exponent in causal["each norm alone"].items():
+    print(f"only {norm:25} {exponent:+.3f}")
 
 # %% [markdown]
+# So the last LayerNorm alone makes the plateau.
+#
 # ## The cause of the plateau is not the cause of the failure
-# The paper concludes that LayerNorm is why the model fails. The same model trained **without** any normalisation has no
-# plateau. Is it any better far out?
+# The paper concludes that LayerNorm is why the model fails. *Does the failure go away without it?*
 
 # %%
 print(report["limits.layernorm_causes_failure"].reason)
+
+# %% [markdown]
+# A second model was trained without any norm.
 
 # %%
 claims = ("limits.linear_asymptote", "limits.context_erased", "limits.softmax_hardmax")
@@ -63,59 +115,55 @@ without = icl_interp.analyze("affine_no_ln", claims=claims, progress=False)
 for finding in without.findings:
     print(f"{finding.id}: {finding.verdict}\n    {finding.reason}\n")
 
-# %% [markdown]
-# Without the norm the output becomes one line in each direction - with a slope that the weights fix, not the prompt.
-# The failure has changed its face.
-
 # %%
 without.figures["far_query"]
 
 # %% [markdown]
-# ## Look inside yourself
-# The models are TransformerLens citizens: same hook names, same weight names, an `ActivationCache`.
+# Without a norm the prediction becomes a straight line in each direction. The weights fix its slope, and the prompt
+# does not. So this model fails far out as well, in another way.
+#
+# ## Look inside
+# The models have TransformerLens' hook names, weight names and cache.
 
 # %%
-checkpoint = icl_interp.load("affine")
-model = checkpoint.model
-model.cfg
-
-# %%
-import torch
-
-prompts = checkpoint.task.sample(256, torch.Generator().manual_seed(0))
-tokens = checkpoint.encoding.encode(prompts)
+prompts = task.sample(256, torch.Generator().manual_seed(0))
 with torch.no_grad():
-    predictions, cache = model.run_with_cache(tokens)
-cache["blocks.2.attn.hook_pattern"].shape
+    predictions, cache = model.run_with_cache(checkpoint.encoding.encode(prompts))
+cache["blocks.2.attn.hook_pattern"].shape  # (prompt, head, query token, key token)
 
 # %% [markdown]
-# Interventions compose and undo themselves. What does uniform attention in layer 0 cost in distribution?
+# *What does the model lose if layer 0 attends to every token alike?* Interventions act inside a `with` block and
+# leave the model as it was.
 
 # %%
 from icl_interp.interventions import SwapPattern
 
 
-def error():
+def error() -> float:
+    """Mean squared error of the predictions from the third point on."""
     with torch.no_grad():
         return (checkpoint.predict(prompts) - prompts.ys)[:, 2:].square().mean().item()
 
 
-print("intact          ", error())
+print("unchanged      ", error())
 with icl_interp.intervene(model, SwapPattern("uniform", heads=((0, 0), (0, 1), (0, 2), (0, 3)))):
-    print("layer 0 uniform ", error())
-print("after           ", error())
+    print("layer 0 uniform", error())
+print("afterwards     ", error())
 
 # %% [markdown]
-# Probes read many prompts at constant memory.
+# Probes measure many prompts in constant memory, and `plot` draws what they return. *How does the scale of each norm
+# grow with the query?*
 
 # %%
-statistics = icl_interp.probe(checkpoint, prompts)
-sorted(statistics)
+far = icl_interp.probe(checkpoint, prompts, queries=[0.1, 1.0, 10.0, 100.0, 1e3, 1e4], dtype=torch.float64)
+icl_interp.figures.plot(far["layernorm_scale.scale"], "Scale of each norm at the query")
 
 # %% [markdown]
+# *How to read it.* Both axes are logarithmic. Beyond 10 every scale grows in proportion to the query.
+#
 # ## Keep it
-# One HTML page that opens offline, and JSON with every number. A saved report is judged and drawn again without the
-# model.
+# A report is one HTML page that opens offline, and JSON with every number. A saved report is judged and drawn again
+# without the model. `report.figure("far_query", width="column")` gives a figure the size and the letters of a paper.
 
 # %%
 import tempfile
@@ -123,4 +171,10 @@ import tempfile
 with tempfile.TemporaryDirectory() as folder:
     report.save(folder)
     again = icl_interp.Report.load(folder).judge()
-[(finding.id, finding.verdict) for finding in again.findings]
+print(again)
+
+# %% [markdown]
+# ## Exercise
+# Analyse `affine_post_ln`, which normalises after each sum instead of before each block. Is one norm enough to make
+# its plateau? (`report["limits.layernorm_causes_saturation"].causal["each norm alone"]`.) The notebook `mechanism`
+# asks next which heads make the predictions.
