@@ -8,11 +8,15 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test slow lint notebooks dist clean
+.PHONY: help demo test slow lint notebooks docs dist clean
 
 WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
+# Bytecode is kept, also where the environment says otherwise: compiling everything anew takes each process of the tests
+# longer than all else it does before its first test. Work is stolen: each worker takes a row of files, so that what the
+# tests of a file share is made once, and at the end takes from the other.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --dist worksteal
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile | awk -F '\t' '{ printf "make %-10s %s\n", $$1, $$2 }'
@@ -21,10 +25,10 @@ demo: $(VENV)/.demo ## analyse a bundled model: verdicts here, a report in ./icl
 	@$(BIN)/icl-interp analyze $(ARGS)
 
 test: $(VENV)/.test ## the tests, without the slow ones
-	@$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) $(ARGS)
+	@$(PYTEST) -m "not slow" -n $(WORKERS) $(ARGS)
 
 slow: $(VENV)/.test ## the slow tests only: training runs, notebooks, browsers
-	@$(BIN)/python -m pytest -m slow --timeout 1500 -n $(WORKERS) $(ARGS)
+	@$(PYTEST) -m slow --timeout 1500 -n $(WORKERS) $(ARGS)
 
 lint: $(VENV)/.dev ## style and types
 	@$(BIN)/ruff check .
@@ -33,6 +37,11 @@ lint: $(VENV)/.dev ## style and types
 
 notebooks: $(VENV)/.test ## notebooks/*.ipynb from the .py beside each
 	@$(BIN)/jupytext --to ipynb --update notebooks/*.py
+
+docs: $(VENV)/.test ## the documentation, in build/docs/html
+	@$(BIN)/python docs/assemble.py build/docs/source
+	@$(BIN)/python -m sphinx -b html -c docs -E -W --keep-going -q build/docs/source build/docs/html
+	@echo "documentation: build/docs/html/index.html"
 
 dist: $(VENV)/.dev ## the source archive and the wheel, in dist/
 	@rm -rf dist

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from icl_interp.interventions import intervene
     from icl_interp.models.config import HookedTransformerConfig
     from icl_interp.models.transformer import HookedTransformer
-    from icl_interp.pipeline import analyze
+    from icl_interp.pipeline import analyze, compare
     from icl_interp.probes import probe
     from icl_interp.report.report import Report
     from icl_interp.training.trainer import train
@@ -53,6 +53,7 @@ _NAMES = {
     "InputError": "errors",
     "Report": "report",
     "analyze": "pipeline",
+    "compare": "pipeline",
     "evaluate": "evaluation",
     "intervene": "interventions",
     "load": "checkpoints.store",
@@ -69,6 +70,7 @@ __all__ = [
     "analyses",
     "analyze",
     "baselines",
+    "compare",
     "evaluate",
     "experiments",
     "figures",

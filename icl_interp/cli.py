@@ -9,16 +9,12 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from icl_interp.checkpoints import bundled
 from icl_interp.errors import InputError
-
-if TYPE_CHECKING:
-    from icl_interp.analyses.finding import Finding
-    from icl_interp.report.report import Report
 
 app = typer.Typer(
     name="icl-interp",
@@ -30,60 +26,104 @@ app = typer.Typer(
 Out = Annotated[Path | None, typer.Option(help="Where to write; by default a fresh folder under ./icl-interp-out.")]
 Source = Annotated[str, typer.Argument(help="A run folder, somebody else's checkpoint, or a bundled model's name.")]
 TaskFile = Annotated[
-    Path | None, typer.Option("--task", help="A YAML file with a recipe's section 'task', for what brings no task.")
+    Path | None, typer.Option("--task", help="A YAML file with a recipe's section 'task', if the checkpoint has none.")
 ]
 EncodingName = Annotated[
-    str | None, typer.Option("--encoding", help="interleaved, stacked or states, where nothing else tells.")
+    str | None, typer.Option("--encoding", help="interleaved, stacked, states or augmented, if not known.")
 ]
-Heads = Annotated[int | None, typer.Option("--n-heads", help="Attention heads, for weights that do not tell.")]
+Heads = Annotated[int | None, typer.Option("--n-heads", help="Attention heads, if the weights do not tell.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--setting", help="What else weights do not tell, such as act_fn=relu; repeatable.")
+    list[str] | None, typer.Option("--setting", help="What the weights do not tell, such as act_fn=relu; repeatable.")
 ]
 # BadParameter -> UsageError -> ClickException. Newer versions of typer carry a copy of click, older ones import it.
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 SIGMAS = (1e-9, 1e9)  # so that no square leaves the range of float32
-REFERENCES = {"zero predictor": "zero", "least squares": "least squares"}  # beside the error: in words, as stored
-MARKS = {"supported": "green", "contradicted": "red", "inconclusive": "yellow", "not_applicable": "bright_black"}
 
 
 @app.command()
 def analyze(
-    checkpoint: Source = bundled.DEFAULT,
+    checkpoints: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Run folders, somebody else's checkpoints, or names of bundled models; several are compared.  "
+            f"[default: {bundled.DEFAULT}]"
+        ),
+    ] = None,
     out: Out = None,
     format: Annotated[str, typer.Option(help="html, json, png, svg, pdf: several with commas.")] = "html,json",
     claims: Annotated[str | None, typer.Option(help="Ids of claims, with commas; all by default.")] = None,
     n_prompts: Annotated[
-        int | None, typer.Option(help="Sample size: 8 a pair of functions. By default 1024; of a large model 256.")
+        int | None, typer.Option(help="Number of prompts, 8 for each pair of functions; by default 1024 (large: 256).")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
     companion: Annotated[
-        list[str] | None, typer.Option(help="A model that differs in one respect; repeatable.")
+        list[str] | None, typer.Option(help="A matched model: one that differs in one respect; repeatable.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="Where to run; it must know float64.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where to run; it must support float64.")] = None,
     task: TaskFile = None,
     encoding: EncodingName = None,
     n_heads: Heads = None,
     setting: Settings = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print each claim's reason too.")] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print the findings as JSON on standard output, and nothing else there.")
+    ] = False,
 ) -> None:
-    """Put published claims to the test on a model, and write a report."""
+    """Judge published claims on a model, and write a report."""
     formats, chosen = _formats(format), _listed(claims, "--claims")
-    if not _exists(checkpoint):  # before torch is imported: a typo should not cost seconds
-        raise bundled.not_found(checkpoint)
-    folder = _output(out, Path(checkpoint).name)
+    names = checkpoints or [bundled.DEFAULT]
+    for name in names:  # before torch is imported: a typo should not cost seconds
+        if not _exists(name):
+            raise bundled.not_found(name)
+    folders = _folders(_output(out, Path(names[0]).name if len(names) == 1 else "compare"), names)
     from icl_interp import pipeline
+    from icl_interp.provenance import as_json, write_json
+    from icl_interp.report import terminal
+    from icl_interp.report.comparison import Comparison
 
-    report = pipeline.analyze(
-        checkpoint,
-        claims=chosen,
-        n_prompts=n_prompts,
-        seed=seed,
-        companions=companion or (),
-        device=device,
-        **_given(task, encoding, n_heads, setting),
-    )
-    _print_report(report)
-    report.save(folder, formats)
-    print(f"report: {_main_file(folder, formats)}")
+    reports = []
+    for name, folder in folders.items():
+        report = pipeline.analyze(
+            name,
+            claims=chosen,
+            n_prompts=n_prompts,
+            seed=seed,
+            companions=companion or (),
+            device=device,
+            **_given(task, encoding, n_heads, setting),
+        )
+        report.save(folder, formats)  # one at a time: what is done is kept
+        reports.append(report)
+        if not json_ and (len(names) == 1 or verbose):
+            terminal.console().print(terminal.screen(report, verbose))
+    if json_:
+        found = [{"name": r.checkpoint["name"], "findings": [f.to_dict() for f in r.findings]} for r in reports]
+        print(as_json(found[0] if len(names) == 1 else found), end="")
+    if len(names) > 1:
+        comparison = Comparison(tuple(reports))
+        write_json(folders[names[0]].parent / "comparison.json", comparison.to_dict())
+        if not json_:
+            terminal.console().print(comparison.screen())
+    for folder in folders.values():
+        print(f"report: {_main_file(folder, formats)}", file=sys.stderr if json_ else sys.stdout)
+
+
+@app.command()
+def explain(
+    claim: Annotated[str, typer.Argument(help="The id of a claim, as reports give it.")],
+    report: Annotated[
+        Path | None, typer.Argument(help="A report's folder or report.json: its result is shown as well.")
+    ] = None,
+) -> None:
+    """Explain a claim: what it says and quotes, how it is measured, what decides, and what a report found."""
+    from icl_interp import studies  # noqa: F401 registers the bundled claims
+    from icl_interp.analyses import registry
+    from icl_interp.report import terminal
+    from icl_interp.report.report import Report
+
+    asked = registry.REGISTRY.named(claim)
+    finding = Report.load(report)[claim] if report else None
+    terminal.console().print(terminal.claim(asked, finding))
 
 
 @app.command()
@@ -119,7 +159,7 @@ def evaluate(
     n_heads: Heads = None,
     setting: Settings = None,
 ) -> None:
-    """Squared error beside least squares and the zero predictor, on fresh prompts."""
+    """Measure the squared error on fresh prompts, beside least squares and the zero predictor."""
     if not _exists(checkpoint):
         raise bundled.not_found(checkpoint)
     from icl_interp import evaluation, results
@@ -150,18 +190,18 @@ def reproduce(
         list[str] | None, typer.Argument(help="Ids of experiments (--list shows them); all by default.")
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the experiments and stop.")] = False,
-    scale: Annotated[str, typer.Option(help="smoke (seconds), small (a CPU) or paper (a GPU).")] = "small",
+    scale: Annotated[str, typer.Option(help="Preset: smoke (seconds), small (a CPU) or paper (a GPU).")] = "small",
     out: Out = None,
     models: Annotated[
         list[Path] | None, typer.Option(help="A folder of run folders to take finished models from; repeatable.")
     ] = None,
     no_train: Annotated[
-        bool, typer.Option("--no-train", help="Do with the models that are there, and say what is missing.")
+        bool, typer.Option("--no-train", help="Use the models that are there, and say which are missing.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     device: Annotated[str | None, typer.Option(help="Where to train and to predict.")] = None,
 ) -> None:
-    """Do the tables and figures of a paper again. What was cut off goes on when asked for again with the same --out."""
+    """Reproduce the tables and figures of a paper. A run that was stopped goes on, with the same --out."""
     from icl_interp.experiments import base, scales
 
     if list_:
@@ -187,14 +227,15 @@ def reproduce(
 def zoo() -> None:
     """List the bundled models."""
     from icl_interp import results
-    from icl_interp.report.page import task_words
+    from icl_interp.report import terminal
+    from icl_interp.report.banner import task_words
 
     rows = [(name, bundled.config(name), bundled.provenance(name)) for name in bundled.names()]
     columns: dict[str, list[Any]] = {"name": [], "model": [], "task": [], "steps": [], "error": [], "R2": []}
     for name, config, origin in rows:
         model, error = config["model"], origin["in_distribution"]
         columns["name"].append(name)
-        columns["model"].append(_model_words(model))
+        columns["model"].append(terminal.model_words(model))
         columns["task"].append(task_words(config["task"]))
         columns["steps"].append(origin["step"])
         columns["error"].append(error["error"])
@@ -205,19 +246,39 @@ def zoo() -> None:
 @app.command()
 def selfcheck(
     draws: Annotated[
-        int | None, typer.Option(help="Random draws of each construction.  [default: 3; full: 200]")
+        int | None, typer.Option(help="Random draws of each hand-built model.  [default: 3; full: 200; power: 20]")
     ] = None,
     seed: Annotated[int, typer.Option(help="First draw.")] = 0,
     full: Annotated[
-        bool, typer.Option("--full", help="Try every verdict on bundled models as well: edits, other samples. Hours.")
+        bool, typer.Option("--full", help="Also try verdicts on bundled models: edits, other samples. Hours.")
     ] = False,
-    processes: Annotated[int, typer.Option(help="With --full: how many work beside each other.", min=1)] = 1,
+    power: Annotated[
+        bool, typer.Option("--power", help="How surely claims are judged on the way from false to true. An hour.")
+    ] = False,
+    processes: Annotated[
+        int | None, typer.Option(help="With --full or --power: how many work at a time.  [default: 1]", min=1)
+    ] = None,
     out: Out = None,
 ) -> None:
-    """Judge every claim on constructions of known truth, and show what its verdicts withstood."""
-    if full:
-        _full_selfcheck(draws, processes, out)
+    """Judge every claim on hand-built models whose answer is known, and show what verdicts withstood."""
+    from icl_interp.testing import selfcheck as checks
+
+    if full or power:
+        if out is None:
+            raise InputError("--full and --power take hours and keep their parts: name a folder for these with --out")
+        right = True
+        for text, kept in checks.made(
+            out, full=full, power=power, draws=draws, seed=seed, processes=processes or 1, watch=_on_stderr
+        ):
+            print(text)
+            right = right and kept
+        if not right:
+            raise typer.Exit(1)
         return
+    if processes is not None:
+        raise InputError(
+            "--processes is for --full and --power: without these, one process draws each model a few times"
+        )
     from icl_interp import results
     from icl_interp.experiments import calibration
     from icl_interp.provenance import write_json
@@ -226,43 +287,10 @@ def selfcheck(
     print(results.text(table))
     if out:
         write_json(out / "selfcheck.json", results.to_dict(table))
-    _show_batteries()
+    print("\n".join(checks.kept()))
     wrong = sum(n - k for n, k in zip(table["draws"], table["as expected"], strict=True))
     print(f"{sum(table['draws']) - wrong} of {sum(table['draws'])} verdicts as expected")
     if wrong:
-        raise typer.Exit(1)
-
-
-def _show_batteries() -> None:
-    """What verdicts withstood when the whole battery was last run."""
-    from icl_interp.studies import STUDIES
-    from icl_interp.testing import battery
-
-    for study in STUDIES.values():
-        found = battery.kept(study)
-        if found:
-            print(f"{study.name}, kept results of {battery.COMMAND}:")
-            print("\n".join(f"  {line}" for line in (*found.summary(), *found.short())))
-
-
-def _full_selfcheck(draws: int | None, processes: int, out: Path | None) -> None:
-    """The battery of every study; parts and results go to a folder, where a run that was stopped goes on."""
-    from icl_interp.provenance import write_json
-    from icl_interp.studies import STUDIES
-    from icl_interp.testing import battery
-
-    if out is None:
-        raise InputError("--full takes hours and keeps its parts as it goes: name a folder for them with --out")
-    short = []
-    for study in STUDIES.values():
-        parts = out / study.name
-        n_draws = battery.DRAWS if draws is None else draws
-        found = battery.run(study, parts, n_draws=n_draws, processes=processes, watch=_on_stderr)
-        write_json(parts / "battery.json", found.to_dict())
-        short += found.short()
-        print(f"{study.name}:")
-        print("\n".join(f"  {line}" for line in (*found.summary(), *found.short())))
-    if short:
         raise typer.Exit(1)
 
 
@@ -340,47 +368,16 @@ def _output(out: Path | None, name: str) -> Path:
     return out
 
 
+def _folders(out: Path, names: list[str]) -> dict[str, Path]:
+    """The folder of each model's report: the output folder itself for one, a folder of its name there for several."""
+    if len(names) == 1:
+        return {names[0]: out}
+    folders = {name: out / Path(name).name for name in names}
+    if len(set(folders.values())) < len(names):
+        raise InputError(f"models to compare need a name each, but got {', '.join(names)}: rename a folder")
+    return folders
+
+
 def _main_file(folder: Path, formats: list[str]) -> Path:
     name = next((f"report.{f}" for f in ("html", "json") if f in formats), "figures")
     return (folder / name).resolve()
-
-
-def _model_words(model: dict[str, Any]) -> str:
-    norm = f"{model['norm_position']}-{model['normalization_type']}" if model["normalization_type"] else "no norm"
-    size = f"{model['n_layers']} x {model['d_model']}"
-    if model["mlp_only"]:
-        return f"{size}, {norm}, MLP only"
-    heads = "1 head" if model["n_heads"] == 1 else f"{model['n_heads']} heads"
-    parts = "attention only" if model["attn_only"] else "attention + MLP"
-    return f"{size} x {heads}, {norm}, {model['score_fn']}, {parts}"
-
-
-def _print_report(report: "Report") -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from icl_interp.analyses import multiplicity
-
-    error, config = report.model["in_distribution"], report.model["config"]
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    # Texts of a report are never markup: a folder may be called [red].
-    console.print(Text.assemble("\n", (report.checkpoint["name"], "bold"), f": {_model_words(config)}"))
-    known = [f"{name} {error[key]:.2g}" for name, key in REFERENCES.items() if error.get(key) is not None]
-    interval = f"[{error['low']:.3g}, {error['high']:.3g}]"
-    measured = f"in distribution: error {error['error']:.3g} {interval}, R2 {error['r2']:.4f}"
-    console.print(Text(f"{measured}; {', '.join(known)}\n"))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0))
-    for title in ("verdict", "claim", "what decided", "why"):
-        table.add_column(title, overflow="fold", no_wrap=title in ("verdict", "claim"))
-    for finding in report.findings:
-        verdict = Text(finding.verdict, style=MARKS[finding.verdict])
-        table.add_row(verdict, Text(finding.id), Text(_decided(finding)), Text(finding.reason))
-    console.print(table)
-    console.print(Text(multiplicity.by_chance(report.findings)))
-
-
-def _decided(finding: "Finding") -> str:
-    """The quantity that the criterion read, which need not be the estimate."""
-    e = finding.test or finding.estimate
-    return f"{e.value:.3g} [{e.low:.3g}, {e.high:.3g}] {e.unit}".rstrip() + f"\n{e.name}" if e else ""

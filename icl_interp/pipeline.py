@@ -13,21 +13,22 @@ from tqdm.auto import tqdm
 
 import icl_interp.studies  # noqa: F401  (their claims are then registered)
 from icl_interp import evaluation
-from icl_interp.analyses import registry
+from icl_interp.analyses import mechanism, registry
 from icl_interp.analyses.claim import Claim, in_one_line, of_twins
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab, is_large
-from icl_interp.analyses.measurement import TWINS, Results
+from icl_interp.analyses.measurement import TWINS, Measurement, Results
 from icl_interp.checkpoints import companions as companions_of
 from icl_interp.checkpoints import foreign, store
 from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.config import check_round_trip
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
-from icl_interp.errors import InputError, whole
+from icl_interp.errors import InputError, shown, whole
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
 from icl_interp.provenance import encode, environment, run_id
+from icl_interp.report.comparison import Comparison
 from icl_interp.report.report import Report
 from icl_interp.tasks.base import Task
 
@@ -64,7 +65,8 @@ def analyze(
             million parameters 64 pairs x 4 prompts, which takes far less time (`analyses.lab.is_large` says what it
             costs).
         seed: of the sample.
-        encoding: "interleaved", "stacked" or "states", where a bare model's width does not tell, or a file of weights.
+        encoding: "interleaved", "stacked", "states" or "augmented", where a bare model's width does not tell, or a
+            file of weights.
         n_heads: attention heads of a block, where a file of weights does not tell.
         settings: further settings of the model that a file of weights does not tell; see `load`.
         companions: further checkpoints that differ from this one in a single respect (no normalisation, no attention,
@@ -122,7 +124,8 @@ def analyze(
         snapshots=loaded.snapshots,
         config=loaded.config,
     )
-    results, failed = _measure(lab, [claim for claim in selected if claim.applies(known)], progress)
+    described = mechanism.measurements(lab) if claims is None else []  # whoever asks for some claims gets these only
+    results, failed = _measure(lab, [claim for claim in selected if claim.applies(known)], described, progress)
     known = replace(known, failed=failed)
     findings = [claim.finding(results, known) for claim in selected]
     provenance = {
@@ -134,12 +137,37 @@ def analyze(
         "environment": environment(),
     }
     origin = {**loaded.provenance, "name": loaded.name, "step": loaded.step, "run_id": run_id(loaded.config)}
+    if loaded.config.training:
+        origin["kind_of_training"] = companions_of.kind_of(encode(loaded.config))
     return Report(origin, known.to_dict(), findings, results, provenance)
 
 
-def _measure(lab: Lab, claims: list[Claim], progress: bool) -> tuple[Results, dict[str, str]]:
-    """Everything the claims need, each measurement once (the untrained twins' under `TWINS`), and what failed, why."""
-    wanted = {m.name: m for claim in claims for m in claim.measurements}
+def compare(checkpoints: Iterable[Any], **settings: Any) -> Comparison:
+    """Analyse several models and put their verdicts side by side; seeds of one recipe are pooled too.
+
+    Args:
+        checkpoints: each a `Report`, or what `analyze` takes.
+        settings: those of `analyze`, for all of them.
+
+    Raises:
+        InputError: fewer than two models, two of one name, or what `analyze` refuses.
+    """
+    if isinstance(checkpoints, (str, Path, Report, Checkpoint)):
+        raise InputError(f"compare takes a list of models, but got {shown(checkpoints)}: put it in [ ] with another")
+    given = list(checkpoints)
+    if len(given) < 2:
+        raise InputError(f"a comparison needs two models at least, but got {len(given)}")
+    return Comparison(tuple(each if isinstance(each, Report) else analyze(each, **settings) for each in given))
+
+
+def _measure(
+    lab: Lab, claims: list[Claim], described: Sequence[Measurement[Any]], progress: bool
+) -> tuple[Results, dict[str, str]]:
+    """Everything the claims need, each measurement once (the untrained twins' under `TWINS`), and what failed, why.
+
+    And what describes the model beside.
+    """
+    wanted = {m.name: m for claim in claims for m in claim.measurements} | {m.name: m for m in described}
     of_each = of_twins(claims)
     failed: dict[str, str] = {}
     with tqdm(desc="measuring", leave=False, disable=None if progress else True) as bar:

@@ -6,6 +6,7 @@ import os
 import hypothesis
 import jaxtyping
 import pytest
+import run_time_types
 from helpers import SURFACE
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # transformer_lens would look things up on a hub, and wait for it
@@ -15,7 +16,7 @@ for name in ("CI", "BUILD_NUMBER"):  # where either is set, pytest explains a fa
     os.environ.pop(name, None)  # time grows as the cube of the length; mutants fail on purpose, some by 6,000 numbers
 
 # The shapes and dtypes written in annotations are checked at run time, here only.
-jaxtyping.install_import_hook("icl_interp", "helpers.check_types")
+run_time_types.install("icl_interp")
 
 collect_ignore = ["example_study"]  # a package of its own: what it registers at import would stay
 
@@ -27,7 +28,7 @@ hypothesis.settings.load_profile("icl_interp")
 logging.getLogger("icl_interp").addHandler(SURFACE)
 
 from measuring import judged, measured, registry  # noqa: E402, F401  (fixtures; they import the package, so after the hook)
-from small_reports import any_report, small  # noqa: E402, F401
+from small_reports import _shared_folder, any_report, small  # noqa: E402, F401
 
 
 @pytest.fixture

@@ -1,23 +1,10 @@
 """What several test files share."""
 
 import logging
-from collections.abc import Callable
-from typing import Any, Self
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
-from beartype import BeartypeConf, FrozenDict, beartype
-
-_CHECKED = beartype(conf=BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict({Self: Any})))
-
-
-def check_types(function: Any) -> Any:
-    """Checks a function's annotations at run time.
-
-    An int passes for a float, as type checkers have it, and so does anything for `Self`: jaxtyping hands over methods
-    one by one, where beartype can't know the class. A function within a function would be compiled anew whenever the
-    outer one runs, which takes longer than most tests: it is left as it is.
-    """
-    return function if "<locals>" in function.__qualname__ else _CHECKED(function)
 
 
 class Surface(logging.Handler):
@@ -43,3 +30,24 @@ def must_fail(check: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     except (AssertionError, pytest.fail.Exception):
         return
     raise AssertionError(f"{getattr(check, '__name__', check)} accepts a mutant, so it can't fail")
+
+
+def mostly_slow(values: Iterable[Any], fast: int = 1, *, single: bool = False) -> list[Any]:
+    """Values of parameters: the fast suite has the first ones, the slow suite all others.
+
+    Args:
+        values: of one parameter, or tuples with a value for each.
+        fast: how many the fast suite has.
+        single: tuples are values of one parameter.
+    """
+    return [_slow(value, single) if i >= fast else value for i, value in enumerate(values)]
+
+
+def one_in(n: int, values: Iterable[Any], *, single: bool = False) -> list[Any]:
+    """Values of parameters: the fast suite has the first of every n, the slow suite all others (see `mostly_slow`)."""
+    return [_slow(value, single) if i % n else value for i, value in enumerate(values)]
+
+
+def _slow(value: Any, single: bool) -> Any:
+    values = value if isinstance(value, tuple) and not single else (value,)
+    return pytest.param(*values, marks=pytest.mark.slow)

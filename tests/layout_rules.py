@@ -56,12 +56,13 @@ ROOMS = (
     ("published", "hand_built", "measurements"),
     ("claims",),
     ("constructions", "experiments"),
-    ("figures",),
+    ("dials", "figures"),
     ("study",),
 )
 # Packages that others import by their name: they only put together what their modules hold.
 FACES = {
     STUDIES,
+    "icl_interp.theory.autoregression",
     "icl_interp.theory.linear_attention",
     "icl_interp.theory.lipschitz",
     "icl_interp.studies.limits.constructions",
@@ -86,6 +87,17 @@ class Import(NamedTuple):
     target: str  # the dotted module that is loaded; for a package, its __init__
     line: int
     on_load: bool  # as the file is loaded, not later inside a function and not for type checkers only
+
+
+@functools.cache  # every rule asks, and none changes a tree
+def parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@functools.cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """All of a file, in no particular order."""
+    return tuple(ast.walk(parsed(source)))
 
 
 @functools.cache
@@ -134,7 +146,7 @@ def _imports(path: str, text: str, known: frozenset[str]) -> tuple[Import, ...]:
         for child in ast.iter_child_nodes(node):
             yield from visit(child, on_load)
 
-    return tuple(visit(ast.parse(text), True))
+    return tuple(visit(parsed(text), True))
 
 
 def ours(path: str, sources: Sources) -> Iterator[Import]:
@@ -143,10 +155,9 @@ def ours(path: str, sources: Sources) -> Iterator[Import]:
 
 def texts(source: str) -> Iterator[tuple[int, str]]:
     """The strings of a file but for its docstrings, each with its line."""
-    tree = ast.parse(source)
     holders = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    docs = {id(n.body[0].value) for n in ast.walk(tree) if isinstance(n, holders) and ast.get_docstring(n)}
-    for node in ast.walk(tree):
+    docs = {id(n.body[0].value) for n in nodes(source) if isinstance(n, holders) and ast.get_docstring(n)}
+    for node in nodes(source):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
             yield node.lineno, node.value
 
@@ -219,7 +230,7 @@ def files_are_short(sources: Sources) -> Iterator[str]:
 
 def library_code_does_not_print(sources: Sources) -> Iterator[str]:
     for path, text in sources.items():
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(text):
             match node:
                 case ast.Call(func=ast.Name(id="print")) if unit(module(path)) not in PRINTS:
                     yield f"{path}:{node.lineno}: prints"
@@ -227,14 +238,14 @@ def library_code_does_not_print(sources: Sources) -> Iterator[str]:
 
 def annotations_are_evaluated(sources: Sources) -> Iterator[str]:
     for path, text in sources.items():
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(text):
             if isinstance(node, ast.ImportFrom) and node.module == "__future__":
                 yield f"{path}:{node.lineno}: from __future__ import annotations hides shapes from the run-time check"
 
 
 def public_names_are_documented(sources: Sources) -> Iterator[str]:
     for path, text in sources.items():
-        for node in ast.parse(text).body:
+        for node in parsed(text).body:
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                     overload = any(ast.unparse(d).endswith("overload") for d in node.decorator_list)
@@ -245,7 +256,7 @@ def public_names_are_documented(sources: Sources) -> Iterator[str]:
 def html_has_one_origin(sources: Sources) -> Iterator[str]:
     """Templates of HTML are written out, and `Markup`, which is never escaped, is made where nothing else would do."""
     for path, text in sources.items():
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(text):
             match node:
                 case ast.Call(func=ast.Name(id="markup"), args=[ast.Constant(), *_]):
                     pass
@@ -302,7 +313,7 @@ def engine_names_no_study(sources: Sources) -> Iterator[str]:
 def quantities_are_defined_once(sources: Sources) -> Iterator[str]:
     """What probes define is asked of them, not computed again (by the calls that give it away)."""
     for path, text in sources.items():
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(text):
             match node:
                 case ast.Call(func=ast.Attribute(attr=str(name)) | ast.Name(id=str(name))) if name in DEFINED:
                     if unit(module(path)) not in DEFINED[name]:

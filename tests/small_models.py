@@ -28,6 +28,7 @@ MODELS = {
     "hardmax": {"score_fn": "hardmax"},
     "linear": {"score_fn": "linear", "score_norm": "visible"},
     "one head": {"n_heads": 1},
+    "previous": {"queries": "previous", "position_weights": "free", "score_fn": "linear"},
     "bidirectional": {"attention_dir": "bidirectional", "d_in": 2},  # and stacked
 }
 

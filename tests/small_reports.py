@@ -7,9 +7,11 @@ one without.
 import copy
 import functools
 from dataclasses import replace
+from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
+from filelock import FileLock
 from tiny_runs import checkpoint
 
 from icl_interp import pipeline
@@ -21,6 +23,8 @@ from icl_interp.report import Report
 # Their figures, in order; without a norm, and so without a companion, all but "growth" and "shift".
 WITH_NORM = [
     "claims",
+    "mechanism",
+    "mechanism_patterns",
     "far_query",
     "growth",
     "boundary",
@@ -30,12 +34,31 @@ WITH_NORM = [
     "layers",
     "classes",
     "shift",
+    "lipschitz_smoother",
 ]
 SIZES = {"n_layers": 2, "d_model": 12, "n_heads": 3, "init_std": 0.5}
 
 
+SHARED: list[Path] = []  # a folder that all processes of a test run share, once there is one
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_folder(tmp_path_factory):
+    base = tmp_path_factory.getbasetemp()
+    SHARED.append(base.parent if base.name.startswith("popen-") else base)
+
+
 @functools.cache
 def _analyzed(norm: bool) -> Report:
+    """Made by one process of a test run; the others read what it stored, to the last bit."""
+    folder = SHARED[0] / f"small_report_{'norm' if norm else 'no_norm'}"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            _analyze(norm).to_json(folder / "report.json")
+    return replace(Report.load(folder), file=None)
+
+
+def _analyze(norm: bool) -> Report:
     bare = checkpoint(model={**SIZES, "normalization_type": None}, task={"degrees": [1]})
     if not norm:
         return pipeline.analyze(bare, n_prompts=256, progress=False)
@@ -56,7 +79,7 @@ def report(norm: bool = True) -> Report:
     return copy.deepcopy(_analyzed(norm))
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["norm", "no norm"])
+@pytest.fixture(scope="module", params=[True, pytest.param(False, marks=pytest.mark.slow)], ids=["norm", "no norm"])
 def any_report(request):
     """Either report."""
     return report(request.param)

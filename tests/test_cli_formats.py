@@ -39,6 +39,7 @@ def is_about(report, step):
     assert (task["kind"], task["n_dims"], task["n_points"]) == ("LinearRegression", 3, 5)
 
 
+@pytest.mark.slow
 def test_analyze_takes_their_folder_as_it_is(monkeypatch, capsys, tmp_path, theirs):
     report, printed = report_of(monkeypatch, capsys, tmp_path / "out", theirs)
     assert "their run: 2 x 8 x 2 heads, pre-LN, softmax, attention + MLP" in printed
@@ -51,6 +52,7 @@ def same_findings(report, other):
     assert report["findings"] == other["findings"]
 
 
+@pytest.mark.slow
 def test_analyze_takes_a_file_with_what_it_lacks(monkeypatch, capsys, tmp_path, theirs):
     options = ("--task", tmp_path / "task.yaml", "--n-heads")
     report, printed = report_of(monkeypatch, capsys, tmp_path / "out", tmp_path / "checkpoint_9", *options, "2")
@@ -62,6 +64,7 @@ def test_analyze_takes_a_file_with_what_it_lacks(monkeypatch, capsys, tmp_path, 
     must_fail(same_findings, other, whole)
 
 
+@pytest.mark.slow
 def test_in_python_the_same_words_are_arguments(tmp_path, theirs):
     task = icl_interp.tasks.LinearRegression(n_dims=3, n_points=5)
     quick = {"claims": ("limits.context_erased",), "n_prompts": 64}

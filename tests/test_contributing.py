@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING.md, run from top to bottom as a reader would."""
+"""The examples of CONTRIBUTING.md, of the README and of the guides, run from top to bottom as a reader would."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,9 @@ import pytest
 
 from icl_interp.tasks import registry
 
-PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "CONTRIBUTING.md"
+PAGES = (PAGE, ROOT / "README.md", *sorted((ROOT / "docs" / "howto").glob("*.md")))
 
 
 @pytest.fixture(autouse=True)
@@ -19,14 +21,16 @@ def _as_it_was():
 
 
 @pytest.mark.slow
-def test_every_example_runs():
-    text = PAGE.read_text("utf-8")
+@pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text("utf-8")], ids=lambda page: page.stem)
+def test_every_example_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text("utf-8")
     blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
     assert len(blocks) == text.count("```python")
     names = {"__name__": "contributing"}
     for block in blocks:
         line = text[: block.start()].count("\n") + 1
-        exec(compile("\n" * line + block[1], str(PAGE), "exec"), names)
+        exec(compile("\n" * line + block[1], str(page), "exec"), names)
 
 
 def test_every_file_that_it_names_is_there():

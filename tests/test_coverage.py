@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from helpers import must_fail
+from helpers import mostly_slow, must_fail
 
 from icl_interp.analyses.criterion import INF, Condition, Estimate
 from icl_interp.resampling import Interval, bootstrap, draw_weights
@@ -144,7 +144,7 @@ def test_tails_cover_as_often_as_they_say(name):
         assert missed <= 1.5 * (50 / k) + 4 * np.sqrt(50 / k)
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", mostly_slow(QUICK, 2))
 def test_a_few_intervals_cover(name):
     """Three standard errors below what a thousand data sets are asked for."""
     check_coverage(intervals(name, n_sets=150), LAWS[name].truth, AT_LEAST - 66, WRONG + 53)

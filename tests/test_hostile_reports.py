@@ -75,7 +75,10 @@ def one_line_or_works(folder, late):
 
 
 # `most` mutants are judged and drawn too, which takes two seconds each.
-@pytest.mark.parametrize(("seed", "n", "most"), [(0, 25, 1), pytest.param(1, 400, 6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("seed", "n", "most"),
+    [(0, 12, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((0, 25, 1), (1, 150, 3)))],
+)
 def test_a_changed_report_is_refused_in_one_line_or_works(seed, n, most, data, tmp_path, errors_are_caught):
     # A result of each kind, and small ones: reading all of them many times would take minutes.
     kept = {
@@ -137,18 +140,21 @@ def test_a_changed_report_is_refused_in_one_line_or_works(seed, n, most, data, t
     ],
 )
 def test_the_place_of_what_is_wrong_is_named(data, tmp_path, where, value, message):
-    (tmp_path / "report.json").write_text(json.dumps(changed(data, where, value)))
+    slim = data | {"results": {"far/intact": data["results"]["far/intact"]}}  # reading all of them takes seconds
+    (tmp_path / "report.json").write_text(json.dumps(changed(slim, where, value)))
     with pytest.raises(InputError, match=message) as refused:
         Report.load(tmp_path)
     assert str(refused.value).count("report.json") == 1
 
 
+@pytest.mark.slow
 def test_two_findings_on_one_claim_are_refused(data, tmp_path):
     (tmp_path / "report.json").write_text(json.dumps(data | {"findings": [data["findings"][0]] * 2}))
     with pytest.raises(InputError, match="twice"):
         Report.load(tmp_path)
 
 
+@pytest.mark.slow
 def test_what_a_claim_does_not_find_costs_that_claim_only(data, tmp_path, errors_are_caught):
     """An edited report is judged as far as it goes: what a judge misses stands in its reason."""
     (tmp_path / "report.json").write_text(json.dumps(changed(data, ("results", "far/certificate"), "drop")))
@@ -161,6 +167,7 @@ def test_what_a_claim_does_not_find_costs_that_claim_only(data, tmp_path, errors
     assert "limits.degrees_alike" in sound
 
 
+@pytest.mark.slow
 def test_numbers_that_are_not_finite_come_back(data, tmp_path):
     changed_data = changed(changed(data, ("findings", 0, "estimate", "low"), "nan"), ("model", "r2"), "-inf")
     (tmp_path / "report.json").write_text(json.dumps(changed_data))
@@ -231,6 +238,7 @@ def runs_nothing(text):
     assert "&lt;img src=x" in shown
 
 
+@pytest.mark.slow
 def test_a_tampered_report_runs_no_script(data, tmp_path):
     (tmp_path / "report.json").write_text(json.dumps(tampered(data)))
     loaded = Report.load(tmp_path)
@@ -243,6 +251,7 @@ def test_a_tampered_report_runs_no_script(data, tmp_path):
         assert "<a " not in json.dumps(figure.to_plotly_json(), default=str)
 
 
+@pytest.mark.slow
 def test_the_page_allows_its_own_scripts_only():
     r = report()
     text = page.render(r.to_dict(), r.figures)
@@ -258,7 +267,8 @@ def test_the_page_allows_its_own_scripts_only():
 
 @pytest.mark.slow
 def test_a_browser_runs_nothing_of_a_tampered_report(data, tmp_path):
-    sync = pytest.importorskip("playwright.sync_api")
+    from playwright import sync_api as sync  # slow to import
+
     (tmp_path / "report.json").write_text(json.dumps(tampered(data)))
     text = Report.load(tmp_path).to_html(tmp_path / "r.html").read_text()
     (tmp_path / "open.html").write_text(without_scripts(text).replace("&lt;", "<").replace("&gt;", ">"))

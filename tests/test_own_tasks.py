@@ -57,6 +57,7 @@ def test_it_trains_resumes_loads_and_evaluates(relu, tmp_path):
     assert all(math.isfinite(v) for v in table["error"])
 
 
+@pytest.mark.slow
 def test_it_is_analysed_to_a_page(relu, tmp_path):
     icl_interp.train(run(relu), tmp_path / "run", progress=False)
     report = icl_interp.analyze(tmp_path / "run", **FAST)
@@ -202,6 +203,7 @@ def test_a_cell_may_run_again():
         check_round_trip(run(first))
 
 
+@pytest.mark.slow
 def test_a_law_of_ones_own(tmp_path):
     @tasks.register
     @dataclass(frozen=True)

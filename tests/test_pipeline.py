@@ -78,6 +78,7 @@ def test_analyze_leaves_the_model_as_it_was(checkpoint):
     assert all(not module._forward_hooks for module in checkpoint.model.modules())
 
 
+@pytest.mark.slow
 def test_folder_checkpoint_and_bare_model_agree(checkpoint, tmp_path):
     folder = checkpoint.save(tmp_path / "run")
     ways = [
@@ -116,7 +117,7 @@ ARCHITECTURES = (
     {"positional_embedding_type": "none"},
     {"n_heads": 1},
 )
-FAST = ({"mlp_only": True}, {"norm_position": "post"})  # the others differ less
+FAST = ({"mlp_only": True},)  # the others take longer
 
 
 @pytest.mark.parametrize(
@@ -133,6 +134,7 @@ def test_every_architecture_gets_a_whole_report(changes):
     assert set(report.figures)
 
 
+@pytest.mark.slow
 def test_a_default_sample_is_smaller_for_a_large_model(checkpoint, monkeypatch):
     """128 units of 8 prompts, of a large model 64 of 4; what is asked for is in units of 8."""
 
@@ -146,6 +148,7 @@ def test_a_default_sample_is_smaller_for_a_large_model(checkpoint, monkeypatch):
     assert sample(n_prompts=512) == (64, 512)
 
 
+@pytest.mark.slow
 def test_a_large_model_gets_a_whole_report(checkpoint, monkeypatch):
     """Nothing fails on fewer contexts, and the note says how many there were."""
     monkeypatch.setattr(lab, "LARGE", 1)
@@ -168,6 +171,7 @@ def test_bad_input():
         icl_interp.analyze(3.0)
 
 
+@pytest.mark.slow
 def test_counterpart_is_measured():
     model, bare = HookedTransformer(config()).eval(), HookedTransformer(config(normalization_type=None)).eval()
     claims = ("limits.layernorm_causes_failure",)
@@ -254,6 +258,7 @@ def test_nan_weights_are_refused_by_name(checkpoint):
             attempt()
 
 
+@pytest.mark.slow
 def test_a_model_whose_numbers_are_none_costs_no_report():
     """All weights 0 and eps 0: every norm divides 0 by 0."""
     model = HookedTransformer(config(eps=0.0)).eval()
@@ -277,9 +282,7 @@ def test_saved_report_is_judged_and_drawn_without_the_model(report, tmp_path, mo
     loaded = icl_interp.Report.load(folder)
     equal_findings(report, loaded)
     equal_findings(report, loaded.judge())
-    assert {name: figure.to_json() for name, figure in loaded.figures.items()} == {
-        name: figure.to_json() for name, figure in report.figures.items()
-    }
+    assert list(loaded.figures) == list(report.figures)  # that they are the same: tests/figures/test_catalogue.py
     for name, result in report.results.items():
         if isinstance(result, DataFrame):  # JSON rounds nothing
             assert_frame_equal(loaded.results[name], result, check_exact=True)

@@ -242,6 +242,7 @@ def check_tokens(kind, data, keep, cut):
     np.testing.assert_allclose(state.result.numpy(), np.moveaxis(expected, 0, -1), rtol=1e-7, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [PerPrompt, Pooled])
 @given(
     data=hnp.arrays(np.float64, st.just((6, 3, 2)), elements=st.floats(-10, 10)),

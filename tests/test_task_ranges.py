@@ -92,6 +92,7 @@ def test_labels_of_zero_leave_r2_undefined():
     assert all(value != value for value in table["r2"])
 
 
+@pytest.mark.slow
 def test_the_theory_of_a_law_without_moments_does_not_apply():
     task = {
         "kind": "LinearRegression",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from helpers import must_fail
+from helpers import mostly_slow, must_fail
 from tiny_runs import contents, train_until
 from vector_tasks import MAPS, PATHS, SHAPES, LinearMap, Rotations, run
 
@@ -170,7 +170,7 @@ def test_what_does_not_fit_is_refused():
 # ---- training, files, errors ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", mostly_slow(ENCODINGS))
 def test_it_trains_resumes_and_comes_back(encoding, tmp_path):
     whole = icl_interp.train(run(encoding), tmp_path / "whole", progress=False)
     train_until(run(encoding), tmp_path / "parts", step=4)
@@ -185,6 +185,7 @@ def test_it_trains_resumes_and_comes_back(encoding, tmp_path):
     assert torch.equal(out.nan_to_num(9), whole.predict(prompts).nan_to_num(9))
 
 
+@pytest.mark.slow
 def test_training_fits_every_coordinate(tmp_path):
     """Alternatives: a loss on the first coordinate only leaves the others where they were."""
     training = replace(run("states").training, steps=200, batch_size=16, learning_rate=5e-3, warmup_steps=20)
@@ -264,6 +265,7 @@ def test_an_algorithm_treats_each_coordinate_by_itself(algorithm):
         must_fail(check, lambda prompts: algorithm.predict(prompts).flip(-1))
 
 
+@pytest.mark.slow
 def test_a_network_learns_all_coordinates_at_once():
     network, prompts = baselines.TwoLayerNetwork(hidden=16, steps=200), drawn(MAPS, 20)
     last = (network.predict(prompts) - prompts.ys)[:, -1].square().mean(0)
@@ -325,7 +327,9 @@ OF_NUMBERS = {
 OF_ANY = {"limits.softmax_hardmax", "limits.softmax_uniform", "limits.attention_necessary", "heads.orthogonality"}
 
 
-@pytest.mark.parametrize("encoding", [pytest.param("interleaved", marks=pytest.mark.slow), "stacked", "states"])
+@pytest.mark.parametrize(
+    "encoding", [*(pytest.param(e, marks=pytest.mark.slow) for e in ("interleaved", "stacked")), "states"]
+)
 def test_it_is_analysed_to_a_page(encoding, tmp_path):
     checkpoint = icl_interp.train(run(encoding), tmp_path / "run", progress=False)
     report = icl_interp.analyze(checkpoint, n_prompts=64, progress=False)
@@ -335,13 +339,14 @@ def test_it_is_analysed_to_a_page(encoding, tmp_path):
     assert not OF_NUMBERS & judged
     values = checkpoint.task.n_targets
     for claim in OF_NUMBERS:
-        assert report[claim].reason.endswith(f"predicts vectors of {values} coordinates")
+        assert report[claim].reason.endswith(f"predicts vectors of {values} coordinates.")
     folder = report.save(tmp_path / "report")
     assert type(checkpoint.task).__name__ in (folder / "report.html").read_text()
     again = icl_interp.Report.load(folder).judge()
     assert [(f.id, f.verdict) for f in again.findings] == [(f.id, f.verdict) for f in report.findings]
 
 
+@pytest.mark.slow
 def test_a_path_has_no_other_order():
     def causes(encoding):
         claim = "limits.attention_necessary"

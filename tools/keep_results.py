@@ -38,17 +38,20 @@ def keep(record: Mapping[str, Any]) -> None:
     name = record["id"]
     if record["scale"]["name"] == "smoke":
         raise InputError(f"{name} was run at scale smoke, which shows nothing: keep results of another scale")
-    write_atomically(kept.path(name), json.dumps(in_words(record), separators=(",", ":"), allow_nan=False) + "\n")
-    print(f"{name}: {kept.path(name).stat().st_size / 1024:.0f} KiB, missing: {', '.join(record['missing']) or 'none'}")
+    place = kept.place(name)
+    if place is None:
+        raise InputError(f"the study of {name} has no folder for results: give its Study(folder=...)")
+    write_atomically(place, json.dumps(in_words(record), separators=(",", ":"), allow_nan=False) + "\n")
+    print(f"{name}: {place.stat().st_size / 1024:.0f} KiB, missing: {', '.join(record['missing']) or 'none'}")
 
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     for experiment in sys.argv[2:] or base.names():
         path = folder / experiment / "results.json" if folder else kept.path(experiment)
-        if path.is_file():
+        if path and path.is_file():
             keep(kept.checked(read_json(path), str(path)))
     for study in sorted({name.partition(".")[0] for name in base.names()}):
-        records = [kept.record(n) for n in base.names() if n.startswith(f"{study}.") and kept.path(n).is_file()]
+        records = [kept.record(n) for n in base.names() if n.startswith(f"{study}.") and kept.path(n)]
         if records:
             write_atomically(kept.FOLDERS[study] / "README.md", index_markdown(records))

@@ -11,6 +11,7 @@ from pathlib import Path
 from icl_interp.checkpoints import bundled, companions, store
 from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.models.weights import weights_hash
 from icl_interp.provenance import encode, environment, write_json
 from icl_interp.studies.limits.measurements import seeds
 from icl_interp.studies.limits.measurements.shift import Sample, half_width, measured
@@ -80,7 +81,7 @@ def main() -> None:
                     "name": one.name,
                     "seed": seed_of(one),
                     "run_id": one.provenance["run_id"],
-                    "weights": seeds.weights_hash(one.model),
+                    "weights": weights_hash(one.model),
                     "command": f"icl-interp train {recipe} training.seed={seed_of(one)} --out FOLDER",
                     "numbers": numbers[one.name],
                 }

@@ -35,13 +35,11 @@ def factors(lines: list[str]) -> str:
 
 if __name__ == "__main__":
     study = sys.argv[1] if len(sys.argv) > 1 else "limits"
-    print("| id | what is done again | ✔ | ✘ | ? | not counted | ours / paper, by σ |\n|---|---|---|---|---|---|---|")
+    print("| id | what is reproduced | ✔ | ✘ | ? | not counted | ours / paper, by σ |\n|---|---|---|---|---|---|---|")
     for name in base.names():
-        if base.get(name).study == study and kept.path(name).is_file():
+        if base.get(name).study == study and kept.path(name):
             lines = kept.record(name)["says"]
             found = statements.counts(lines)
             counts = " | ".join(str(found[word]) for word in statements.COUNTED)
-            shown = (
-                f"| `{name}` | {base.get(name).title} | {counts} | {beside(lines) or '–'} | {factors(lines) or '–'} |"
-            )
-            print(shown.replace("|x|", "\\|x\\|"))
+            title = base.get(name).title.replace("|", "\\|")
+            print(f"| `{name}` | {title} | {counts} | {beside(lines) or '–'} | {factors(lines) or '–'} |")

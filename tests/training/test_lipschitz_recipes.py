@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers import mostly_slow
 
 from icl_interp.checkpoints import bundled
 from icl_interp.checkpoints.store import load
@@ -32,7 +33,7 @@ def test_which_there_are():
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_slow(NAMES))
 def test_it_trains_and_comes_back(name, tmp_path):
     trained = train(recipes.resolve(name, SHORT), tmp_path / "run", progress=False)
     found = load(tmp_path / "run")

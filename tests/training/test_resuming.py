@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import tiny_runs
 import torch
-from helpers import must_fail
+from helpers import must_fail, one_in
 from safetensors.torch import load_file
 from tiny_runs import N_STEPS, RUNS, check_same_run
 
@@ -35,7 +35,7 @@ def check_resumed(config, folder, reference, stops):
     check_same_run(folder, reference)
 
 
-@pytest.mark.parametrize("step", range(N_STEPS))
+@pytest.mark.parametrize("step", one_in(3, range(N_STEPS)))
 def test_a_run_stopped_at_any_step_and_resumed_is_the_uninterrupted_one(tmp_path, uninterrupted, step):
     name = "growing prompts"
     check_resumed(tiny_runs.data(**RUNS[name]), tmp_path, uninterrupted[name], [step])
@@ -144,7 +144,7 @@ def check_killed_between_files(folder, reference, n_writes):
     check_same_run(folder, reference)
 
 
-@pytest.mark.parametrize("n_writes", range(N_WRITES))
+@pytest.mark.parametrize("n_writes", one_in(3, range(N_WRITES)))
 def test_a_kill_between_any_two_files_mixes_nothing(tmp_path, uninterrupted, n_writes):
     check_killed_between_files(tmp_path, uninterrupted["growing prompts"], n_writes)
 

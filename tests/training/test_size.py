@@ -36,6 +36,7 @@ def test_sizes_beyond_any_machine_are_refused(tmp_path):
     check_refused(tmp_path / "run", {"model": {"d_model": 10**10}}, r"no tensor can be as large .*d_model=10000000000,")
 
 
+@pytest.mark.slow
 def test_a_run_that_fits_is_not_refused(tmp_path, monkeypatch):
     must_fail(check_refused, tmp_path / "a", {}, ".")
     monkeypatch.setattr(size, "_memory", lambda: 10_000)

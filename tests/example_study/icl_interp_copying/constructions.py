@@ -1,8 +1,9 @@
-"""Models that copy the last label, and models that average all labels: attention by position, set by hand."""
+"""Models that copy the last label or average several: attention by position, set by hand."""
 
 import torch
 
 from icl_interp.experiments.calibration import NO, YES, Case, Construction
+from icl_interp.experiments.power import Dial
 from icl_interp.models import HookedTransformer, HookedTransformerConfig
 from icl_interp.tasks import Uniform
 from icl_interp_copying.coins import Coins
@@ -49,5 +50,14 @@ CONSTRUCTIONS = (
         "each of seven labels has the same weight, so one moves the prediction by a seventh",
         lambda g: reader(g, range(N_POINTS - 1)),
         {CLAIM: NO},
+    ),
+)
+DIALS = (
+    Dial(
+        "labels that are averaged",
+        CLAIM,
+        "the last label and those before it have the same weight",
+        lambda n, g: reader(g, range(N_POINTS - 1 - int(n), N_POINTS - 1)),
+        (7, 3, 2, 1),
     ),
 )
