@@ -23,13 +23,13 @@ def _between(g: torch.Generator, low: float, high: float) -> float:
     return low + (high - low) * float(torch.rand((), generator=g, dtype=torch.float64))
 
 
-def layer(g: torch.Generator, d_head: int) -> tuple[Case, float]:
+def layer(g: torch.Generator, d_head: int, n_points: int = N_POINTS) -> tuple[Case, float]:
     """A layer of linear attention that reads its tokens into the first coordinates, and the rate of the step."""
     half_width = _between(g, 0.5, 2)
     law = Uniform(-half_width, half_width)
-    task = LinearRegression(n_dims=N_DIMS, inputs=law, weights=Normal(_between(g, 0.5, 2)), n_points=N_POINTS)
+    task = LinearRegression(n_dims=N_DIMS, inputs=law, weights=Normal(_between(g, 0.5, 2)), n_points=n_points)
     model = blank(
-        WIDTH, n_heads=N_HEADS, d_head=d_head, n_ctx=N_POINTS, d_in=N_DIMS + 1, score_fn="linear", score_norm="labelled"
+        WIDTH, n_heads=N_HEADS, d_head=d_head, n_ctx=n_points, d_in=N_DIMS + 1, score_fn="linear", score_norm="labelled"
     )
     with torch.no_grad():
         model.embed.W_E[:, : N_DIMS + 1] = torch.eye(N_DIMS + 1)
