@@ -100,14 +100,14 @@ DIALS: tuple[Dial, ...] = (
         known.RISK,
         "the fewer examples, the more the best layer shrinks its predictions",
         _other_length,
-        (3.0, 2.5, 2.0, 1.75, 1.5, 1.25, 1.0),
+        (2.5, 2.0, 1.75, 1.5, 1.25, 1.0),
     ),
     Dial(
         "bound on predictions, in standard deviations of the label",
         known.QUERY,
         "the best layer for inputs of one variance, with predictions that end there",
         _bounded,
-        (2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0),
+        (2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 20.0),
     ),
     Dial(
         "share of a step in the prediction",
