@@ -183,9 +183,9 @@ DIALS: tuple[Dial, ...] = (
     Dial(
         "score of a label in a head that tells degrees",
         mechanisms.ALIKE,
-        "the head attends to large labels, which lines do not have; with a score of 0 it attends to all alike",
+        "the head attends to large labels, which lines do not have; a small score hardly tells them apart",
         lambda v, g: mechanisms.smoother_that_tells_degrees(g, v, v),
-        (20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.0),
+        (20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2),
     ),
     Dial(
         "share that is missing for degree 2",
