@@ -1,5 +1,7 @@
 """What the tests of `lipschitz`'s claims on one window share: units with a given M, and a bench for them."""
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -19,7 +21,12 @@ RELU = RidgeFunction(link="relu", inputs=Sphere(3), lipschitz=2.0, noise_std=0.8
 TURNED = RidgeFunction(link="relu", inputs=Ellipsoid(ROWS), noise_std=0.4, n_points=N + 1)
 B = random_directions(6, 2, seed=1)
 FEW = RidgeFunction(link="linear", inputs=Sphere(6), directions=B, noise_std=0.3, n_points=21)
-BEST = float(best_window(RELU).window)
+
+
+@cache  # not at import: every process that collects the tests would take the seconds
+def best() -> float:
+    """The best width parameter for RELU."""
+    return float(best_window(RELU).window)
 
 
 def square(*shape: int, seed: int = 0) -> Tensor:

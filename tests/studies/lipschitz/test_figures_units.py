@@ -5,7 +5,7 @@ import pytest
 import torch
 from helpers import must_fail
 from known import changed, facts
-from ridge_units import BEST, FEW, RELU, bench, square, unit
+from ridge_units import FEW, RELU, bench, best, square, unit
 
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
@@ -13,7 +13,10 @@ from icl_interp.figures.style import traces_of
 from icl_interp.studies.lipschitz.measurements import unit as read
 from icl_interp.studies.lipschitz.measurements import unit_directions, unit_loss
 
-M = 2 * BEST * torch.eye(3).double() + 0.1 * square(3, 3)
+
+def wide():
+    """M of a window that is not the best, nor round."""
+    return 2 * best() * torch.eye(3).double() + 0.1 * square(3, 3)
 
 
 def drawn(name, results, known):
@@ -36,7 +39,7 @@ def named(figure, name):
 @pytest.fixture(scope="module")
 def window():
     all_of_them = (read.kernel, unit_loss.optimum, unit_loss.window_loss, unit_loss.matrix_losses)
-    return stored(unit(M), RELU, *all_of_them)
+    return stored(unit(wide()), RELU, *all_of_them)
 
 
 def check_window(results, figure):
@@ -45,7 +48,7 @@ def check_window(results, figure):
         assert np.array_equal(named(figure, part).x, curve["w"].values)
         assert np.allclose(named(figure, part).y, curve.sel(part=part).values)
     assert named(figure, "best window, w*").x[0] == found["w*"]
-    assert named(figure, "the model's M").x[0] == pytest.approx(float(M.trace()) / 3)
+    assert named(figure, "the model's M").x[0] == pytest.approx(float(wide().trace()) / 3)
     heat = next(trace for trace in traces_of(figure) if trace.type == "heatmap")
     assert np.array_equal(heat.z, results[read.kernel].sel(matrix="whitened").values)
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from helpers import must_fail
-from ridge_units import BEST, RELU, TURNED, N, bench, judge, square, unit, value
+from ridge_units import RELU, TURNED, N, bench, best, judge, square, unit, value
 
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.studies.lipschitz.claims import covariance, window
@@ -38,7 +38,7 @@ LONGER = [(1.2, "supported"), (0.85, "supported"), (5.0, "contradicted"), (0.0, 
     ],
 )
 def test_widths_beside_the_best(times, verdict):
-    finding = judge("optimal_window", unit(times * BEST * EYE))
+    finding = judge("optimal_window", unit(times * best() * EYE))
     assert finding.verdict == verdict
     if times > 0:
         assert value(finding) == pytest.approx(max(times, 1 / times), rel=1e-6)
@@ -79,7 +79,7 @@ def test_the_sign_counts_unless_functions_are_even():
     best = float(unit_loss.best_window(QUADRATIC).window)
     for claim in ("optimal_window", "inverse_covariance"):
         assert judge(claim, unit(-best * EYE, QUADRATIC), QUADRATIC).verdict == "supported"
-        assert judge(claim, unit(-BEST * EYE)).verdict == "contradicted"
+        assert judge(claim, unit(-best() * EYE)).verdict == "contradicted"
 
 
 def check_factor(make):
@@ -101,9 +101,9 @@ def test_the_interval_of_the_factor_spans_windows_that_are_no_worse():
 @pytest.mark.parametrize("times", [0.4, 1.0, 3.0])
 def test_losses_agree_with_the_table(times):
     """Two Monte Carlos: losses of a matrix on drawn contexts, and the table of windows."""
-    result = bench(unit(times * BEST * EYE)).measure(matrix_losses)
+    result = bench(unit(times * best() * EYE)).measure(matrix_losses)
     own = result.sel(matrix=unit_loss.MODEL).values
-    table = theory.window_loss(unit_loss.loss_table_of(RELU), times * BEST, RELU.lipschitz, RELU.noise_std)
+    table = theory.window_loss(unit_loss.loss_table_of(RELU), times * best(), RELU.lipschitz, RELU.noise_std)
     error = math.hypot(own.std(ddof=1) / math.sqrt(len(own)), float(table.error))
 
     def check(expected):
@@ -115,7 +115,7 @@ def test_losses_agree_with_the_table(times):
 
 
 def test_windows_that_are_no_worse_have_a_hundredth_more_loss_at_their_ends():
-    found = named(bench(unit(BEST * EYE)).measure(optimum))
+    found = named(bench(unit(best() * EYE)).measure(optimum))
     ends = torch.tensor([found["flat low"], found["flat high"]]).double()
     losses = theory.window_loss(unit_loss.loss_table_of(RELU), ends, RELU.lipschitz, RELU.noise_std).value
     assert torch.allclose(losses, torch.full((2,), 1.01 * found["loss"]).double(), rtol=1e-3)
