@@ -12,7 +12,7 @@ N_POINTS = 256  # so many that queries with few examples, which no layer answers
 
 
 def _own(share: float, g: torch.Generator) -> Case:
-    """Each head takes the step along a coordinate of its own (1), or the whole step (0), which one of them takes off."""
+    """Each head takes the step along a coordinate of its own (1), or the whole step (0), one of them with a minus."""
     case, rate = layer(g, d_head=N_DIMS, n_points=N_POINTS)
     attn, eye = case.model.blocks[0].attn, torch.eye(N_DIMS, dtype=torch.float64)
     with torch.no_grad():
