@@ -49,10 +49,10 @@ def test_widths_beside_the_best(times, verdict):
 def test_the_best_of_all_matrices_has_the_best_width():
     """M free, by L-BFGS on other contexts: an independent route to what the scalar minimisation finds."""
     contexts = theory.draw_contexts(N, functions_of(TURNED), 4000, covariance=sigma_of(TURNED), seed=5)
-    best = theory.optimal_matrix(contexts, TURNED.noise_std).matrix
+    matrix = theory.optimal_matrix(contexts, TURNED.noise_std).matrix
     for claim in ("optimal_window", "inverse_covariance"):
-        assert judge(claim, unit(best, TURNED), TURNED).verdict == "supported"
-    assert judge("inverse_covariance", unit(best, RELU)).verdict == "contradicted"
+        assert judge(claim, unit(matrix, TURNED), TURNED).verdict == "supported"
+    assert judge("inverse_covariance", unit(matrix, RELU)).verdict == "contradicted"
 
 
 @pytest.mark.slow
@@ -60,25 +60,25 @@ def test_functions_isotropic_before_whitening_have_another_best_matrix():
     """The counterexample to the lemma without its condition. Asked of it, the claim is not supported."""
     sigma = sigma_of(TURNED)
     contexts = theory.draw_contexts(N, functions_of(TURNED), 4000, covariance=sigma, rotate_whitened=False, seed=5)
-    best = theory.optimal_matrix(contexts, TURNED.noise_std).matrix
-    finding = judge("inverse_covariance", unit(best, TURNED), TURNED)
+    matrix = theory.optimal_matrix(contexts, TURNED.noise_std).matrix
+    finding = judge("inverse_covariance", unit(matrix, TURNED), TURNED)
     assert finding.verdict != "supported"
     assert value(finding) > covariance.NEAR
 
 
 @pytest.mark.slow
 def test_where_the_loss_is_flat_nothing_is_decided():
-    best = float(unit_loss.best_window(NOISY).window)
+    width = float(unit_loss.best_window(NOISY).window)
     for times in (1.0, 2.2):
-        finding = judge("optimal_window", unit(times * best * EYE, NOISY), NOISY)
+        finding = judge("optimal_window", unit(times * width * EYE, NOISY), NOISY)
         assert finding.verdict == "inconclusive"
 
 
 @pytest.mark.slow
 def test_the_sign_counts_unless_functions_are_even():
-    best = float(unit_loss.best_window(QUADRATIC).window)
+    even = float(unit_loss.best_window(QUADRATIC).window)
     for claim in ("optimal_window", "inverse_covariance"):
-        assert judge(claim, unit(-best * EYE, QUADRATIC), QUADRATIC).verdict == "supported"
+        assert judge(claim, unit(-even * EYE, QUADRATIC), QUADRATIC).verdict == "supported"
         assert judge(claim, unit(-best() * EYE)).verdict == "contradicted"
 
 
@@ -130,9 +130,9 @@ def test_windows_that_are_no_worse_have_a_hundredth_more_loss_at_their_ends():
     ("off", "verdict"), [(0.0, "supported"), (0.08, "supported"), (0.15, "inconclusive"), (0.3, "contradicted")]
 )
 def test_shapes_beside_the_inverse_covariance(off, verdict):
-    best = float(unit_loss.best_window(TURNED).window)
+    width = float(unit_loss.best_window(TURNED).window)
     skew = torch.linalg.qr(square(3, 3)).Q
-    white = best * (EYE + off * (skew * torch.tensor([1.0, 0.0, -1.0])) @ skew.T)
+    white = width * (EYE + off * (skew * torch.tensor([1.0, 0.0, -1.0])) @ skew.T)
     finding = judge("inverse_covariance", unit(unwhitened(white, TURNED), TURNED), TURNED)
     assert finding.verdict == verdict
     assert value(finding) == pytest.approx(off, abs=1e-9)
