@@ -47,7 +47,42 @@ def make_array(
     if array.shape != expected:
         raise InputError(f"values have shape {array.shape}, but the axes {shown(list(axes))} ask for {expected}")
     attrs = {"kind": kind, "units": units, "note": note}
-    return xr.DataArray(array, coordinates, dims=tuple(coordinates), attrs=attrs)
+    # As variables: xarray would copy the indices, which costs more than all the rest.
+    variables = {name: xr.IndexVariable(name, index) for name, index in coordinates.items()}
+    return xr.DataArray(array, variables, dims=tuple(variables), attrs=attrs)
+
+
+def make_arrays(
+    values: Mapping[str, ArrayLike],
+    axes: Mapping[str, Iterable[Any]],
+    units: Mapping[str, str] | None = None,
+    note: str = "",
+) -> dict[str, xr.DataArray]:
+    """`make_array` for several quantities over the same axes, which are made once.
+
+    Args:
+        values: of each quantity.
+        axes: coordinates of each axis by its name.
+        units: of a quantity, where it has one.
+        note: how they were measured, in a sentence.
+
+    Raises:
+        InputError: the shape of some values is not that of the axes.
+
+    >>> made = make_arrays({"entropy": [0.5], "keys": [3]}, {"head": (0,)}, {"entropy": "nats"})
+    >>> made["keys"].values, made["entropy"].attrs["units"]
+    (array([3.]), 'nats')
+    """
+    made: dict[str, xr.DataArray] = {}
+    first = None
+    for name, numbers in values.items():
+        array, unit = np.array(numbers, dtype=np.float64, order="C"), (units or {}).get(name, "")
+        if first is None or array.shape != first.shape:
+            made[name] = first = make_array(array, axes, unit, note)
+            continue
+        made[name] = other = first.copy(deep=False, data=array)
+        other.attrs = {**first.attrs, "units": unit}
+    return made
 
 
 def make_curve(values: ArrayLike, axes: Mapping[str, Iterable[Any]], units: str = "", note: str = "") -> xr.DataArray:

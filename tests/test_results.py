@@ -12,7 +12,17 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.errors import InputError
-from icl_interp.results import coordinates, from_dict, make_array, make_curve, make_table, row_of, text, to_dict
+from icl_interp.results import (
+    coordinates,
+    from_dict,
+    make_array,
+    make_arrays,
+    make_curve,
+    make_table,
+    row_of,
+    text,
+    to_dict,
+)
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 NAMES = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=5)
@@ -66,6 +76,25 @@ def test_arrays_go_to_json_and_back_without_loss(array, make, units, note):
     for name, items in array[1].items():
         all_same(coordinates(result, name), list(items))
     check_lossless(result, through_json)
+
+
+def check_each(make, values, axes, units, note):
+    made = make(values, axes, units, note)
+    assert list(made) == list(values)
+    alone = {name: make_array(numbers, axes, units.get(name, ""), note) for name, numbers in values.items()}
+    for name, array in made.items():
+        check_lossless(array, lambda _, other=alone[name]: other)
+
+
+@given(array=arrays_with_axes(), note=st.text(max_size=3))
+def test_arrays_made_together_are_those_made_alone(array, note):
+    values, axes = array
+    of = {"a": values, "b": np.asarray(values, order="F") > 0, "c": -values}
+    check_each(make_arrays, of, axes, {"b": "nats", "c": "y"}, note)
+    made = make_arrays(of, axes)
+    made["b"].attrs["note"] = "of its own"
+    assert made["a"].attrs["note"] == made["c"].attrs["note"] == ""
+    must_fail(check_each, lambda v, a, _, n: make_arrays(v, a, {"b": "y", "c": "y"}, n), of, axes, {"b": "nats"}, note)
 
 
 def check_table_lossless(table, trip):
@@ -142,6 +171,7 @@ def test_results_of_others_go_to_json_too():
     [
         (lambda: make_array([1, 2], {"x": (1, 2, 3)}), r"shape \(2,\), but the axes \['x'\] ask for \(3,\)"),
         (lambda: make_array([[1, 2]], {"x": (1, 2)}), r"shape \(1, 2\)"),
+        (lambda: make_arrays({"a": [1.0], "b": [1.0, 2.0]}, {"x": (1,)}), r"shape \(2,\), but the axes \['x'\] ask"),
         (lambda: make_curve(1.0, {"x": (1,)}), r"shape \(\)"),
         (lambda: make_table({"a": [1], "b": [1, 2]}), "equally long, but got {'a': 1, 'b': 2}"),
         (lambda: row_of(make_table({"a": [1]}), a=2), "no row with {'a': 2}"),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.base import Hook, Kept, Positions, Probe, kept_axes, new_reduction
-from icl_interp.results import Result, make_array
+from icl_interp.results import Result, make_array, make_arrays
 
 # Weights this close to the largest (relatively) tie with it.
 TIE = 1e-6
@@ -198,10 +198,10 @@ class AttentionEntropy(Probe):
             **kept_axes(self.per_prompt, values.shape[-1]),
         }
         note = "over the queries of each kind that see more than one key"
-        return {
-            quantity: make_array(values[..., i, :].transpose(1, 2).numpy(), axes, _UNITS.get(quantity, ""), note)
-            for i, quantity in enumerate(PatternStatistics._fields)
+        parts = {
+            quantity: values[..., i, :].transpose(1, 2).numpy() for i, quantity in enumerate(PatternStatistics._fields)
         }
+        return {**make_arrays(parts, axes, _UNITS, note)}
 
 
 TARGETS = ("itself", "the first token", "an x", "a y", "a pair")

@@ -12,7 +12,7 @@ from icl_interp.errors import InputError
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.base import Hook, Positions, Probe, at_places
 from icl_interp.reductions import Gram
-from icl_interp.results import Result, make_array
+from icl_interp.results import Result, make_array, make_arrays
 
 SHARE = 0.99
 ROUNDING = 1e-13  # spread of what a head mixes, in units of its size, up to which it is a constant
@@ -88,8 +88,13 @@ def map_orthogonality(model: HookedTransformer, share: float = SHARE, angles: bo
     axes, note = _axes(model), _note(share)
     wide = {**axes, "angle": _numbers(model.cfg.head_width)}
     return {
-        **{name: make_array(torch.stack(v).cpu().numpy(), axes) for name, v in cosines.items()},
-        **{name: make_array(torch.stack(v).cpu().numpy(), wide, "rad", note) for name, v in between.items()},
+        **make_arrays({name: torch.stack(v).cpu().numpy() for name, v in cosines.items()}, axes),
+        **make_arrays(
+            {name: torch.stack(v).cpu().numpy() for name, v in between.items()},
+            wide,
+            dict.fromkeys(between, "rad"),
+            note,
+        ),
     }
 
 

@@ -102,13 +102,14 @@ class _Direct:
     def values(self, lab: Lab) -> np.ndarray:
         """(statistic, head), once the sweep has run."""
 
-        def mean(probe: AttentionEntropy, statistic: str) -> np.ndarray:
+        def means(probe: AttentionEntropy, *statistics: str) -> list[np.ndarray]:
             if probe.keys == []:  # no token is of this kind
-                return np.full(len(lab.heads), np.nan)
-            return probe.results()[statistic].sel(statistic="mean").values.mean(-1).flatten()
+                return [np.full(len(lab.heads), np.nan) for _ in statistics]
+            found = probe.results()
+            return [found[one].sel(statistic="mean").values.mean(-1).flatten() for one in statistics]
 
         whole, *parts = self.patterns
-        rows = [mean(whole, "deficit"), mean(whole, "max_weight"), *(mean(part, "deficit") for part in parts)]
+        rows = [*means(whole, "deficit", "max_weight"), *(row for part in parts for row in means(part, "deficit"))]
         shares = []
         for z in self.outputs.recorded.values():
             z = z.transpose(1, 2).unflatten(0, (-1, 2))  # (function, context, head, query, d_head)
