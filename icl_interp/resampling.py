@@ -245,9 +245,11 @@ class _Sample:
 
     def values(self, means: Float[np.ndarray, "row number"], checked: bool = False) -> Float[np.ndarray, "row member"]:
         parts = np.split(means, self._cuts, axis=1)
-        found = np.asarray(
-            self._statistic(*(part.reshape(len(means), *s) for part, s in zip(parts, self._shapes, strict=True)))
-        )
+        # A ratio may be 0 / 0 in a draw: that is NaN, which the interval shows.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.asarray(
+                self._statistic(*(part.reshape(len(means), *s) for part, s in zip(parts, self._shapes, strict=True)))
+            )
         if not self._positive:
             return found
         if checked and (found < 0).any():

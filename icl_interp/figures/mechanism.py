@@ -117,7 +117,8 @@ def _add_lens(figure: Figure, panel: int, across: Span, curve: DataArray) -> Non
     means = curve.mean("unit")
     zero = means.sel(statistic="zero").values
     depth = means.indexes["depth"].to_numpy().astype(float)
-    lines = {name: means.sel(statistic=name).values / zero for name in ("error", "distance")}
+    with np.errstate(divide="ignore", invalid="ignore"):  # a task whose values are all 0 leaves nothing to draw
+        lines = {name: means.sel(statistic=name).values / zero for name in ("error", "distance")}
     shown = np.concatenate([line[line > 0] for line in lines.values()])
     low = max(float(shown.min(initial=1.0)) / 2, 1e-12)
     for (name, line), colour, words in zip(

@@ -80,7 +80,8 @@ class Battery:
         short = sum(bool(falls_short(row)) for row in cells)
         n = self.settings["draws"]
         lines.append(
-            f"{len(cells)} verdicts on constructions, {n} draws each: {short} fall short of {AS_EXPECTED} in {DRAWS}"
+            f"verdicts on constructions that fall short of {AS_EXPECTED} in {DRAWS}: {short} of {len(cells)} "
+            f"({n} draws each)"
         )
         return lines
 

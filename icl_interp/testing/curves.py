@@ -50,7 +50,9 @@ class Curves:
         """The curves in a sentence."""
         n = self.settings["draws"]
         rising = len(self.tables) - len(self.short())
-        return [f"{len(self.tables)} power curves, {n} draws a value: {rising} go from contradicted to supported"]
+        return [
+            f"power curves that go from contradicted to supported: {rising} of {len(self.tables)} ({n} draws a value)"
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """As it is written to a file."""

@@ -72,7 +72,8 @@ def test_curves_come_back_from_their_file(quick, tmp_path):
     found = curves.run(STUDY, tmp_path / "parts", n_draws=4)
     write_json(tmp_path / "power.json", found.to_dict())
     read = curves.Curves.read(tmp_path / "power.json")
-    assert read.summary() == found.summary() == ["1 power curves, 4 draws a value: 1 go from contradicted to supported"]
+    said = ["power curves that go from contradicted to supported: 1 of 1 (4 draws a value)"]
+    assert read.summary() == found.summary() == said
     assert read.settings == found.settings
     assert_frame_equal(read.tables[DIAL.name], found.tables[DIAL.name])
     write_json(tmp_path / "other.json", found.to_dict() | {"schema": "icl_interp.power/0"})
