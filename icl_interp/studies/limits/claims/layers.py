@@ -28,7 +28,6 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, Results, measurement
-from icl_interp.interventions.base import intervene
 from icl_interp.interventions.outputs import sublayers
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import LogitLens, depths, normed
@@ -37,7 +36,15 @@ from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.far_words import NO_PROMPT
-from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, QUERY, ablated, means, without_attention
+from icl_interp.studies.limits.measurements.ablation import (
+    ALL,
+    BLIND,
+    QUERY,
+    ablated,
+    means,
+    queries,
+    without_attention,
+)
 
 # Shares of the prediction before the last layer, and without it. At a share of a half the standard error is 0.03 with
 # 128 units, at half the sample 0.05: the zone between is four of these wide.
@@ -141,15 +148,17 @@ def without_last(lab: Lab) -> DataArray:
     prediction g with an edit, and m. Edits: the last block's outputs at their mean, those of its attention or of its
     MLP alone. NaN for an MLP that does not exist.
     """
-    prompts, last = prompts_of(lab), lab.model.cfg.n_layers - 1
-    intact = _of_context(lab, prompts, lab.last_predictions(prompts))
-    law = as_numbers(lab.task.expected(prompts.xs[:, -1:]))[:, 0]
-    mean, values = means(lab), []
-    for kind in (None, "attn", "mlp"):
-        names = sublayers(lab.model, kind, last)
-        with intervene(lab.single, *([mean.only(*names)] if names else [])):
-            edited = as_numbers(lab.last_predictions(prompts)).double()
-        rows = torch.stack([torch.ones_like(intact), intact, edited if names else edited * torch.nan, law], 1)
+    prompts, last, mean = prompts_of(lab), lab.model.cfg.n_layers - 1, means(lab)
+    parts = [sublayers(lab.model, kind, last) for kind in (None, "attn", "mlp")]
+    # At the query's token only: nothing reads what the last block makes of the others.
+    edits = [None, *(mean.only(*names) if names else None for names in parts)]
+    predictors = (queries(lab, lab.tokens(prompts[rows]).float()) for rows in lab.chunks(prompts))
+    intact, *edited = torch.cat([torch.stack([predict(edit) for edit in edits]) for predict in predictors], 1)
+    intact, law = _of_context(lab, prompts, intact), as_numbers(lab.task.expected(prompts.xs[:, -1:]))[:, 0]
+    values = []
+    for names, out in zip(parts, edited, strict=True):
+        known = as_numbers(out) if names else torch.full_like(intact, torch.nan)
+        rows = torch.stack([torch.ones_like(intact), intact, known, law], 1)
         values.append(np.moveaxis(lab.by_unit(rows[:, :, None] * rows[:, None]), 0, -1))
     axes = {"edit": EDITS, "of": PARTS, "and": PARTS, "group": tuple(range(lab.n_units))}
     return make_array(values, axes, note=f"{_note(lab, prompts)}; float32")

@@ -19,6 +19,7 @@ from icl_interp.analyses.relevance import Outcome, Standing
 from icl_interp.probes.attention import AttentionEntropy, entropy_deficit, resampled_scores
 from icl_interp.probes.record import Activations
 from icl_interp.probes.sweep import together
+from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import simultaneous
 from icl_interp.results import make_array, make_curve
@@ -44,7 +45,8 @@ def dispersion(lab: Lab) -> Planned[DataArray]:
     """
     n_points = sorted({int(k) for k in np.geomspace(min(3, lab.task.n_points), lab.task.n_points, 7).round()})
     lengths = [lab.encoding.n_tokens(k) for k in n_points]
-    direct, seen = [_Direct(lab, k) for k in n_points], _scores(lab)
+    shown = _two_contexts(lab)
+    direct, seen = [_Direct(lab, shown, k) for k in n_points], _scores(lab)
     yield from together(*(d.asked for d in direct), lab.ask(lab.inner, probes=[seen]))
     columns = [d.values(lab) for d in direct]
     columns += [_resampled(lab, seen, factor * lengths[-1], FEW_UNITS).mean(-1) for factor in BEYOND]
@@ -85,17 +87,20 @@ def deficit(lab: Lab) -> Planned[DataArray]:
     return make_array(rows, axes)
 
 
+def _two_contexts(lab: Lab) -> Prompts:
+    """Two contexts of one function in each unit, so that what is due to the samples can be told."""
+    return lab.prompts[(torch.arange(lab.n_units)[:, None] * lab.unit_size + torch.arange(2)).flatten()]
+
+
 class _Direct:
     """What patterns and outputs of heads are at prompts of some length."""
 
-    def __init__(self, lab: Lab, n_points: int) -> None:
+    def __init__(self, lab: Lab, shown: Prompts, n_points: int) -> None:
         kinds = np.array(lab.encoding.kinds(n_points))
         among = [None, *(np.flatnonzero(kinds == kind).tolist() for kind in ("x", "y"))]
         self.patterns = [AttentionEntropy(keys=keys) for keys in among]
         self.outputs = Activations([f"blocks.{i}.attn.hook_z" for i in range(lab.model.cfg.n_layers)])
         probes = [*(p for p in self.patterns if p.keys != []), self.outputs]
-        # Two contexts of one function in each unit, so that what is due to the samples can be told.
-        shown = lab.prompts[(torch.arange(lab.n_units)[:, None] * lab.unit_size + torch.arange(2)).flatten()]
         self.one_function = bool((shown.function[::2] == shown.function[1::2]).all())
         self.asked = lab.ask(lab.inner, prompts=shown, n_points=n_points, probes=probes)
 

@@ -64,7 +64,7 @@ def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[
     found: dict[str, list[Tensor]] = {name: [] for name in arms}
     for rows in lab.chunks(prompts):
         tokens, ys = lab.tokens(prompts[rows]).float(), prompts.ys[rows]
-        query, streams = _queries(lab, tokens), lab.before_blocks(tokens)
+        query, streams = queries(lab, tokens), lab.before_blocks(tokens)
         for name, edit in arms.items():
             edits = [edit] if edit else []
             block = first_block(lab.single, edits)
@@ -77,15 +77,18 @@ def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[
     return {name: list(lab.by_unit(torch.cat(parts)).T) for name, parts in found.items()}
 
 
-def _queries(lab: Lab, tokens: Float[Tensor, "batch token d_in"]) -> Callable[[MeanOutputs], Tensor]:
-    """Predictions for the last query with an ablation at its token only; a context that cannot change is read once."""
+def queries(lab: Lab, tokens: Float[Tensor, "batch token d_in"]) -> Callable[[MeanOutputs | None], Tensor]:
+    """Predictions for the last query, `(batch, target)`, with an ablation at its token only, or with none.
+
+    A context that cannot change is read once for all of them.
+    """
     model, last = lab.single, tokens.shape[1] - 1
     with torch.no_grad():
         memory = model.remember(tokens[:, :-1]) if model.cfg.query_is_unseen else None
 
-    def predict(mean: MeanOutputs) -> Tensor:
-        edit = mean.at_query() if memory is not None else At((last,), mean)
-        with torch.no_grad(), intervene(model, edit):
+    def predict(mean: MeanOutputs | None) -> Tensor:
+        edits = [] if mean is None else [mean.at_query() if memory is not None else At((last,), mean)]
+        with torch.no_grad(), intervene(model, *edits):
             out = model(tokens, range(last, last + 1)) if memory is None else model.after(memory, tokens[:, -1:], last)
         return out[:, 0].double().cpu()
 
