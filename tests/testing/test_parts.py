@@ -1,5 +1,7 @@
 """The folder of a battery keeps parts of one state of the code, and a file for each of them."""
 
+import ast
+
 import pytest
 from helpers import must_fail
 
@@ -28,10 +30,40 @@ def test_a_folder_is_refused_to_parts_made_otherwise(tmp_path):
         parts.claim(tmp_path / "new", {"sources": "b", "seed": 1})
 
 
+def check_what_shows_is_not_asked(files):
+    """Nothing of the package imports what shows verdicts, but what hands it to users, and lists of what a study has."""
+    hand = ("pipeline.py", "__init__.py", "__main__.py")
+    shown = tuple(f"icl_interp.{name.removesuffix('.py')}" for name in parts.SHOWING)
+    for path, text in files.items():
+        inside = path.relative_to(parts.PACKAGE).parts
+        lists = inside[-1] == "study.py" or inside == ("studies", "base.py")
+        if set(inside) & set(parts.SHOWING) or inside[-1] in hand or lists:
+            continue
+        for name in imported(text):
+            assert not name.startswith(shown), f"{path} imports {name}"
+            assert ".figures" not in name, f"{path} imports {name}"
+
+
+def imported(text):
+    """Modules that a source imports where it is loaded; what a function imports for itself is its own affair."""
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+
+
+def test_verdicts_do_not_depend_on_what_shows_them():
+    files = {path: path.read_text() for path in parts.PACKAGE.rglob("*.py")}
+    check_what_shows_is_not_asked(files)
+    bad = {parts.PACKAGE / "analyses" / "claim.py": "from icl_interp.figures.style import BLUE"}
+    must_fail(check_what_shows_is_not_asked, bad)
+
+
 def test_sources_are_the_package_and_the_study_s_own(tmp_path, monkeypatch):
     package, outside = tmp_path / "package", tmp_path / "plugin"
     one, other = package / "studies" / "one", package / "studies" / "other"
-    for folder in (one / "claims", other, outside):
+    for folder in (one / "claims", one / "figures", package / "report", package / "models", other, outside):
         folder.mkdir(parents=True)
     monkeypatch.setattr(parts, "PACKAGE", package)
     monkeypatch.setattr(parts, "STUDIES", package / "studies")
@@ -49,6 +81,10 @@ def test_sources_are_the_package_and_the_study_s_own(tmp_path, monkeypatch):
     assert changed(package / "model.safetensors")
     assert not changed(other / "claim.py")
     assert not changed(one / "README.md")
+    assert not changed(one / "figures" / "figure.py")
+    assert not changed(package / "report" / "page.py")
+    assert not changed(package / "cli.py")
+    assert changed(package / "models" / "cli.py")
     assert not changed(outside / "claim.py")
     study = Study("plugin", "a work", folder=outside)
     assert changed(outside / "claim.py", "x = 3")
