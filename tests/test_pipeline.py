@@ -94,7 +94,8 @@ def test_folder_checkpoint_and_bare_model_agree(checkpoint, tmp_path):
     must_fail(equal_findings, expected, icl_interp.analyze(other, task=TASK, claims=CLAIMS, **SHORT))
 
 
-@pytest.mark.parametrize("direction", ["causal", pytest.param("bidirectional", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("direction", ["causal", "bidirectional"])
 def test_stacked_models_are_analysed(direction):
     """A bare model as wide as x and y together is stacked; looking both ways, its contexts change with the query."""
     model = HookedTransformer(config(d_in=2, attention_dir=direction)).eval()
@@ -197,6 +198,7 @@ def left_out(companions, **changes):
     return report
 
 
+@pytest.mark.slow
 def test_companions_that_do_not_fit_are_left_out(tmp_path, caplog):
     bare = HookedTransformer(config(normalization_type=None)).eval()
     longer = config(n_ctx=20)
@@ -271,6 +273,7 @@ def test_a_model_whose_numbers_are_none_costs_no_report():
     assert report["heads.orthogonality"].verdict == "inconclusive"
 
 
+@pytest.mark.slow
 def test_saved_report_is_judged_and_drawn_without_the_model(report, tmp_path, monkeypatch):
     folder = report.save(tmp_path / "r")
     assert {path.name for path in folder.iterdir()} == {"report.json", "report.html"}

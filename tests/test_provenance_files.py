@@ -10,7 +10,7 @@ import tempfile
 import numpy as np
 import pytest
 from helpers import must_fail
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_runs import Killed
 
@@ -33,6 +33,7 @@ def check_unrounded(value, trip):
     assert json.dumps(back, sort_keys=True) == json.dumps(value, sort_keys=True)
 
 
+@settings(max_examples=40)  # each is written to the disk for good
 @given(value=JSON)
 def test_json_never_rounds(tmp_path_factory, value):
     path = tmp_path_factory.getbasetemp() / "value.json"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from helpers import mostly_slow, must_fail
+from helpers import must_fail
 from tiny_runs import contents, train_until
 from vector_tasks import MAPS, PATHS, SHAPES, LinearMap, Rotations, run
 
@@ -170,7 +170,8 @@ def test_what_does_not_fit_is_refused():
 # ---- training, files, errors ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoding", mostly_slow(ENCODINGS))
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ENCODINGS)
 def test_it_trains_resumes_and_comes_back(encoding, tmp_path):
     whole = icl_interp.train(run(encoding), tmp_path / "whole", progress=False)
     train_until(run(encoding), tmp_path / "parts", step=4)
@@ -327,9 +328,8 @@ OF_NUMBERS = {
 OF_ANY = {"limits.softmax_hardmax", "limits.softmax_uniform", "limits.attention_necessary", "heads.orthogonality"}
 
 
-@pytest.mark.parametrize(
-    "encoding", [*(pytest.param(e, marks=pytest.mark.slow) for e in ("interleaved", "stacked")), "states"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["interleaved", "stacked", "states"])
 def test_it_is_analysed_to_a_page(encoding, tmp_path):
     checkpoint = icl_interp.train(run(encoding), tmp_path / "run", progress=False)
     report = icl_interp.analyze(checkpoint, n_prompts=64, progress=False)

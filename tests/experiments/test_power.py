@@ -57,6 +57,7 @@ def test_the_number_alone_differs_between_values():
     must_fail(check, lambda value, seed: dial.draw(value, 0))
 
 
+@pytest.mark.slow
 def test_a_curve_counts_verdicts_by_value():
     dial = replace(DIALS[ALPHA], name="two values", values=(0.0, 3.0))
     found = {value: [dial.judge(value, seed) for seed in (1, 2)] for value in dial.values}

@@ -64,11 +64,9 @@ def test_drawing_is_a_pure_function_of_what_is_stored(any_report, tmp_path):
     assert drawn(loaded, "far_query").to_json() != first["far_query"], "not even the last bit is lost"
 
 
-# A report is drawn anew for each, which takes seconds: the slow tests take the others.
-ONE_BY_ONE = [name if name == "far_query" else pytest.param(name, marks=pytest.mark.slow) for name in NEEDS]
-
-
-@pytest.mark.parametrize("name", ONE_BY_ONE)
+# A report is drawn anew for each, which takes seconds.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NEEDS)
 def test_a_figure_without_its_results_is_absent_and_the_others_stay(small, name):
     def draws(removed: list[str]):
         left = {key: result for key, result in small.results.items() if key not in removed}
@@ -85,7 +83,7 @@ def test_with_nothing_stored_the_claims_are_still_drawn(small):
     assert catalogue.draw({}, [], small.facts) == {}
 
 
-@pytest.mark.parametrize("value", [pytest.param(0.0, marks=pytest.mark.slow), 1.0, np.nan])
+@pytest.mark.parametrize("value", [*(pytest.param(x, marks=pytest.mark.slow) for x in (0.0, 1.0)), np.nan])
 def test_degenerate_results_can_be_drawn(any_report, value):
     flat = {
         name: r if isinstance(r, DataFrame) else r.copy(data=np.full_like(r.values, value))

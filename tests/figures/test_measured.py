@@ -81,6 +81,7 @@ def test_what_a_figure_cannot_show_is_refused_with_what_to_do(shape, message):
         plot(make_array(np.zeros(shape), axes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queries", [None, [0.5, 5.0, 500.0]])
 def test_every_result_of_the_default_probes_can_be_drawn(queries):
     task = tasks.Polynomial(degrees=(1,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Normal(1), n_points=6)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import mostly_slow, must_fail
+from helpers import must_fail
 from labs import in_fours
 from small_models import encoding_of, make, tokens_for
 from swept import LABELLED, MODELS, SPECIAL, XS, A, B, at, model_of, sweeps
@@ -108,12 +108,14 @@ def test_sweeps_equal_whole_prompts(name, run_all):
     check_sweeps(name, run_all)
 
 
-@pytest.mark.parametrize("name", mostly_slow(["pre", "bidirectional"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pre", "bidirectional"])
 def test_in_another_order_and_in_parts(name, several_parts):
     check_sweeps(name, in_reverse)
 
 
-@pytest.mark.parametrize("name", mostly_slow(SPECIAL))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPECIAL)
 def test_stacked_prompts(name):
     check_sweeps(name, run)
 
@@ -196,7 +198,7 @@ PATCHES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("patch", PATCHES)
-@pytest.mark.parametrize("name", mostly_slow(["pre", "bidirectional"]))
+@pytest.mark.parametrize("name", ["pre", "bidirectional"])
 def test_a_mix_up_of_sweeps_is_noticed(patch, name, monkeypatch):
     cases = ("every probe", "own query", "edited context", "two own queries", "own query, edited context")
     check_sweeps(name, run, cases)

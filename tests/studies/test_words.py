@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from helpers import mostly_slow, must_fail
+from helpers import must_fail
 from small_reports import report
 
 from icl_interp.analyses.claim import MIN_UNITS, NOT_LEARNED
@@ -14,7 +14,8 @@ def check(findings):
     assert [f"{f.id}: {wrong}" for f in findings if (wrong := too_long(f.reason))] == []
 
 
-@pytest.mark.parametrize(("r2", "n_units"), mostly_slow([(0.999, 256), (0.3, 256), (0.999, MIN_UNITS - 1)]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("r2", "n_units"), [(0.999, 256), (0.3, 256), (0.999, MIN_UNITS - 1)])
 def test_reasons_are_short(r2, n_units):
     """Also where what is known of the model forbids to decide: the reason then begins with that."""
     judged = report()

@@ -152,6 +152,7 @@ def descend(loss, flat):
     return flat.detach()
 
 
+@pytest.mark.slow
 def test_no_weights_at_all_do_better():
     lam, n = covariance(2), 4
     where, loss = theory.landscape(lam, n), loss_of(lam, n)
@@ -269,6 +270,7 @@ def drift(where, matrix, scalar, step):
     return worst
 
 
+@pytest.mark.slow
 def test_gradient_descent_loses_balance_in_proportion_to_its_step():
     *_, where, point = start(2, 4, 2, 0.6)
     drifts = [drift(where, *point, step) for step in (0.04, 0.008)]

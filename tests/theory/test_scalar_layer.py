@@ -244,6 +244,7 @@ def check_the_papers_layer(asymptote, alphas, quarters, direction):
     assert_close(tuple(layer.asymptote(context, direction)), tuple(expected), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_papers_layer_is_a_special_case():
     check_the_papers_layer(limits.attention_asymptote)
     must_fail(check_the_papers_layer, limits.paper_attention_asymptote)

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import mostly_slow
 
 from icl_interp.checkpoints import bundled
 from icl_interp.checkpoints.store import load
@@ -33,7 +32,8 @@ def test_which_there_are():
     }
 
 
-@pytest.mark.parametrize("name", mostly_slow(NAMES))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_it_trains_and_comes_back(name, tmp_path):
     trained = train(recipes.resolve(name, SHORT), tmp_path / "run", progress=False)
     found = load(tmp_path / "run")

@@ -67,6 +67,7 @@ def test_gradients_are_slopes(unit):
     must_fail(check, 0.5)
 
 
+@pytest.mark.slow
 def test_descent_reaches_the_minimum_and_goes_on_where_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr(models, "CHUNK", 20)
     first = Bench({}, SCALES["smoke"], cache=tmp_path)
@@ -150,6 +151,7 @@ def test_the_first_point_is_not_scored():
     must_fail(check, False, (100 + 6 + 6) / 8)
 
 
+@pytest.mark.slow
 def test_heads_start_alike_and_training_is_the_trainers(tmp_path):
     config = obtain.config_of(models.varied("autoregression_tiled", "", model={"n_heads": 3}), "smoke")
     same, near, far = (between(overlaps(models.alike(config.model, spread, 0))) for spread in (0.0, 0.1, 3.0))

@@ -45,6 +45,7 @@ def test_the_network_is_the_linear_map_of_theory():
     must_fail(check, 1.01 * R)
 
 
+@pytest.mark.slow
 def test_training_is_for_the_law_of_angles_that_it_is_given():
     """On small angles the network learns to go on as before, and on uniform ones there is nothing to learn."""
     errors = {}
@@ -93,6 +94,7 @@ def test_the_unit_has_the_rows_that_descent_found(monkeypatch):
         must_fail(check, 1.001, mu)
 
 
+@pytest.mark.slow
 def test_it_runs_on_few_tokens_and_is_drawn(monkeypatch, tmp_path):
     small = replace(TINY, steps=3, descent=20)
     monkeypatch.setattr(remark2, "SIZES", {"smoke": small})

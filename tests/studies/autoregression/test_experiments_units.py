@@ -228,6 +228,7 @@ def test_what_is_said_of_positions():
     assert [s.word for s in figure6.states(bad)][:4] == [DIFFERS, AGREES, DIFFERS, DIFFERS]
 
 
+@pytest.mark.slow
 def test_figure6_on_few_tokens(monkeypatch):
     monkeypatch.setattr(figure6, "SIZES", {"smoke": (50, 6, 2000)})
     results = figure6.run(Bench({}, SCALES["smoke"]))

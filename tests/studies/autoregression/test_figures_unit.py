@@ -60,6 +60,7 @@ def test_starts(whole):
     np.testing.assert_allclose(points.x, np.maximum(results[unit_start.starts].values.mean(0), LOWEST))
 
 
+@pytest.mark.slow
 def test_pruned_heads():
     lab, known = calibration.lab_for(units.shared(generator(0, "test")), n_units=32, n_contexts=1)
     results = Results({unit_heads.pruned.name: lab.measure(unit_heads.pruned)})

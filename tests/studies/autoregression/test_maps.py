@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from helpers import mostly_slow, must_fail
+from helpers import must_fail
 
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
@@ -145,7 +145,8 @@ def test_two_layers_are_proposition_1():
     must_fail(torch.testing.assert_close, forgetful(xs).detach(), expected)
 
 
-@pytest.mark.parametrize("name", mostly_slow(CASES))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_constructions(name):
     finding = judged(CASES[name].draw(1))
     assert finding.verdict == CASES[name].expected[MAP_CLAIM.id], finding.reason
@@ -165,6 +166,7 @@ def step_on_augmented(d, n_points, step):
     return model
 
 
+@pytest.mark.slow
 def test_the_layer_of_proposition_2_takes_a_step():
     task = AutoregressiveProcess(n_dims=4, n_points=12)
     lab = Lab(step_on_augmented(4, 12, 0.05), task, Augmented(), n_units=64)
@@ -184,6 +186,7 @@ def test_faint_and_blind_models_support_nothing():
         assert finding.verdict == "inconclusive", finding.reason
 
 
+@pytest.mark.slow
 def test_an_untrained_model_supports_nothing():
     case = CASES["unit at a minimiser for unitary matrices"].draw(0)
     finding = judged(calibration.Case(ignorant.untrained(case.model.cfg, 1), case.task))

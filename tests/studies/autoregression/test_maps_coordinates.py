@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import mostly_slow, must_fail
+from helpers import must_fail
 
 from icl_interp.experiments import calibration
 from icl_interp.provenance import generator
@@ -66,7 +66,8 @@ def test_both_constructions_say_the_same():
         torch.testing.assert_close(model(prompts.xs)[:, 1:].detach(), prompts.ys[:, 1:])
 
 
-@pytest.mark.parametrize("name", mostly_slow(CASES))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_constructions(name):
     finding = judged(CASES[name].draw(1))
     assert finding.verdict == CASES[name].expected[SPECIALISE_CLAIM.id], finding.reason

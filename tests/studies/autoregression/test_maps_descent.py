@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import mostly_slow, must_fail
+from helpers import must_fail
 
 from icl_interp.experiments import calibration
 from icl_interp.provenance import generator
@@ -70,12 +70,14 @@ def test_late_points(n_points, expected):
     assert maps_descent.late(n_points) == expected
 
 
-@pytest.mark.parametrize("name", mostly_slow(CASES))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_constructions(name):
     finding = judged(CASES[name].draw(1))
     assert finding.verdict == CASES[name].expected[DEPTH_CLAIM.id], finding.reason
 
 
+@pytest.mark.slow
 def test_descent_is_worth_its_steps():
     """Five steps in the model's place, at the very sizes: as good as five steps, and no better."""
     shell = CASES["half of what least squares says, by five layers"].draw(0)

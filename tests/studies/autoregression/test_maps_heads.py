@@ -74,6 +74,7 @@ def test_constructions(name):
     assert finding.verdict == CASES[name].expected[HEADS_ORTHOGONAL_CLAIM.id], finding.reason
 
 
+@pytest.mark.slow
 def test_the_first_model_of_the_run_stands_for_the_start():
     """From heads that are alike to orthogonal ones: supported. The other way: contradicted by the start alone."""
     alike, apart = (CASES[name].draw(1) for name in (ALIKE, APART))

@@ -89,6 +89,7 @@ def test_constructions(name):
     assert finding.verdict == CASES[name].expected[AUGMENTED_CLAIM.id], finding.reason
 
 
+@pytest.mark.slow
 def test_a_layer_that_shows_more_is_not_the_lemmas():
     """Two states back as well: predictions move where the layer is cut to the lemma's tokens."""
     task = AutoregressiveProcess(n_dims=2, matrices="rotations", n_points=24)
@@ -107,7 +108,8 @@ def test_models_that_know_nothing_support_nothing():
         assert judged(calibration.Case(other, case.task)).verdict == "inconclusive"
 
 
-@pytest.mark.parametrize("family", mostly_slow(["width", "basis", "heads", "values"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["width", "basis", "heads", "values"])
 def test_edits_of_the_same_function_leave_the_verdict(family):
     case = CASES["two layers that take a gradient step"].draw(0)
     edit = next(one for one in EDITS if one.family == family and not one.applies(case.model.cfg))

@@ -133,6 +133,7 @@ def check_against_theory(task, paired):
     assert abs(float(found.mean()) - exact) < 4 * float(found.std()) / N**0.5
 
 
+@pytest.mark.slow
 def test_normalised_errors_are_theorys():
     check_against_theory(UNITARY, paired=False)
     check_against_theory(PAIRED, paired=True)

@@ -35,6 +35,7 @@ def facts_of(case: Case) -> Facts:
     return calibration.lab_for(case, n_units=2, n_contexts=1)[1]
 
 
+@pytest.mark.slow
 def test_numbers_of_a_minimiser():
     found = judged(units.unitary(generator(0, "test")), *CLAIMS)
     verdicts = {name.split(".")[1]: one.verdict for name, one in found.items()}
@@ -52,6 +53,7 @@ def test_numbers_of_a_minimiser():
     assert found[IDENTITY_CLAIM.id].evidence["largest"].value < 1e-12
 
 
+@pytest.mark.slow
 def test_the_ratio_of_the_last_two_tokens_is_asked_where_there_is_one():
     case = units.half_as_many(generator(0, "test"))
 
@@ -69,6 +71,7 @@ def test_the_ratio_of_the_last_two_tokens_is_asked_where_there_is_one():
     assert two.verdict == "supported"
 
 
+@pytest.mark.slow
 def test_what_a_trained_unit_with_spare_heads_does():
     """Gradient descent on the exact loss finds a minimiser that uses all of its heads: no subset will do."""
     numbers = generator(0, "test/descent")

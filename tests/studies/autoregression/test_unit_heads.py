@@ -95,6 +95,7 @@ def mean(result, arm):
     return float(result.sel(arm=arm).values.mean())
 
 
+@pytest.mark.slow
 def test_what_pruning_costs_is_what_the_best_four_heads_miss():
     """Independent of interventions: predictions are sums over heads, and what heads write has mean 0 on the task."""
     case = units.shared(generator(3, "test"))
@@ -118,6 +119,7 @@ def test_what_pruning_costs_is_what_the_best_four_heads_miss():
     must_fail(check, costs[len(costs) // 2])
 
 
+@pytest.mark.slow
 def test_heads_that_cancel_cost_nothing_and_needed_ones_do():
     case = units.spare(generator(1, "test"))
     assert mean(pruned(case), unit_heads.PRUNED) < 1e-20
@@ -130,6 +132,7 @@ def test_heads_that_cancel_cost_nothing_and_needed_ones_do():
     must_fail(one_of_them_gone)
 
 
+@pytest.mark.slow
 def test_heads_are_chosen_on_other_functions(monkeypatch):
     """Each half of the units is judged with heads that were chosen on the other half."""
     asked = []

@@ -64,6 +64,7 @@ def check(result, arm, expected):
     assert abs(values.mean() - expected) < 4 * values.std() / math.sqrt(len(values))
 
 
+@pytest.mark.slow
 def test_errors_with_other_weights_are_theorys():
     p = torch.randn(N_POINTS, N_POINTS, generator=generator(1, "test"), dtype=torch.float64).tril()
     tokens = parts.named_tokens(TASK, N_POINTS)

@@ -288,6 +288,7 @@ def check_decided(measured, share, verdict, n=1, least=1):
 BESIDE = ((None, "supported"), ((0.7, 0.95), "contradicted"), ((0.16, 0.22), "inconclusive"))
 
 
+@pytest.mark.slow
 def test_a_path_beside_attention_contradicts(measured):
     """What makes the claim able to fail: an answer that no head carries."""
     for share, verdict in BESIDE:

@@ -86,6 +86,7 @@ def test_immediate_is_within_a_decade(x0, verdict):
     assert finding.estimate.low <= finding.estimate.value <= finding.estimate.high
 
 
+@pytest.mark.slow
 def test_immediate_depends_on_u_and_not_on_the_certificate():
     one, scaled = (judged_on(IMMEDIATE, stored_for_onset(0.9, u=u), known()) for u in (1.0, 1e6))
     assert one.estimate.value == pytest.approx(scaled.estimate.value, abs=1e-9)

@@ -215,6 +215,7 @@ def test_a_spread_below_rounding_has_no_slope_and_is_erased():
     assert finding.details[0]["value"] == -np.inf
 
 
+@pytest.mark.slow
 def test_nothing_is_erased_that_was_never_there():
     finding = judged_on(ERASED, of_context(0.0, inside=0.0, used_share=0.0))
     assert (finding.verdict, finding.estimate) == ("inconclusive", None)

@@ -95,6 +95,7 @@ def check_no_verdict(judge, known) -> None:
             assert "no finite number" in finding.reason
 
 
+@pytest.mark.slow
 def test_without_an_in_distribution_error_there_is_no_verdict(measured):
     """Also after a trip through JSON, which holds such numbers as text; and whatever the results say."""
     bench = measured(make("pre", n_ctx=40), SATURATES)

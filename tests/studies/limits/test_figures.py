@@ -2,6 +2,7 @@
 
 import numpy as np
 import plotly.graph_objects as go
+import pytest
 from helpers import must_fail
 from known import changed
 from small_reports import drawn, report, text_of
@@ -48,6 +49,7 @@ def far_query_shows(r: Report, figure: go.Figure):
     assert figure.layout.yaxis.range[0] <= -top or figure.layout.yaxis.range[1] >= top
 
 
+@pytest.mark.slow
 def test_far_query_shows_every_curve_uncut(any_report):
     figure = drawn(any_report, "far_query")
     far_query_shows(any_report, figure)

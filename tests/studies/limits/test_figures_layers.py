@@ -80,6 +80,7 @@ def check_errors(r, figure):
             assert marks[label] == pytest.approx(errors.mean() / zero, rel=1e-12), label
 
 
+@pytest.mark.slow
 def test_what_is_drawn_is_what_is_stored(small):
     figure = drawn(small)
     for check, result in (

@@ -236,6 +236,7 @@ def test_the_affine_read_out_decides_and_not_the_logit_lens():
     assert turned.verdict == "supported"
 
 
+@pytest.mark.slow
 def test_the_gate():
     assert judge(results([0, 0.1, 0.2], twin=0.1)).verdict == "inconclusive"
     assert judge(results([0, 0.1, 0.2]), known(r2=0.5)).verdict == "inconclusive"

@@ -216,6 +216,7 @@ def check_halves(compare):
     assert expected < 0.9
 
 
+@pytest.mark.slow
 def test_rivals_are_chosen_on_one_half_and_scored_on_the_other(monkeypatch):
     check_halves(Comparison.of)
     n = N_UNITS // 2

@@ -171,6 +171,7 @@ def test_a_delta_of_a_tenth_is_no_hardmax(monkeypatch):
     must_fail(check_tenth, nearly_hardmax)
 
 
+@pytest.mark.slow
 def test_a_gap_that_grows_too_slowly_to_be_seen_decides_nothing():
     """Scores of 1e-5 x x_j reach the gap of a hardmax beyond 1e5 only: neither supported nor contradicted."""
     (late,) = calibration.judge(scalar_layer(generator(0, "test/late"), -1e-5), (HARDMAX,))

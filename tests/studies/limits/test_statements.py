@@ -25,6 +25,7 @@ def two_arms(ratio, n=5, spread=0.03, off=1.0):
     return {"errors": error_rows(values)}
 
 
+@pytest.mark.slow
 def test_table1_is_decided_by_runs_at_every_sigma():
     def check(results, word):
         words(tables.states_table1(results), word)
@@ -187,6 +188,7 @@ def published(interval, sigma):
     return max(printed.errors("limits.table3", trained_on=interval)[sigma], 1e-5)
 
 
+@pytest.mark.slow
 def test_table3_orders_kinds_of_training_and_leaves_out_what_has_not_learned():
     """Two steps near, two far out, the order of all pairs, and the widest interval."""
 

@@ -181,6 +181,7 @@ def share_of(result):
     return relevance.share_of_heads("share", lambda level: limits_uniform._standings(result, level))
 
 
+@pytest.mark.slow
 def test_heads_whose_deficit_still_falls_count_both_ways(monkeypatch):
     check_share(share_of)
     must_fail(check_share, lambda result: share_of(result.copy(data=result.values[[0, 0]])))

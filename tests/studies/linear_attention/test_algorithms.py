@@ -174,6 +174,7 @@ def test_depth_counts_steps():
     )
 
 
+@pytest.mark.slow
 def test_a_model_that_is_like_none_is_called_so():
     found = judge("algorithm", layer(-BEST), learned=LEARNED)
     assert found.verdict in ("contradicted", "inconclusive")
@@ -205,6 +206,7 @@ def test_other_examples_are_those_of_another_function():
     must_fail(check, 1)
 
 
+@pytest.mark.slow
 def test_order():
     found = judge("order_free", layer(BEST))
     assert (found.verdict, value(found) < 1e-12) == ("supported", True)

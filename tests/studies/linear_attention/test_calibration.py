@@ -1,7 +1,7 @@
 """Every claim of `linear_attention` on models of known truth, draws of each, and instruments that must break cells."""
 
 import pytest
-from helpers import mostly_slow, must_fail
+from helpers import must_fail
 
 from icl_interp.experiments import calibration
 from icl_interp.models.units import LayerForm
@@ -34,8 +34,9 @@ def test_a_balance_that_is_not_measured_breaks_its_cell(monkeypatch):
     must_fail(check_cells, "LSA layer at the optimum, scaled by -3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("factor", "name"), mostly_slow([(1e5, "LSA layers along gradient flow"), (1e-20, "LSA layers into the trap")])
+    ("factor", "name"), [(1e5, "LSA layers along gradient flow"), (1e-20, "LSA layers into the trap")]
 )
 def test_a_wrong_bound_breaks_its_cell(factor, name, monkeypatch):
     """Where it is too large, the flow does not meet it. Where it is too small, the way into the trap does."""

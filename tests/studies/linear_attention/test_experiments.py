@@ -204,6 +204,7 @@ def test_the_flow_converges_below_its_bound_and_says_so(monkeypatch):
 # ---- risk -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_risk_follows_the_formula_with_its_one_over_m(monkeypatch):
     monkeypatch.setattr(risk, "LENGTHS", (1, 10, 40))
     results = risk.run(bench())

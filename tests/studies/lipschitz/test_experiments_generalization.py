@@ -90,6 +90,7 @@ def test_ratios_of_the_best_windows_are_those_of_theory():
         assert row["w"] == pytest.approx(row["best w"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_curves_end_where_the_table_begins():
     results = generalization.run(here((AFFINE, COSINE)))
     curves = results["curves"]

@@ -82,6 +82,7 @@ def test_matrices_are_shown_in_a_basis_that_starts_with_the_relevant_directions(
     assert np.isnan(low_rank._matrices(here).sel(link="cosine", σ=0.1).values).all()
 
 
+@pytest.mark.slow
 def test_the_cap_is_what_makes_theorem_4_true():
     short, long = (low_rank._minimum(n, 400, 0) for n in (5, 100))
     for row in (short, long):

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import mostly_slow, must_fail
+from helpers import must_fail
 
 from icl_interp.experiments import calibration
 from icl_interp.models.softmax_unit import SoftmaxAttention
@@ -157,7 +157,8 @@ def test_runs_start_from_the_same_weights_at_every_L():
     assert all(abs(one["w"]) < 0.3 for one in fresh)
 
 
-@pytest.mark.parametrize("name", mostly_slow(CASES))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_constructions(name):
     case = CASES[name].draw(1)
     lab, facts = calibration.lab_for(case)

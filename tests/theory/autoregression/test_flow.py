@@ -52,6 +52,7 @@ def test_the_flow_follows_the_gradient(paired):
     must_fail(check, 1.01 * slopes)
 
 
+@pytest.mark.slow
 def test_with_p_held_the_flow_of_the_heads_ends_at_the_identity():
     """Proposition 4: p = e_T, and the loss is |B^T A - I|^2."""
     last = torch.tensor([0.0, 0.0, 2.0]).double()
@@ -98,6 +99,7 @@ def test_the_scalar_loss_and_its_flow():
     assert float(theory.scalar_loss(0.0, 3.0, p)) == 1
 
 
+@pytest.mark.slow
 def test_below_one_the_flow_ends_at_a_minimum_that_is_known_beforehand():
     for a, b, p in starts():
         path, limit = scalar_flow(a, b, p), theory.scalar_limit(a, b, p)

@@ -54,6 +54,7 @@ def test_fewer_heads_than_coordinates_leave_the_rest(d, heads):
     assert theory.unitary_floor(d, d + 3) == 0
 
 
+@pytest.mark.slow
 def test_rotations_need_half_as_many():
     check_construction(theory.orthogonal_heads(4, 3), True, 2)
     assert min(best_with(1, 4, 4, seed, paired=True) for seed in range(4)) > 1.9

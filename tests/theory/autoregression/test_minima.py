@@ -65,6 +65,7 @@ def is_orthogonal_minimiser(point):
     assert found.positions < 1e-4
 
 
+@pytest.mark.slow
 def test_there_are_no_other_minimisers():
     """From five random points each, all d^2 + T numbers free."""
     for seed in range(5):
@@ -179,6 +180,7 @@ def check_is_a_minimum(loss, values):
     assert curvatures[0] > -1e-6
 
 
+@pytest.mark.slow
 def test_with_half_as_many_heads_there_are_other_minima():
     """d = 4, two heads, T = 8: four starts end at 0, or at one of two positive losses, where the Hessian is >= 0."""
     loss, size = shared(4, 2, 8)

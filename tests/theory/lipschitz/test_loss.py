@@ -70,6 +70,7 @@ def test_two_examples():
     must_fail(check, theory.loss_table(2, 3, contexts=20_000).bias, table.noise)  # F_L^+ is another class
 
 
+@pytest.mark.slow
 def test_the_loss_is_that_of_prompts_drawn_one_by_one():
     n, d, size, noise, w = 30, 4, 2.0, 0.5, 4.0
     draw = torch.Generator().manual_seed(5)
@@ -291,6 +292,7 @@ def test_a_shared_lipschitz_constant_suffices_for_some_classes_only():
     assert float(paid.ratio) > 10
 
 
+@pytest.mark.slow
 def test_a_shared_lipschitz_constant_is_needed():
     """Trained on cos(L z), tested on cos(z), at L = 0.1 and 10; and back."""
     one = theory.function_class("cosine")
