@@ -1,6 +1,7 @@
 """Heads and weights of positions that are read off a model, against how units are made, and errors against theory."""
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
@@ -72,6 +73,20 @@ def test_complex_heads_are_found_after_edits(edit):
     found = unit.complex_heads(unit.heads_of(model))
     torch.testing.assert_close(products(found), products(unit.Heads(one.A.detach(), one.B.detach())))
     must_fail(torch.testing.assert_close, products(found), products(unit.Heads(one.A.detach(), 1.01 * one.B.detach())))
+
+
+def test_which_of_two_heads_stands_for_both_does_not_depend_on_their_order():
+    """Heads that are no pairs: any two are somewhat near, and not alike."""
+    draw = generator(0, "test/heads")
+    a, b = (torch.randn(4, D, dtype=torch.complex128, generator=draw) for _ in range(2))
+
+    def check(chosen):
+        expected = products(chosen(unit.Heads(a, b)))
+        for order in itertools.permutations(range(4)):
+            torch.testing.assert_close(products(chosen(unit.Heads(a[list(order)], b[list(order)]))), expected)
+
+    check(unit.complex_heads)
+    must_fail(check, lambda heads: unit.Heads(heads.keys[::2], heads.values[::2]))
 
 
 def test_heads_say_what_the_unit_and_the_transformer_say():

@@ -145,7 +145,8 @@ def complex_heads(real: Heads) -> Heads:
     """One head of each two that are nearest to being one complex head, in whatever order they stand.
 
     The pair of (a, b) is (-i a, i b), up to a factor c of a and 1 / c of b: b a^T is the same for both, and
-    b conj(a)^T has the opposite sign.
+    b conj(a)^T has the opposite sign. Where two heads are nearly such a pair, the one with the larger |a| |b| stands
+    for both.
 
     Raises:
         ValueError: an odd number of heads.
@@ -156,10 +157,11 @@ def complex_heads(real: Heads) -> Heads:
     opposite = torch.einsum("hi,hj->hij", real.values, real.keys.conj()).flatten(1)
     gaps = (same[:, None] - same).abs().square().sum(-1) + (opposite[:, None] + opposite).abs().square().sum(-1)
     gaps.fill_diagonal_(torch.inf)
+    sizes = (real.keys.norm(dim=1) * real.values.norm(dim=1)).tolist()
     chosen = []
     for _ in range(len(gaps) // 2):
         first, second = divmod(int(gaps.argmin()), len(gaps))
-        chosen.append(first)
+        chosen.append(max(first, second, key=sizes.__getitem__))
         for one in (first, second):
             gaps[one], gaps[:, one] = torch.inf, torch.inf
     return Heads(real.keys[sorted(chosen)], real.values[sorted(chosen)])
