@@ -69,7 +69,8 @@ def bounded(values: np.ndarray, mean: np.ndarray, form: str, bound: float | np.n
     if form == CLIPPED:
         return mean + np.clip(values - mean, -bound, bound)
     # A model that says the same everywhere has a bound of 0.
-    return mean + bound * np.tanh((values - mean) / np.maximum(bound, TINY)) if form == TANH else values
+    with np.errstate(over="ignore"):  # far beyond the bound tanh is 1
+        return mean + bound * np.tanh((values - mean) / np.maximum(bound, TINY)) if form == TANH else values
 
 
 @dataclass(frozen=True)
