@@ -219,9 +219,18 @@ def _table(rows: Sequence[Row], columns: Iterable[str]) -> DataFrame:
     return make_table({name: [row[name] for row in rows] for name in columns})
 
 
+def subject(row: Row) -> str:
+    """A row of `trials.run`, as exceptions from the rule "models" of `check_study` name it."""
+    return f"{row['claim']} on {row['model']}, {row['trial']}: {row['variant']}"
+
+
 def excepted(row: Row, study: Study) -> bool:
-    """Whether a study declares that a claim may hold for a model that knows nothing of the context."""
-    return row["trial"] == "ignorant" and ("ignorance", f"{row['claim']} of {row['variant']}") in study.exceptions
+    """Whether a study declares that a verdict need not withstand a trial.
+
+    For models that know nothing: of a claim that may hold for all of a kind ("ignorance"), or for one ("models").
+    """
+    whole = row["trial"] == "ignorant" and ("ignorance", f"{row['claim']} of {row['variant']}") in study.exceptions
+    return whole or ("models", subject(row)) in study.exceptions
 
 
 def by_claim(tried: Sequence[Row], claims: Iterable[Claim]) -> DataFrame:

@@ -292,12 +292,13 @@ def models(it: Examined) -> Iterator[Outcome]:
     """Verdicts on bundled models survive edits and other samples; no claim holds for models that know nothing."""
     posed = {name: trials.posed(store.load(name)) for name in it.study.models}
     for row in trials.run(posed, it.study.claims, done=it.done and it.done / "trials").to_dict("records"):
-        if battery.excepted(row, it.study):
+        subject = battery.subject(row)
+        if battery.excepted(row, it.study) and ("models", subject) not in it.study.exceptions:
             continue
         wrong = (
             f"{row['wrong']}: {row['estimate before']:.4g} and {row['estimate after']:.4g}" if row["wrong"] else None
         )
-        yield f"{row['claim']} on {row['model']}, {row['trial']}: {row['variant']}", wrong
+        yield subject, wrong
 
 
 def coverage(it: Examined) -> Iterator[Outcome]:

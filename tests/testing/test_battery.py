@@ -121,6 +121,14 @@ def test_declared_exceptions_are_not_tried(quick, tmp_path):
     assert counts == [[3, 1, 1], [3, 0, 1]]  # edits of this name are tried as before
 
 
+def test_a_single_trial_can_be_excepted(quick, tmp_path):
+    found = battery.run(STUDY, tmp_path, n_draws=20)
+    declared = replace(STUDY, exceptions={("models", f"{CLAIM} on affine, edit: three"): "a reason"})
+    assert [one.short() for one in (found, battery.run(declared, tmp_path, n_draws=20))] == [found.short(), []]
+    other = replace(STUDY, exceptions={("models", f"{CLAIM} on affine, edit: four"): "a reason"})
+    assert battery.run(other, tmp_path, n_draws=20).short() == found.short() != []
+
+
 def test_written_and_read(quick, tmp_path):
     found = battery.run(STUDY, tmp_path, n_draws=20)
     write_json(tmp_path / "battery.json", found.to_dict())

@@ -183,5 +183,12 @@ STUDY = Study(
     dials=DIALS,
     models=("affine", "affine_no_ln", "affine_post_ln", "affine_attn_only", "affine_hardmax", "degrees_135"),
     folder=Path(__file__).parent,
-    exceptions=EXCEPTIONS,
+    exceptions={
+        **EXCEPTIONS,
+        (
+            "models",
+            "limits.layernorm_saturation on affine_post_ln, ignorant: copier of the last value",
+        ): "A post-norm copier does level off: the norm of a far query divides the copied value by a scale that grows "
+        "like |x|, so the prediction falls like 1/|x| to one level.",
+    },
 )
