@@ -16,5 +16,5 @@ def browser() -> str:
         return named
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
-        pytest.skip("needs Chrome or Chromium")
+        pytest.skip("needs Chrome or Chromium: install one, or let BROWSER_PATH name it")
     return path
