@@ -13,6 +13,7 @@ from icl_interp.provenance import write_json
 from icl_interp.results import make_table, table_of_rows, to_dict
 from icl_interp.studies import BUNDLED, STUDIES
 from icl_interp.testing import battery, check_study, trials
+from icl_interp.testing import study as rules
 
 STUDY = STUDIES.named("heads")
 CLAIM = STUDY.claims[0].id
@@ -127,6 +128,16 @@ def test_a_single_trial_can_be_excepted(quick, tmp_path):
     assert [one.short() for one in (found, battery.run(declared, tmp_path, n_draws=20))] == [found.short(), []]
     other = replace(STUDY, exceptions={("models", f"{CLAIM} on affine, edit: four"): "a reason"})
     assert battery.run(other, tmp_path, n_draws=20).short() == found.short() != []
+
+
+def test_an_exception_of_a_single_trial_can_be_seen_to_be_needed(monkeypatch):
+    """`check_study` asks for exceptions to be needed, so its rule still says what is wrong with that trial."""
+    monkeypatch.setattr(trials, "run", lambda *_, **__: table_of_rows(TRIED))
+    one = f"{CLAIM} on affine, edit: three"
+    reasons = {("models", one): "a reason", ("ignorance", f"{CLAIM} of one"): "a reason"}
+    found = dict(rules.models(rules.Examined(replace(STUDY, exceptions=reasons), 0, None)))
+    assert found[one].startswith("from supported to contradicted")
+    assert f"{CLAIM} on affine, ignorant: one" not in found  # that one was tried, and named, by another rule
 
 
 def test_written_and_read(quick, tmp_path):
