@@ -14,10 +14,11 @@ from tqdm.auto import tqdm
 import icl_interp.studies  # noqa: F401  (their claims are then registered)
 from icl_interp import evaluation
 from icl_interp.analyses import mechanism, registry
-from icl_interp.analyses.claim import Claim, in_one_line, of_twins
+from icl_interp.analyses.claim import Claim, in_one_line
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab, is_large
-from icl_interp.analyses.measurement import TWINS, Measurement, Results
+from icl_interp.analyses.measurement import Measurement, Results
+from icl_interp.analyses.twins import measure
 from icl_interp.checkpoints import companions as companions_of
 from icl_interp.checkpoints import foreign, store
 from icl_interp.checkpoints.companions import Role
@@ -125,7 +126,7 @@ def analyze(
         config=loaded.config,
     )
     described = mechanism.measurements(lab) if claims is None else []  # whoever asks for some claims gets these only
-    results, failed = _measure(lab, [claim for claim in selected if claim.applies(known)], described, progress)
+    results, failed = _measure(lab, [c for c in selected if c.applies(known)], described, known, progress)
     known = replace(known, failed=failed)
     findings = [claim.finding(results, known) for claim in selected]
     provenance = {
@@ -161,14 +162,9 @@ def compare(checkpoints: Iterable[Any], **settings: Any) -> Comparison:
 
 
 def _measure(
-    lab: Lab, claims: list[Claim], described: Sequence[Measurement[Any]], progress: bool
+    lab: Lab, claims: list[Claim], described: Sequence[Measurement[Any]], known: Facts, progress: bool
 ) -> tuple[Results, dict[str, str]]:
-    """Everything the claims need, each measurement once (the untrained twins' under `TWINS`), and what failed, why.
-
-    And what describes the model beside.
-    """
-    wanted = {m.name: m for claim in claims for m in claim.measurements} | {m.name: m for m in described}
-    of_each = of_twins(claims)
+    """Everything the claims need, and what describes the model beside; and what failed, why."""
     failed: dict[str, str] = {}
     with tqdm(desc="measuring", leave=False, disable=None if progress else True) as bar:
 
@@ -176,9 +172,7 @@ def _measure(
             bar.total, bar.n = total, done
             bar.set_description(what)
 
-        errors = lab.measure_all(list(wanted.values()), watch)
-        for prefix, twin, asked in zip(TWINS, lab.twins if of_each else (), of_each, strict=False):
-            errors |= {prefix + name: e for name, e in twin.measure_all(list(asked.values()), watch).items()}
+        errors = measure(lab, claims, known, described, watch)
     for name, error in errors.items():
         log.warning("measuring %s failed", name, exc_info=error)
         failed[name] = in_one_line(error)

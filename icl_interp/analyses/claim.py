@@ -2,14 +2,14 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from icl_interp.analyses.criterion import Criterion, Decision, Estimate, Verdict
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding, Kind, Quote
-from icl_interp.analyses.measurement import TWINS, Measurement, Results
+from icl_interp.analyses.measurement import TWIN, TWINS, Measurement, Results
 from icl_interp.provenance import encode, finite
 from icl_interp.results import Result
 
@@ -145,8 +145,32 @@ class Claim:
 
     @property
     def twin_prefixes(self) -> tuple[str, ...]:
-        """Prefixes of the untrained twins that are measured: of an architecture claim one, unless twins decide it."""
+        """Prefixes of the untrained twins that may be measured: one where they decide nothing about the design."""
         return TWINS if self.kind == "learning" or self.twins_agree else TWINS[:1]
+
+    def needs_another_twin(self, results: Results, facts: Facts) -> bool:
+        """Whether the verdict could still turn on an untrained twin that has not been measured.
+
+        The first is always needed, since its number is shown. The others matter only where twins could forbid the
+        verdict, and the third only where the first two differ.
+        """
+        measured = sum(TWIN + m.name in twin for twin in results.by_twin for m in self.twin[:1])
+        if not self.twin or measured == len(self.twin_prefixes):
+            return False
+        if not measured:
+            return True
+        if facts.unmeasured() or facts.n_units < MIN_UNITS or (self.kind == "learning" and self.learned(facts)):
+            return False
+        try:
+            evidence = self.evidence(results, facts)
+            forbids = self._forbidding(self.criterion.decide(evidence.quantities))
+            if forbids is None:
+                return False
+            outcomes = self._outcomes_of_twins(evidence, results, facts)
+        except Exception:  # `finding` says and logs it
+            return False
+        n = outcomes.count(forbids)
+        return max(n, len(outcomes) - n) <= len(self.twin_prefixes) / 2
 
     def judge_results(self, results: Mapping[str, Result], facts: Facts) -> Finding:
         """The finding that these results give; an error on the way passes through (`finding` catches it)."""
@@ -175,31 +199,43 @@ class Claim:
 
     def _gated(self, decision: Decision, evidence: Evidence, results: Results, facts: Facts) -> tuple[Verdict, str]:
         """The verdict and its reason, which begins with what forbids to decide, if something does."""
-        if why := decision.failed or self._forbidden(decision.verdict, evidence, results, facts):
+        if why := decision.failed or self._forbidden(decision, evidence, results, facts):
             return "inconclusive", " ".join(filter(None, (why, evidence.says)))
         return decision.verdict, " ".join(filter(None, (evidence.says, evidence.caveat)))
 
-    def _forbidden(self, verdict: Verdict, evidence: Evidence, results: Results, facts: Facts) -> str | None:
+    def _forbidden(self, decision: Decision, evidence: Evidence, results: Results, facts: Facts) -> str | None:
         """Why a claim is not decided although its criterion is; None if nothing forbids it."""
-        if verdict == "inconclusive":
+        if decision.verdict == "inconclusive":
             return None
         if facts.n_units < MIN_UNITS:
             return f"An interval from {facts.n_units} units means little ({MIN_UNITS} needed): raise n_prompts."
+        if self.kind == "learning" and (short := self.learned(facts)):
+            return f"{NOT_LEARNED} ({short}), so this says nothing about training."
+        forbids = self._forbidding(decision)
+        if forbids is None:
+            return None
+        outcomes = self._outcomes_of_twins(evidence, results, facts)
+        if outcomes.count(forbids) <= len(outcomes) / 2:
+            return None
         if self.kind == "learning":
-            if short := self.learned(facts):
-                return f"{NOT_LEARNED} ({short}), so this says nothing about training."
-            if verdict == "supported" and self._most_twins("supported", evidence, results, facts):
-                return "A randomly initialised control passes as well, so training did not make it."
-        elif self.twins_agree and self._most_twins(OPPOSITE[verdict], evidence, results, facts):
-            return "Randomly initialised controls show the opposite, so the design does not decide it."
-        return None
+            return "A randomly initialised control passes as well, so training did not make it."
+        return "Randomly initialised controls show the opposite, so the design does not decide it."
 
-    def _most_twins(self, outcome: Verdict, evidence: Evidence, results: Results, facts: Facts) -> bool:
-        """Whether most untrained twins have this outcome: two of three, where there are three."""
-        found = [self._of_twin(evidence.quantities, evidence.twin) == outcome]
+    def _forbidding(self, decision: Decision) -> Verdict | None:
+        """The outcome that forbids this verdict where most untrained twins have it; None where they are not asked."""
+        if decision.failed:
+            return None
+        if self.kind == "learning":
+            return "supported" if decision.verdict == "supported" else None
+        return OPPOSITE.get(decision.verdict) if self.twins_agree else None
+
+    def _outcomes_of_twins(self, evidence: Evidence, results: Results, facts: Facts) -> list[Verdict]:
+        """What each untrained twin that was measured shows."""
+        found: list[Verdict] = [self._of_twin(evidence.quantities, evidence.twin)]
         for twin in results.by_twin[1:]:
-            found.append(self._of_twin(evidence.quantities, self.evidence(twin, facts).twin) == outcome)
-        return sum(found) > len(found) / 2
+            if all(TWIN + m.name in twin for m in self.twin):
+                found.append(self._of_twin(evidence.quantities, self.evidence(twin, facts).twin))
+        return found
 
     def _of_twin(self, asked: Mapping[str, Estimate], twin: Mapping[str, Estimate]) -> Verdict:
         """The outcome of the conditions that were asked of the model, where the twin has numbers for them."""
@@ -230,12 +266,6 @@ class Claim:
     def _broken(self, error: str) -> Finding:
         reason = f"{self.id} could not be judged: {error}. The log has the traceback."
         return replace(self._unasked("inconclusive", reason), error=error)
-
-
-def of_twins(claims: Iterable[Claim]) -> list[dict[str, Measurement[Any]]]:
-    """What claims need of each untrained twin, by name; nothing of those that no claim asks for."""
-    asked = ({m.name: m for claim in claims if prefix in claim.twin_prefixes for m in claim.twin} for prefix in TWINS)
-    return [found for found in asked if found]
 
 
 def in_one_line(error: Exception) -> str:

@@ -23,6 +23,7 @@ from torch import Tensor
 from icl_interp.analyses.facts import x_unit
 from icl_interp.analyses.measurement import TWINS, Measurement, Planned, R, Results, check_distinct
 from icl_interp.analyses.plan import Numbers, Watch, take
+from icl_interp.analyses.twins import Twins
 from icl_interp.checkpoints import store
 from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.config import RunConfig
@@ -48,7 +49,6 @@ from icl_interp.tasks.vectors import inner
 MAGNITUDES = np.round(10.0 ** np.arange(-1, 6.01, 0.25), 12)  # 0.1 .. 1e6, four a decade
 GRID = np.concatenate([-MAGNITUDES[::-1], MAGNITUDES])
 LARGE = 2_000_000  # parameters of a model that is measured on fewer contexts, where intervals are over functions
-TWIN_SEEDS = (1, 2, 3)  # of the weights of untrained twins: two of three decide
 ENOUGH = 32  # units for an interval that only says whether a head matters
 Xs = Sequence[float] | np.ndarray  # queries, one coordinate each
 
@@ -147,9 +147,8 @@ class Lab:
     def results(self) -> Results:
         """All results so far; those of the untrained twins under `TWINS`."""
         found = dict(self._results)
-        # Do not make twins just to find that they measured nothing.
-        for prefix, twin in zip(TWINS, self.__dict__.get("twins", ()), strict=False):
-            found |= {prefix + name: result for name, result in twin.results.items()}
+        for number, twin in self.twins.made.items():
+            found |= {TWINS[number] + name: result for name, result in twin.results.items()}
         return Results(found)
 
     @cached_property
@@ -163,14 +162,14 @@ class Lab:
         return copy.deepcopy(self.model).float()
 
     @cached_property
-    def twins(self) -> tuple["Lab", ...]:
+    def twins(self) -> Twins:
         """The same bench with untrained models: same config, fresh weights, one context of each function.
 
         Their weights do not depend on the seed of the sample: a verdict must not change with it because of a twin.
         """
         sizes: dict[str, Any] = {"n_units": self.n_units, "n_contexts": 1, "seed": self.seed, "device": self.device}
-        models = [HookedTransformer(self.twin_config, seed=seed) for seed in TWIN_SEEDS]
-        return tuple(Lab(model, self.task, self.encoding, **sizes) for model in models)
+        config, task, encoding = self.twin_config, self.task, self.encoding
+        return Twins(lambda seed: Lab(HookedTransformer(config, seed=seed), task, encoding, **sizes))
 
     @property
     def twin(self) -> "Lab":

@@ -11,8 +11,8 @@ from pandas import DataFrame
 from torch import Tensor
 
 from icl_interp import evaluation
-from icl_interp.analyses import registry
-from icl_interp.analyses.claim import Claim, of_twins
+from icl_interp.analyses import registry, twins
+from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lab import Lab
@@ -136,12 +136,7 @@ def lab_for(case: Case, *, n_units: int = 64, n_contexts: int = 2, seed: int = 0
 
 def measure(lab: Lab, facts: Facts, claims: Sequence[Claim]) -> Results:
     """Everything that these claims need, if they apply."""
-    applying = [claim for claim in claims if not claim.exclusion(facts)]
-    errors = lab.measure_all([m for claim in applying for m in claim.measurements])
-    of_each = of_twins(applying)
-    for twin, asked in zip(lab.twins if of_each else (), of_each, strict=False):
-        errors |= twin.measure_all(list(asked.values()))
-    for error in errors.values():
+    for error in twins.measure(lab, [claim for claim in claims if not claim.exclusion(facts)], facts).values():
         raise error
     return lab.results
 

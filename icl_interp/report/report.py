@@ -15,7 +15,7 @@ from icl_interp import results
 from icl_interp.analyses import registry
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
-from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.measurement import TWINS, Results
 from icl_interp.errors import InputError, shown, unknown
 from icl_interp.figures import catalogue, files
 from icl_interp.figures.paper import for_paper
@@ -112,8 +112,10 @@ class Report:
         if claim is None:
             return finding
         stored = self.provenance.get("measurements", {})
-        # What was never measured, because the claim does not apply or the measurement failed, has no version.
-        asked = {name: m for name, m in claim.needs.items() if name not in facts.failed} if claim.applies(facts) else {}
+        # What was never measured has no version: the claim does not apply, the measurement failed, or other twins did.
+        spared = {name for name in claim.needs if name.startswith(TWINS[1:]) and name not in self.results}
+        never = spared | facts.failed.keys()
+        asked = {name: m for name, m in claim.needs.items() if name not in never} if claim.applies(facts) else {}
         other = {name: stored.get(name, 1) for name, m in asked.items() if stored.get(name, 1) != m.version}
         if not other:
             return claim.finding(self.results, facts)

@@ -19,6 +19,7 @@ from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.twins import Twins
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import calibration
 from icl_interp.models import tokens
@@ -63,7 +64,7 @@ def judged(
     claims: Sequence[Claim],
     sample: Sample,
     twin_config: HookedTransformerConfig | None = None,
-    twins: tuple[Lab, ...] = (),
+    twins: Twins | None = None,
 ) -> Findings:
     """Findings about a model by itself, without companions or snapshots.
 
@@ -75,7 +76,7 @@ def judged(
         twins: `twins_of` the same task, encoding, sample and config, which are then not measured again.
     """
     lab = _lab(model, sample, twin_config)
-    if twins:
+    if twins is not None:
         lab.twins = twins
     errors = evaluation.in_distribution(lab, model.task, sample.n_contexts)
     facts = Facts.of(lab.model, model.task, _encoding(model.encoding), errors, n_units=sample.n_units)
@@ -83,7 +84,7 @@ def judged(
     return {claim.id: claim.judge_results(results, facts) for claim in claims}
 
 
-def twins_of(model: Posed, sample: Sample) -> tuple[Lab, ...]:
+def twins_of(model: Posed, sample: Sample) -> Twins:
     """The untrained twins of a model: edits of its weights, and ignorant models of its config, have the same."""
     return _lab(model, sample).twins
 
@@ -155,14 +156,14 @@ def try_edit(
     claims: Sequence[Claim],
     before: Findings,
     sample: Sample,
-    twins: tuple[Lab, ...] = (),
+    twins: Twins | None = None,
 ) -> list[Row]:
     """A row a claim: its verdict and estimate before and after an edit; `twins` are those of the model, if at hand."""
     other = edited(model, edit, sample.seed)
     if not isinstance(edit, TargetEdit) and not differ(model.model, other.model):
         return []
     asked = [claim for claim in claims if not set(claim.aspects) & set(edit.may_change)]
-    same = () if isinstance(edit, TargetEdit) else twins  # other targets are another task
+    same = None if isinstance(edit, TargetEdit) else twins  # other targets are another task
     after = judged(other, asked, sample, twin_config=model.model.cfg, twins=same)
     rows = []
     for claim in asked:
@@ -181,7 +182,7 @@ def try_edit(
 
 
 def try_ignorant(
-    name: str, model: Posed, claims: Sequence[Claim], sample: Sample, twins: tuple[Lab, ...] = ()
+    name: str, model: Posed, claims: Sequence[Claim], sample: Sample, twins: Twins | None = None
 ) -> Iterator[list[Row]]:
     """For each model of the same config that knows nothing, a row a claim: none may be supported.
 
@@ -189,7 +190,7 @@ def try_ignorant(
     """
     for variant, other in ignorant.ignorant(model.model, model.task, model.encoding):
         of_these = [c for c in claims if c.kind == "learning"] if variant.startswith("untrained") else claims
-        same = twins if other.cfg == model.model.cfg else ()
+        same = twins if other.cfg == model.model.cfg else None
         after = judged(model._replace(model=other), of_these, sample, twins=same)
         yield [
             _row("ignorant", name, variant, None, found, "supported" if found.verdict == "supported" else "")

@@ -1,15 +1,20 @@
-"""Three untrained twins beside a model: most of them decide what training, or the design, made."""
+"""Untrained twins beside a model: most of three decide what training, or the design, made."""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
+from beartype import beartype
 from helpers import must_fail
 from known import facts
 
-from icl_interp.analyses.claim import Claim, Evidence, of_twins
+from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.measurement import TWINS, Results, measurement
+from icl_interp.analyses.twins import Twins, measure
 from icl_interp.results import make_array
 
 RULE = Criterion("at most 0.1 / above 0.2", (Condition("size", (-INF, 0.1), (0.2, INF)),))
@@ -86,14 +91,91 @@ def check_needs(needs):
     assert needs(replace(DESIGN, twins_agree=False)) == {"test/size", "twin/test/size"}
 
 
-def enumerated(of_each):
-    """What is asked of each twin, with the prefix of its results."""
-    return zip(TWINS, of_each, strict=False)
+class Bench:
+    """Stands in for a lab whose twins' results are known; it remembers which of them were asked for."""
+
+    def __init__(self, own: float, twins: Sequence[float]) -> None:
+        self.known, self.asked = results(own, *twins), [""]
+        self.twins = [SimpleNamespace(measure_all=partial(self.ask, prefix)) for prefix in TWINS]
+
+    def measure_all(self, measurements, watch):
+        assert [m.name for m in measurements] == [size.name]
+        return {}
+
+    def ask(self, prefix, measurements, watch):
+        assert [m.name for m in measurements] == [size.name]
+        self.asked.append(prefix)
+        return {}
+
+    @property
+    def results(self):
+        return Results({prefix + size.name: self.known[prefix + size.name] for prefix in self.asked})
+
+
+def as_measured(claim: Claim, own: float, *twins: float) -> str:
+    """The verdict from what is measured, one twin after another."""
+    bench = Bench(own, twins)
+    assert measure(bench, [claim], facts()) == {}
+    return claim.judge_results(bench.results, facts()).verdict
+
+
+def check_same_as_with_all(judge):
+    for claim, own in itertools.product((LEARNING, DESIGN, replace(DESIGN, twins_agree=False)), (LOW, OPEN, HIGH)):
+        for twins in itertools.product((LOW, OPEN, HIGH), repeat=3):
+            assert judge(claim, own, *twins) == verdict(claim, own, *twins), (claim.kind, own, twins)
 
 
 def test_what_is_measured_of_twins():
     check_needs(lambda claim: set(claim.needs))
-    check_needs(lambda claim: {"test/size", *(t + n for t, asked in enumerated(of_twins([claim])) for n in asked)})
     must_fail(check_needs, lambda claim: set(LEARNING.needs))
     must_fail(check_needs, lambda claim: set(replace(claim, kind="architecture").needs))
-    assert of_twins([replace(LEARNING, twin=())]) == []
+
+
+def test_twins_that_are_not_measured_would_change_no_verdict():
+    check_same_as_with_all(as_measured)
+    must_fail(check_same_as_with_all, lambda claim, own, *twins: verdict(claim, own, twins[0]))
+    must_fail(check_same_as_with_all, lambda claim, own, *twins: verdict(claim, own, *twins[:2]))
+
+
+def n_twins(claim: Claim, own: float, *twins: float, known=None) -> int:
+    bench = Bench(own, twins)
+    measure(bench, [claim], known or facts())
+    return len(bench.asked) - 1
+
+
+def test_twins_are_measured_as_far_as_they_decide():
+    assert n_twins(LEARNING, LOW, HIGH, HIGH, LOW) == 2  # two of three do not pass: the third is all one
+    assert n_twins(LEARNING, LOW, LOW, LOW, HIGH) == 2
+    assert n_twins(LEARNING, LOW, LOW, HIGH, HIGH) == n_twins(DESIGN, LOW, HIGH, LOW, LOW) == 3  # the first two differ
+    assert n_twins(LEARNING, HIGH, LOW, LOW, LOW) == 1  # contradicted whatever they show
+    assert n_twins(LEARNING, LOW, LOW, LOW, LOW, known=facts(r2=0.5)) == 1  # it has not learned
+    assert n_twins(LEARNING, LOW, LOW, LOW, LOW, known=facts(n_units=8)) == 1
+    assert n_twins(replace(DESIGN, twins_agree=False), LOW, LOW, LOW, LOW) == 1
+    assert n_twins(replace(LEARNING, twin=()), LOW, LOW, LOW, LOW) == 0
+
+
+def test_a_claim_that_fails_asks_for_no_further_twins():
+    def broken(results, known):
+        raise ValueError("no")
+
+    assert n_twins(replace(LEARNING, evidence=broken), LOW, LOW, LOW, LOW) == 1
+
+
+def test_twins_are_made_when_they_are_asked_for():
+    twins = Twins(lambda seed: SimpleNamespace(seed=seed))
+    assert not twins.made
+    assert twins[2] is twins[2]
+    assert list(twins.made) == [2]
+    assert [twin.seed for twin in twins] == [1, 2, 3]
+    with pytest.raises(IndexError):
+        twins[3]
+
+
+def test_a_check_of_types_makes_no_twin():
+    lab = SimpleNamespace(twins=Twins(lambda seed: SimpleNamespace(seed=seed)))
+
+    @beartype
+    def read(lab) -> Twins:
+        return lab.twins
+
+    assert not read(lab).made
