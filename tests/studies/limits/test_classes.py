@@ -65,14 +65,16 @@ def moved(patch, claim, quantity, end):
 
 
 def check_shared(draw):
-    """All degrees have the same inputs and first coefficients; contexts of a function share its coefficients."""
+    """All degrees have the same inputs and first coefficients; partners have the same inputs and opposite values."""
     lab = bench()
     low, high = draw(lab, 1), draw(lab, 4)
     assert torch.equal(low.xs, high.xs)
     assert torch.equal(low.parameters, high.parameters[:, :2])
-    assert torch.equal(high.parameters[0], high.parameters[1])
-    assert not torch.equal(high.parameters[1], high.parameters[2])
-    assert high.function.tolist() == [i // 2 for i in range(32)]
+    assert torch.equal(high.xs[::2], high.xs[1::2])
+    assert torch.equal(high.parameters[::2], -high.parameters[1::2])
+    assert torch.allclose(high.ys[::2], -high.ys[1::2], rtol=0, atol=1e-13)
+    assert not torch.equal(high.parameters[1], -high.parameters[2])
+    assert high.function.tolist() == list(range(32))
     for row in (0, 17):
         expected = np.polynomial.polynomial.polyval(high.xs[row, :, 0].numpy(), high.parameters[row].numpy())
         assert np.allclose(as_numbers(high.ys)[row], expected, rtol=0, atol=1e-13)
@@ -81,6 +83,37 @@ def check_shared(draw):
 def test_degrees_share_what_they_can():
     check_shared(polynomials)
     must_fail(check_shared, lambda lab, degree: polynomials(replace_seed(lab, degree), degree))
+
+
+def test_partners_are_reflected_at_the_mean_of_the_law():
+    task = replace(GAPS, coefficients=tasks.Uniform(0, 2))
+    lab = Lab(make("pre"), task, Interleaved(), n_units=16, n_contexts=8)
+    prompts = polynomials(lab, 2)  # two contexts of each function
+    assert prompts.function.tolist() == [i // 2 for i in range(64)]
+    pairs = prompts.parameters.view(16, 2, 2, 3)  # (unit, partner, context, coefficient)
+    assert torch.equal(pairs[:, :, 0], pairs[:, :, 1])
+    assert torch.allclose(pairs.sum(1), torch.full((), 2.0, dtype=torch.float64))
+    inputs = prompts.xs.view(16, 2, 2, -1)
+    assert torch.equal(inputs[:, 0], inputs[:, 1])
+    assert not torch.equal(inputs[:, 0, 0], inputs[:, 0, 1])
+
+
+def test_a_law_without_a_centre_has_single_functions():
+    class Skewed(tasks.Polynomial):
+        def mean_parameters(self, parameters):
+            return None
+
+    lab = Lab(make("pre"), Skewed(**vars(GAPS)), Interleaved(), n_units=16, n_contexts=4)
+    prompts = polynomials(lab, 2)
+    assert prompts.function.tolist() == [i // 2 for i in range(32)]
+    assert torch.equal(prompts.parameters[::2], prompts.parameters[1::2])
+    assert not torch.equal(prompts.xs[::2], prompts.xs[1::2])
+    assert errors(lab).sizes["unit"] == 16
+
+
+def test_the_partner_of_a_sinusoid_is_its_negative():
+    prompts = sinusoids(bench())
+    assert torch.allclose(prompts.ys[::2], -prompts.ys[1::2], rtol=0, atol=1e-12)
 
 
 def replace_seed(lab, seed):
@@ -137,35 +170,35 @@ def check_errors(measure):
         if name == "degree 2":
             out["degrees 2"] = lab.companions[Role("degrees", degrees=(2,))].predict(prompts)
         for points, start in (("own", first), ("late", 5)):
-            for function in (0, 9):
+            for unit in (0, 9):
                 for who, said in out.items():
                     terms = [
                         (float(said[b, k]) - float(prompts.ys[b, k])) ** 2
                         for b in range(32)
-                        if prompts.function[b] == function
+                        if prompts.function[b] // 2 == unit
                         for k in range(start, 8)
                     ]
                     cell = result.sel({"predictor": who, "class": name, "points": points}).values
-                    assert cell[function] == pytest.approx(np.mean(terms), rel=1e-9)
+                    assert cell[unit] == pytest.approx(np.mean(terms), rel=1e-9)
     assert np.isnan(result.sel({"predictor": "degrees 2", "class": "degree 1"}).values).all()
     # Least squares on cubics, on quartics it cannot follow: each prefix by numpy.
     prompts = polynomials(lab, 4)
     xs, ys = prompts.xs[..., 0].numpy(), as_numbers(prompts.ys).numpy()
-    for function in (0, 9):
-        rows = (2 * function, 2 * function + 1)
+    for unit in (0, 9):
+        rows = (2 * unit, 2 * unit + 1)
         fits = [[np.polyval(np.polyfit(xs[b, :k], ys[b, :k], 3), xs[b, k]) for k in range(5, 8)] for b in rows]
-        expected = np.mean((np.array(fits) - ys[2 * function : 2 * function + 2, 5:]) ** 2)
+        expected = np.mean((np.array(fits) - ys[2 * unit : 2 * unit + 2, 5:]) ** 2)
         cell = result.sel({"predictor": "least squares", "class": "degree 4", "points": "own"}).values
-        assert cell[function] == pytest.approx(expected, rel=1e-6)
+        assert cell[unit] == pytest.approx(expected, rel=1e-6)
 
 
 def test_errors_of_every_class(monkeypatch):
     check_errors(errors)
 
-    def averaged_otherwise(values, n_functions):
-        return values.nanmean(-1).view(-1, n_functions).mean(0).numpy()
+    def averaged_otherwise(values, n_units):
+        return values.nanmean(-1).view(-1, n_units).mean(0).numpy()
 
-    monkeypatch.setattr(classes, "per_function", averaged_otherwise)
+    monkeypatch.setattr(classes, "per_unit", averaged_otherwise)
     must_fail(check_errors, errors)
 
 
@@ -175,8 +208,9 @@ def test_a_model_that_looks_both_ways_is_scored_at_the_query():
     prompts = polynomials(lab, 3)
     said, truth = (as_numbers(values)[:, -1] for values in (lab.predict(prompts).double(), prompts.ys))
     at = {"class": "degree 3", "points": "own"}
-    assert np.allclose(result.sel(predictor="model", **at).values, (said - truth).square())
-    assert np.allclose(result.sel(predictor="zero", **at).values, truth.square())
+    squares = [value.square().view(4, 2).mean(1) for value in (said - truth, truth)]
+    assert np.allclose(result.sel(predictor="model", **at).values, squares[0])
+    assert np.allclose(result.sel(predictor="zero", **at).values, squares[1])
 
 
 def test_roles_of_companions():

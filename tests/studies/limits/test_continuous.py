@@ -103,9 +103,7 @@ def check_measured(measure):
 
 def test_measured_by_hand(monkeypatch):
     check_measured(continuous)
-    monkeypatch.setattr(
-        limits_continuous, "per_function", lambda values, n: values.sum(-1).view(n, -1).mean(-1).numpy()
-    )
+    monkeypatch.setattr(limits_continuous, "per_unit", lambda values, n: values.sum(-1).view(n, -1).mean(-1).numpy())
     must_fail(check_measured, continuous)
 
 

@@ -99,7 +99,7 @@ def check_others(others):
     lab = bench()
     mine, next_one = polynomials(lab, 3), others(lab, 3)
     assert torch.equal(mine.xs, next_one.xs)
-    assert torch.equal(next_one.parameters[:2], mine.parameters[2:4])  # two contexts of each function
+    assert torch.equal(next_one.parameters[:2], mine.parameters[2:4])  # the partners of a pair
     assert torch.allclose(lab.task.targets(next_one.parameters, next_one.xs), next_one.ys)
     assert not (mine.parameters == next_one.parameters).all(-1).any()
 
@@ -108,9 +108,13 @@ def test_the_other_function_meets_the_same_inputs():
     check_others(others)
     must_fail(check_others, lambda lab, degree: polynomials(lab, degree))
     must_fail(check_others, lambda lab, degree: replace(p := others(lab, degree), xs=p.xs.flip(0), ys=p.ys))
-    lab = lab_of(run(), n_contexts=8)
-    kept = some(lab, polynomials(lab, 1))
-    assert kept.function.tolist() == [i // 2 for i in range(12)]
+
+
+def test_some_prompts_are_of_both_partners():
+    lab = lab_of(run(), n_contexts=8)  # two contexts of each function
+    assert some(lab, polynomials(lab, 1)).function.tolist() == list(range(12))
+    assert some(lab, polynomials(lab, 1), 1).function.tolist() == list(range(0, 12, 2))
+    assert some(lab, polynomials(lab, 1), 4).function.tolist() == [i // 2 for i in range(24)]
 
 
 # ---- distances by brute force ---------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from icl_interp.resampling import bootstrap
 from icl_interp.results import make_array
 from icl_interp.studies.limits.measurements.classes import (
     needs_polynomials,
-    per_function,
+    per_unit,
     polynomial_in,
     polynomial_task,
     squared_errors,
@@ -57,7 +57,7 @@ def continuous(lab: Lab) -> DataArray:
         )
         for row, predictor in enumerate(predictors.values()):
             square = squared_errors(predictor, prompts)[:, min(task.n_determining, task.n_points - 1) :]
-            values[row, column] = per_function(square, lab.n_units)
+            values[row, column] = per_unit(square, lab.n_units)
     axes = {"predictor": tuple(predictors), "function": names, "group": tuple(range(lab.n_units))}
     return make_array(values, axes, note=f"{n_contexts} contexts a group; the same function in every prompt; float32")
 

@@ -29,18 +29,18 @@ from icl_interp.resampling import bootstrap, draw_weights
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims.far_words import NO, YES, of, percent, undecided
 from icl_interp.studies.limits.measurements.classes import (
-    n_contexts,
     needs_polynomials,
     polynomial_in,
     polynomial_task,
     polynomials,
+    prompts_per_unit,
 )
 
 ALIKE = 0.2  # a small effect: the mean patterns of two degrees, in units of the distance between two prompts
 UNLIKE = 0.5  # a medium one
 RESPONDS = 0.05  # distance between prompts, in weight moved, below which patterns do not depend on the prompt
 CHUNK = 64  # prompts at once where whole patterns are kept
-N_CONTEXTS = 2  # of each function, and one where two functions meet the same inputs: a report must stay quick
+N_PROMPTS = 2  # of each unit, and one where two functions meet the same inputs: a report must stay quick
 N_SHIFTS = 4  # other prompts that each one is compared with
 LARGEST = "largest"
 SCOPE = "these weights, this task, the last query in distribution, polynomials of degree 1 to the largest trained on"
@@ -55,15 +55,16 @@ def degrees(lab: Lab) -> list[int]:
 
 
 def others(lab: Lab, degree: int) -> Prompts:
-    """The same inputs with another function of the same degree: the next one of the sample."""
-    prompts, per = polynomials(lab, degree), n_contexts(lab)
+    """The same inputs with other functions of the same degree: those of the next unit of the sample."""
+    prompts, per = polynomials(lab, degree), prompts_per_unit(lab)
     parameters = prompts.parameters.roll(-per, 0)
     return Prompts(prompts.xs, lab.task.targets(parameters, prompts.xs), parameters, prompts.function.roll(-per, 0))
 
 
-def some(lab: Lab, prompts: Prompts, n: int = N_CONTEXTS) -> Prompts:
-    """The first contexts of each function."""
-    return prompts[torch.arange(len(prompts)) % n_contexts(lab) < n]
+def some(lab: Lab, prompts: Prompts, n: int = N_PROMPTS) -> Prompts:
+    """So many prompts of each unit: as many of either partner of a pair; one prompt is the first partner's."""
+    per = prompts_per_unit(lab)
+    return prompts[torch.arange(len(prompts)) % per % max(per // n, 1) == 0]
 
 
 def by_nearness(lab: Lab, prompts: Prompts) -> Tensor:
@@ -93,16 +94,16 @@ def variation(a: Tensor, b: Tensor) -> Tensor:
 # ---- measurements ---------------------------------------------------------------------------------------------------
 
 
-@measurement("patterns/degrees")
+@measurement("patterns/degrees", version=2)
 def distances(lab: Lab) -> DataArray:
     """How far apart patterns of two degrees are, against prompts of one degree; for each pair of degrees and layer.
 
     Statistics, in weight moved (total variation, mean over heads):
         between: distance of the two degrees' mean patterns, keys lined up by nearness.
         within: mean distance between two prompts of the same degree (other functions, other inputs), lined up alike.
-        ratio: between / within, within no less than `RESPONDS`; low and high from 2,000 draws of functions. "largest"
+        ratio: between / within, within no less than `RESPONDS`; low and high from 2,000 draws of units. "largest"
             is the maximum over pairs, over layers, or both, in every draw.
-        by position: the ratio with keys as they stand. shuffled: with the degrees of each prompt permuted, which
+        by position: the ratio with keys as they stand. shuffled: with the degrees of each unit permuted, which
             leaves what the sample's size makes.
         excess: the distance between functions of the two degrees at the *same* inputs over that between two functions
             of one degree at the same inputs, less 1: sees what means over prompts do not.
@@ -112,7 +113,8 @@ def distances(lab: Lab) -> DataArray:
     other = torch.stack([last_patterns(lab, some(lab, others(lab, d), 1)) for d in levels], 1)
     keys = by_nearness(lab, some(lab, polynomials(lab, levels[0])))
     near = own.gather(-1, keys[:, None, None, None].expand_as(own))
-    permuted = torch.rand(near.shape[:2], generator=generator(lab.seed, "patterns/permutation")).argsort(1)
+    permuted = torch.rand(lab.n_units, len(levels), generator=generator(lab.seed, "patterns/permutation")).argsort(1)
+    permuted = permuted.repeat_interleave(len(near) // lab.n_units, 0)  # units are permuted whole
     shuffled = near[torch.arange(len(near))[:, None], permuted]
     pairs = list(combinations(range(len(levels)), 2))
     values = np.full((len(pairs) + 1, n_layers + 1, 8), np.nan)
@@ -171,13 +173,13 @@ def _excess(own: Tensor, other: Tensor, pairs: list[tuple[int, int]]) -> list[fl
     return out
 
 
-@measurement("patterns/swapped")
+@measurement("patterns/swapped", version=2)
 def swapped(lab: Lab) -> DataArray:
     """Squared error at the last query when the model attends as it would to another function at the same inputs.
 
     Sources: "own" (nothing replaced), "degree d" (all patterns, at every position, from another function of degree d;
-    the target's own degree is the control), "uniform". Also the error of always saying 0. One context of each function;
-    the lowest degree and the highest.
+    the target's own degree is the control), "uniform". Also the error of always saying 0. One prompt of each unit; the
+    lowest degree and the highest.
     """
     levels = degrees(lab)[:: len(degrees(lab)) - 1]
     sources = ("own", *(f"degree {d}" for d in levels), "uniform", "zero")
@@ -192,7 +194,7 @@ def swapped(lab: Lab) -> DataArray:
                 values[t, s, part] = (_query(lab, prompts[part], *edit) - prompts.ys[part, -1]).square().mean(-1)
             values[t, -1, part] = prompts.ys[part, -1].square().mean(-1)
     axes = {"target": tuple(f"degree {d}" for d in levels), "source": sources, "unit": tuple(range(lab.n_units))}
-    return make_array(values, axes, note="one context of each function, the same inputs for every degree; float32")
+    return make_array(values, axes, note="one prompt of each unit, the same inputs for every degree; float32")
 
 
 def _query(lab: Lab, prompts: Prompts, *edits: Intervention) -> Float[Tensor, "batch target"]:

@@ -1,6 +1,7 @@
 """Prompts of every class of functions on one bench, and what models make of them.
 
-Classes share their inputs and, degree by degree, their coefficients, so that errors are paired by function.
+Classes share their inputs and, degree by degree, their coefficients, so that errors are paired by function. Prompts
+come in units, as everywhere: an antithetic pair of functions, or one function where their law has no symmetry.
 """
 
 import math
@@ -56,29 +57,40 @@ def polynomial_task(lab: Lab) -> Polynomial:
     return lab.task
 
 
-def n_contexts(lab: Lab) -> int:
-    """Contexts of each function: a quarter of the lab's, so that a report stays quick."""
-    return max(1, lab.unit_size // 4)
+def prompts_per_unit(lab: Lab) -> int:
+    """Prompts of each unit: a quarter of the lab's, so that a report stays quick; two at least, one of each partner."""
+    return 2 * max(1, lab.n_contexts // 4)
+
+
+def _functions(lab: Lab) -> int:
+    """Functions of each unit."""
+    return 2 if lab.task.paired else 1
+
+
+def _n_contexts(lab: Lab) -> int:
+    return prompts_per_unit(lab) // _functions(lab)
 
 
 def inputs(lab: Lab) -> Float[Tensor, "batch point dim"]:
-    """The inputs that the prompts of every class share."""
-    shape = (lab.n_units * n_contexts(lab), lab.task.n_points, 1)
-    return lab.task.inputs.sample(shape, generator(lab.seed, "classes/inputs"), torch.float64)
+    """The inputs that the prompts of every class share. Partners of a pair have the same, context by context."""
+    shape = (lab.n_units, 1, _n_contexts(lab), lab.task.n_points, 1)
+    drawn = lab.task.inputs.sample(shape, generator(lab.seed, "classes/inputs"), torch.float64)
+    return drawn.expand(-1, _functions(lab), -1, -1, -1).flatten(0, 2)
 
 
 def polynomials(lab: Lab, degree: int) -> Prompts:
     """Polynomials of one degree: every degree has the same inputs and the same first coefficients.
 
-    So a difference between two degrees is what the further coefficients make, and errors are paired by function.
+    So a difference between two degrees is what the further coefficients make, and errors are paired by function. The
+    partner of coefficients a has 2 m - a, with m the mean of their law.
     """
     law = polynomial_task(lab).coefficients
     columns = [
         law.sample((lab.n_units,), generator(lab.seed, "classes/coefficient", k), torch.float64)
         for k in range(degree + 1)
     ]
-    parameters = torch.stack(columns, -1).repeat_interleave(n_contexts(lab), 0)
-    xs = inputs(lab)
+    own = torch.stack(columns, -1)
+    xs, parameters = inputs(lab), _each(lab, own, 2 * law.mean - own)
     return _prompts(lab, xs, polynomial_task(lab).targets(parameters, xs), parameters)
 
 
@@ -86,19 +98,25 @@ def sinusoids(lab: Lab) -> Prompts:
     """A class that is truly outside: sinusoids that change sign once more than any polynomial the model was trained on.
 
     They have (n + 1) / 2 periods over the inputs' interval, for the largest degree n, a phase of their own each, and
-    the mean square of the polynomials of that degree.
+    the mean square of the polynomials of that degree. The partner of a sinusoid is its negative.
     """
     task, xs = polynomial_task(lab), inputs(lab)
     low, high = task.inputs.interval
     amplitude = polynomials(lab, task.max_degree).ys.square().mean().mul(2).sqrt()
     frequency = math.pi * (task.max_degree + 1) / (high - low)
-    phase = 2 * math.pi * torch.rand(lab.n_units, generator=generator(lab.seed, "classes/phase")).double()
-    parameters = phase.repeat_interleave(n_contexts(lab))[:, None]
+    phase = 2 * math.pi * torch.rand(lab.n_units, 1, generator=generator(lab.seed, "classes/phase")).double()
+    parameters = _each(lab, phase, phase + math.pi)
     return _prompts(lab, xs, amplitude * torch.sin(frequency * xs + parameters[:, None]), parameters)
 
 
+def _each(lab: Lab, own: Tensor, partners: Tensor) -> Float[Tensor, "batch parameter"]:
+    """The parameters of each prompt, from those of each unit's function and of its partner, if it has one."""
+    functions = torch.stack([own, partners][: _functions(lab)], 1)  # (unit, function, parameter)
+    return functions.flatten(0, 1).repeat_interleave(_n_contexts(lab), 0)
+
+
 def _prompts(lab: Lab, xs: Tensor, ys: Tensor, parameters: Tensor) -> Prompts:
-    return Prompts(xs, ys, parameters, torch.arange(lab.n_units).repeat_interleave(n_contexts(lab)))
+    return Prompts(xs, ys, parameters, torch.arange(len(xs)) // _n_contexts(lab))
 
 
 def squared_errors(predictor: Predictor, prompts: Prompts) -> Float[Tensor, "batch point"]:
@@ -106,17 +124,17 @@ def squared_errors(predictor: Predictor, prompts: Prompts) -> Float[Tensor, "bat
     return (predictions(predictor, prompts) - prompts.ys).square().mean(-1)
 
 
-def per_function(values: Float[Tensor, "batch point"], n_functions: int) -> Float[np.ndarray, " function"]:
-    """Mean over the points that have a value and over the contexts of each function."""
-    return values.nanmean(-1).view(n_functions, -1).mean(-1).numpy()
+def per_unit(values: Float[Tensor, "batch point"], n_units: int) -> Float[np.ndarray, " unit"]:
+    """Mean over the points that have a value and over the prompts of each unit."""
+    return values.nanmean(-1).view(n_units, -1).mean(-1).numpy()
 
 
 # ---- measurements ---------------------------------------------------------------------------------------------------
 
 
-@measurement("classes/errors")
+@measurement("classes/errors", version=2)
 def errors(lab: Lab) -> DataArray:
-    """Squared error of each function of each class, for the model, its companions and the zero predictor.
+    """Squared error of each unit of each class, for the model, its companions and the zero predictor.
 
     Classes: every degree up to one more than the largest trained on, and sinusoids. A companion trained on one degree
     is measured on that degree. Points: "own" from the class's own n + 2nd on (section 3.3), "late" the same last points
@@ -147,7 +165,7 @@ def errors(lab: Lab) -> DataArray:
         found["zero"] = prompts.ys.square().mean(-1)
         for predictor, square in found.items():
             square = square.masked_fill(silent, torch.nan)
-            rows = [per_function(square[:, start:], lab.n_units) for start in (min(first, n_points - 1), late)]
+            rows = [per_unit(square[:, start:], lab.n_units) for start in (min(first, n_points - 1), late)]
             values[predictors.index(predictor), column] = rows
     axes = {
         "predictor": tuple(predictors),
@@ -156,5 +174,5 @@ def errors(lab: Lab) -> DataArray:
         "unit": tuple(range(lab.n_units)),
     }
     return make_array(
-        values, axes, note=f"{n_contexts(lab)} contexts a function, the same inputs for every class; float32"
+        values, axes, note=f"{prompts_per_unit(lab)} prompts a unit, the same inputs for every class; float32"
     )
