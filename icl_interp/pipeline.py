@@ -15,8 +15,8 @@ import icl_interp.studies  # noqa: F401  (their claims are then registered)
 from icl_interp import evaluation
 from icl_interp.analyses import mechanism, registry
 from icl_interp.analyses.claim import Claim, in_one_line
-from icl_interp.analyses.facts import Facts
-from icl_interp.analyses.lab import Lab, is_large
+from icl_interp.analyses.facts import Facts, is_large
+from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Measurement, Results
 from icl_interp.analyses.twins import measure
 from icl_interp.checkpoints import companions as companions_of
@@ -63,7 +63,7 @@ def analyze(
         claims: ids of claims; all registered ones by default.
         n_prompts: size of the sample: 8 for each antithetic pair of functions (two functions x 4 contexts). Fewer than
             256 leave every verdict inconclusive. By default 128 pairs: 1,024 prompts; of a model with more than two
-            million parameters 64 pairs x 4 prompts, which takes far less time (`analyses.lab.is_large` says what it
+            million parameters 64 pairs x 4 prompts, which takes far less time (`analyses.facts.is_large` says what it
             costs).
         seed: of the sample.
         encoding: "interleaved", "stacked", "states" or "augmented", where a bare model's width does not tell, or a

@@ -1,13 +1,19 @@
-"""Sweeps of every kind over small models: what the tests of sweeps ask for."""
+"""Sweeps of every kind over small models: what the tests of sweeps ask for, and what they must get."""
 
 import copy
+import functools
+from dataclasses import replace
 
+import numpy as np
 import torch
-from small_models import TASK, encoding_of, freeze, make
+from small_models import TASK, encoding_of, freeze, make, tokens_for
 
 from icl_interp.interventions.attention import AblateHeads, SwapPattern, Temperature
+from icl_interp.interventions.base import At, intervene
+from icl_interp.models.hooks import token_axis
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.attention import AttentionEntropy, AttentionTargets
+from icl_interp.probes.base import Probe, observe
 from icl_interp.probes.heads import HeadOrthogonality
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.record import Activations
@@ -15,6 +21,8 @@ from icl_interp.probes.residual import LogitLens, ResidualStream
 from icl_interp.probes.sweep import Sweep, places
 from icl_interp.provenance import generator
 
+# Angles of nearly equal directions, and the ratio of variances that are nearly rounding; cosines of small differences.
+ILL_CONDITIONED, LOOSE = ("output_angles", "participation_ratio"), {"output_cosine": 1e-6}
 A, B = (TASK.sample(3, generator(i, "test/sweep"), n_contexts=3, dtype=torch.float64) for i in range(2))
 XS = (-2.0, 0.8, 5.0)
 NAMES = ("blocks.0.attn.hook_attn_scores", "blocks.1.attn.hook_z", "blocks.1.hook_resid_post")
@@ -57,9 +65,73 @@ def sweeps(model: HookedTransformer) -> dict[str, Sweep]:
         "edited context": at(XS, context=(frozen,), probes=(ResidualStream(), copy.copy(scale))),
         "own query, edited context": at(None, context=(hot,), probes=(copy.copy(lens),)),
         "both edited": at(XS, context=(hot,), query=(AblateHeads.zero((0, 1)),), probes=(copy.copy(lens),)),
+        "edited late": at(XS, query=(AblateHeads.zero((1, 0)),)),
+        "edited late elsewhere": at((0.1, 0.2, 0.3), query=(AblateHeads.zero((1, 0)),)),
+        "edited late, two": Sweep(A, -two, ("a", "b"), query=(AblateHeads.zero((1, 0)),)),
+        "edited early": at(XS, query=(AblateHeads.zero((0, 0)),)),
+        "edited late otherwise": at(XS, query=(AblateHeads.zero((1, 1)),)),
+        "edited late, own queries": Sweep(A, two, ("a", "b"), query=(AblateHeads.zero((1, 0)),)),
+        "edited late, shorter": at(XS, n_points=4, query=(AblateHeads.zero((1, 1)),)),
         "other contexts": at(XS, B, probes=(copy.copy(lens), HeadOrthogonality())),
         "shorter": at(XS, n_points=4, probes=(Activations(NAMES), LayerNormScale())),
         "shorter, own queries": Sweep(
             A, two, ("a", "b"), n_points=5, query=(hot,), probes=(copy.copy(lens), copy.copy(scale))
         ),
     }
+
+
+def whole(model: HookedTransformer, s: Sweep, probes: list[tuple[Probe, ...]]) -> torch.Tensor:
+    """Every place a whole prompt of its own, which the probes read at its last token: `(batch, point, target)`.
+
+    `probes[k]` are those for place k.
+    """
+    encoding, shown = encoding_of(model), s.prompts.first(s.n_points or s.prompts.n_points)
+    n, out = encoding.n_tokens(shown.n_points), []
+    edits = [At(tuple(range(n - 1)), i) for i in s.context] + [At((n - 1,), i) for i in s.query]
+    for k, label in enumerate(s.labels):
+        xs = shown.xs.clone()
+        xs[:, -1] = s.queries[k] if s.queries.ndim == 2 else s.queries[:, k]
+        with torch.no_grad(), intervene(model, *edits), observe(model, *probes[k], positions={label: [n - 1]}):
+            out.append(model(tokens_for(model, replace(shown, xs=xs)))[:, -1])
+    return torch.stack(out, 1)
+
+
+@functools.cache
+def expected_of(name: str, case: str) -> tuple[torch.Tensor, list[tuple[Probe, ...]]]:
+    """What whole prompts give a case of `sweeps`: predictions, and for each place the probes that read there."""
+    model = model_of(name)
+    s = sweeps(model)[case]
+    probes = [copy.deepcopy(s.probes) for _ in s.labels]
+    return whole(model, s, probes), probes
+
+
+def close(found, expected, case, tolerance=1e-10):
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=str(case))
+
+
+def check_probe(p: Probe, expected: list[Probe], labels, case):
+    for k, label in enumerate(labels):
+        if isinstance(p, Activations):
+            for name, t in p.recorded.items():
+                axis = token_axis(name)
+                close(t.select(axis, k), expected[k].recorded[name].select(axis, 0), (case, name))
+            continue
+        others = expected[k].results()
+        for name, result in p.results().items():
+            if "position" in result.dims and name not in ILL_CONDITIONED:
+                at_label = (r.sel(position=label).values for r in (result, others[name]))
+                close(*at_label, (case, p.name, name, label), LOOSE.get(name, 1e-10))
+
+
+def check_sweeps(name: str, run_all, cases=None):
+    """What everybody gets, predictions and readings, is what whole prompts give."""
+    model = model_of(name)
+    asked = {case: s for case, s in sweeps(model).items() if cases is None or case in cases}
+    found = run_all(model, encoding_of(model), list(asked.values()))
+    for (case, s), f in zip(asked.items(), found, strict=True):
+        predictions, probes = expected_of(name, case)
+        if f.shape != predictions.shape:
+            raise ValueError(f"{case}: predictions of shape {tuple(f.shape)}, not {tuple(predictions.shape)}")
+        close(f, predictions, case)
+        for i, p in enumerate(s.probes):
+            check_probe(p, [at_place[i] for at_place in probes], s.labels, case)

@@ -17,6 +17,8 @@ from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Normal, Uniform
 from icl_interp.tasks.registry import KINDS, find
 
+LARGE = 2_000_000  # parameters of a model that is measured on fewer prompts, whose contexts are read in float32
+
 
 @dataclass(frozen=True)
 class UnknownTask:
@@ -203,3 +205,12 @@ def x_unit(task: Task) -> float:
     10.0
     """
     return float(max(abs(end) for end in task.inputs.interval))
+
+
+def is_large(model: HookedTransformer) -> bool:
+    """Whether a model is so large that a default analysis reads fewer prompts: 64 units of 4 instead of 128 of 8.
+
+    Intervals are then up to twice as wide. Whether a head matters is asked on half of the units (`head_sample`).
+    Contexts are read in the model's own float32 (`Lab.reader`).
+    """
+    return model.cfg.n_params > LARGE

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.analyses.facts import x_unit
+from icl_interp.analyses.facts import is_large, x_unit
 from icl_interp.analyses.measurement import TWINS, Measurement, Planned, R, Results, check_distinct
 from icl_interp.analyses.plan import Numbers, Watch, take
 from icl_interp.analyses.twins import Twins
@@ -30,8 +30,9 @@ from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.interventions.attention import AblateHeads
-from icl_interp.interventions.base import Intervention, first_block, intervene
+from icl_interp.interventions.base import Intervention, first_block, intervene, is_hooked
 from icl_interp.interventions.norms import FreezeNorms
+from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Encoding
@@ -48,7 +49,6 @@ from icl_interp.tasks.vectors import inner
 # Far queries are multiples of `Lab.x_unit`, so that far means the same whatever interval the model was trained on.
 MAGNITUDES = np.round(10.0 ** np.arange(-1, 6.01, 0.25), 12)  # 0.1 .. 1e6, four a decade
 GRID = np.concatenate([-MAGNITUDES[::-1], MAGNITUDES])
-LARGE = 2_000_000  # parameters of a model that is measured on fewer contexts, where intervals are over functions
 ENOUGH = 32  # units for an interval that only says whether a head matters
 Xs = Sequence[float] | np.ndarray  # queries, one coordinate each
 
@@ -167,9 +167,7 @@ class Lab:
 
         Their weights do not depend on the seed of the sample: a verdict must not change with it because of a twin.
         """
-        sizes: dict[str, Any] = {"n_units": self.n_units, "n_contexts": 1, "seed": self.seed, "device": self.device}
-        config, task, encoding = self.twin_config, self.task, self.encoding
-        return Twins(lambda seed: Lab(HookedTransformer(config, seed=seed), task, encoding, **sizes))
+        return Twins(lambda seed: self._beside(HookedTransformer(self.twin_config, seed=seed), 1))
 
     @property
     def twin(self) -> "Lab":
@@ -179,19 +177,25 @@ class Lab:
     @cached_property
     def counterpart(self) -> "Lab | None":
         """The same bench with the model trained without normalisation."""
-        if self.counterpart_model is None:
-            return None
-        sizes = {"n_units": self.n_units, "n_contexts": self.n_contexts, "seed": self.seed, "device": self.device}
-        return Lab(self.counterpart_model, self.task, self.encoding, **sizes)
+        return None if self.counterpart_model is None else self._beside(self.counterpart_model, self.n_contexts)
+
+    def _beside(self, model: HookedTransformer, n_contexts: int) -> "Lab":
+        sizes: dict[str, Any] = {"n_units": self.n_units, "seed": self.seed, "device": self.device}
+        return Lab(model, self.task, self.encoding, n_contexts=n_contexts, **sizes)
 
     @cached_property
     def snapshots(self) -> dict[int, HookedTransformer]:
         """Models on the way to this one, by step, as its run kept them; empty where it kept none."""
         return dict(self._snapshots()) if self._snapshots else {}
 
+    @property
+    def reader(self) -> HookedTransformer:
+        """What reads contexts, which are in distribution: `single` for a large model, in a third of the time."""
+        return self.single if is_large(self.model) and not is_hooked(self.model) else self.model
+
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The prediction of every point by `single`, which interventions have to be attached to."""
-        if any(point.fwd_hooks for point in self.model.hook_dict.values()):
+        if is_hooked(self.model):
             raise InputError("lab.predict runs lab.single: attach interventions to that, not to lab.model")
         return store.predict(self.single, self.encoding, prompts)
 
@@ -242,6 +246,11 @@ class Lab:
     def head_means(self) -> AblateHeads:
         """Every head at its mean output on in-distribution prompts."""
         return AblateHeads.measure(self.model, self.tokens(self.few), *self.heads)
+
+    @cached_property
+    def sublayer_means(self) -> MeanOutputs:
+        """Every sublayer at its mean output on in-distribution prompts; in the model's own float32."""
+        return MeanOutputs.measure(self.single, self.tokens(self.few).float(), sublayers(self.model))
 
     @property
     def heads(self) -> list[tuple[int, int]]:
@@ -353,7 +362,7 @@ class Lab:
 
     def run(self, sweeps: Sequence[Sweep], tick: Tick | None = None) -> list[Float[Tensor, "batch point target"]]:
         """The predictions of several sweeps, on the float64 model: every context is read once for all of them."""
-        return run(self.model, self.encoding, sweeps, tick)
+        return run(self.model, self.encoding, sweeps, tick, reader=self.reader)
 
     def sweep(
         self,
@@ -378,8 +387,8 @@ class Lab:
         return torch.cat(parts)
 
     def read(self, prompts: Prompts, probes: Sequence[Probe]) -> None:
-        """Have probes read whole prompts on the float64 model."""
-        run_probes(self.model, prompts, probes, self.encoding, batch_size=self.chunks(prompts)[0].stop)
+        """Have probes read whole prompts, on the model that reads contexts."""
+        run_probes(self.reader, prompts, probes, self.encoding, batch_size=self.chunks(prompts)[0].stop)
 
     def chunks(self, prompts: Prompts) -> list[slice]:
         """Whole prompts, so many at once."""
@@ -389,11 +398,3 @@ class Lab:
         """These rows of each unit; the lab's own prompts where these are all, so that every context is read once."""
         every = (torch.arange(self.n_units)[:, None] * self.unit_size + torch.tensor(rows)).flatten()
         return self.prompts[every] if len(rows) < self.unit_size else self.prompts
-
-
-def is_large(model: HookedTransformer) -> bool:
-    """Whether a model is so large that a default analysis reads fewer prompts: 64 units of 4 instead of 128 of 8.
-
-    Intervals are then up to twice as wide. Whether a head matters is asked on half of the units (`head_sample`).
-    """
-    return model.cfg.n_params > LARGE

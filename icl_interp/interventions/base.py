@@ -51,6 +51,11 @@ def intervene(model: HookedTransformer, *interventions: Intervention) -> Iterato
         yield model
 
 
+def is_hooked(model: HookedTransformer) -> bool:
+    """Whether anything is attached to a model's hook points now."""
+    return any(point.fwd_hooks for point in model.hook_dict.values())
+
+
 def first_block(model: HookedTransformer, interventions: Sequence[Intervention]) -> int:
     """The first block that interventions touch; the last where they touch none, -1 where they touch what comes before.
 

@@ -25,6 +25,11 @@ class KeysValues(NamedTuple):
         queries = None if self.queries is None else self.queries[:, :, :n]
         return KeysValues(self.keys[:, :, :n], self.values[:, :, :n], queries)
 
+    def to(self, like: Tensor) -> "KeysValues":
+        """With the type and device of a tensor; itself where these are its own."""
+        queries = None if self.queries is None else self.queries.to(like)
+        return KeysValues(self.keys.to(like), self.values.to(like), queries)
+
 
 class Attention(nn.Module):
     """Multi-head attention.

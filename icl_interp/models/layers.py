@@ -1,5 +1,6 @@
 """Norms and the MLP, with TransformerLens' hook and weight names."""
 
+import math
 from functools import partial
 
 import torch
@@ -10,8 +11,23 @@ from torch import Tensor, nn
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.hooks import HookPoint, listened
 
+
+def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """x P(Z <= x) with Z standard normal, which is x erfc(-x / sqrt 2) / 2.
+
+    In float64 torch's own kernel takes three times as long as its erfc, and left of -8 it is 0.
+
+    Source: Hendrycks & Gimpel (2016), Gaussian error linear units.
+
+    >>> x = torch.linspace(-6, 6, 13, dtype=torch.float64)
+    >>> torch.allclose(gelu(x), F.gelu(x), rtol=0, atol=1e-15)
+    True
+    """
+    return x * torch.erfc(-math.sqrt(0.5) * x) * 0.5 if x.dtype == torch.float64 else F.gelu(x)
+
+
 # A partial and not a lambda, which would keep a whole model from being pickled.
-ACTIVATIONS = {"gelu": F.gelu, "gelu_new": partial(F.gelu, approximate="tanh"), "relu": F.relu}
+ACTIVATIONS = {"gelu": gelu, "gelu_new": partial(F.gelu, approximate="tanh"), "relu": F.relu}
 
 
 class Norm(nn.Module):

@@ -1,18 +1,14 @@
 """A model's weights stacked over layers, and directions of its outputs, under TransformerLens' names."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.errors import InputError, shown
+from icl_interp.models.blocks import Blocks, Embed, PosEmbed, Unembed
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.hooks import FactoredMatrix
 from icl_interp.models.layers import Norm, TanhNorm
-
-if TYPE_CHECKING:
-    from icl_interp.models.transformer import Blocks, Embed, PosEmbed, Unembed
 
 
 class WeightProperties:
@@ -20,11 +16,11 @@ class WeightProperties:
 
     # What the model that inherits these has.
     cfg: HookedTransformerConfig
-    embed: "Embed"
-    pos_embed: "PosEmbed"
-    blocks: "Blocks"
+    embed: Embed
+    pos_embed: PosEmbed
+    blocks: Blocks
     ln_final: Norm | TanhNorm
-    unembed: "Unembed"
+    unembed: Unembed
 
     @property
     def W_E(self) -> Float[Tensor, "d_in d_model"]:

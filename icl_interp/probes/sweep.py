@@ -5,7 +5,7 @@ the query costs one token, whoever asks: `run` merges all sweeps over the same c
 to the query, and every place is a prompt of its own.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.interventions.base import At, Intervention, intervene
+from icl_interp.interventions.base import At, Intervention, first_block, intervene
 from icl_interp.models.attention import KeysValues
 from icl_interp.models.hooks import token_axis
 from icl_interp.models.tokens import Encoding
@@ -81,12 +81,24 @@ def places(xs: Sequence[float] | Any, dim: int) -> Float[Tensor, "point dim"]:
 
 
 def run(
-    model: HookedTransformer, encoding: Encoding, sweeps: Sequence[Sweep], tick: Tick | None = None
+    model: HookedTransformer,
+    encoding: Encoding,
+    sweeps: Sequence[Sweep],
+    tick: Tick | None = None,
+    *,
+    reader: HookedTransformer | None = None,
 ) -> list[Float[Tensor, "batch point target"]]:
     """The predictions that each sweep asks for, on the CPU; its probes have then read what they wanted.
 
     Sweeps over the same prompts (the same object) under the same interventions share their passes. What each gets is
     what it would get alone, up to rounding.
+
+    Args:
+        model: what reads the queries.
+        encoding: of the prompts.
+        sweeps: what is asked.
+        tick: told of every prompt that is done.
+        reader: what reads causal contexts: the same model in another precision; `model` itself by default.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.models.tokens import Interleaved
@@ -100,13 +112,14 @@ def run(
     """
     answers: list[list[Tensor]] = [[] for _ in sweeps]
     hooks = [started(model, s.probes, {label: [i] for i, label in enumerate(s.labels)}) for s in sweeps]
-    with torch.no_grad(), model.fixed_weights():
+    reader = reader or model
+    with torch.no_grad(), model.fixed_weights(), reader.fixed_weights():
         for one in _by_context(sweeps):
             passes = [
                 _Pass([sweeps[i] for i in group], [hooks[i] for i in group], [answers[i] for i in group])
                 for group in _grouped(one, lambda i: (sweeps[i].n_points, _ids(sweeps[i].query)))
             ]
-            _run_together(model, encoding, sweeps[one[0]], passes, tick)
+            _run_together(model, reader, encoding, sweeps[one[0]], passes, tick)
     return [torch.cat(parts) for parts in answers]
 
 
@@ -121,22 +134,41 @@ def _by_context(sweeps: Sequence[Sweep]) -> list[list[int]]:
 
 
 def _run_together(
-    model: HookedTransformer, encoding: Encoding, shared: Sweep, passes: Sequence["_Pass"], tick: Tick | None
+    model: HookedTransformer,
+    reader: HookedTransformer,
+    encoding: Encoding,
+    shared: Sweep,
+    passes: Sequence["_Pass"],
+    tick: Tick | None,
 ) -> None:
     """Passes over the same prompts under the same interventions on the context, which is read once, chunk by chunk."""
     prompts, context = shared.prompts, shared.context
     most = max(encoding.n_tokens(prompts.n_points), *(one.n_columns for one in passes))
     for rows in chunks(model, len(prompts), most, fewest=FEWEST):
         known: dict[int, list[KeysValues]] = {}
+        intact: dict[Any, _Streams] = {}
         for one in passes:
-            memory = _memory(model, encoding, prompts[rows], one.n_points or prompts.n_points, context, known)
-            one.run(model, encoding, prompts, memory, rows, context)
+            memory = _memory(model, reader, encoding, prompts[rows], one.n_points or prompts.n_points, context, known)
+            one.run(model, encoding, prompts, memory, rows, context, intact)
         if tick:
             tick(rows.stop - rows.start)
 
 
+class _Streams:
+    """The stream of queries before each block, without interventions: each computed when it is first asked for."""
+
+    def __init__(self, streams: Iterator[Tensor]) -> None:
+        self._rest, self._known = streams, list[Tensor]()
+
+    def before(self, block: int) -> Tensor:
+        while len(self._known) <= block:
+            self._known.append(next(self._rest))
+        return self._known[block]
+
+
 def _memory(
     model: HookedTransformer,
+    reader: HookedTransformer,
     encoding: Encoding,
     prompts: Prompts,
     n_points: int,
@@ -147,13 +179,13 @@ def _memory(
 
     `known` keeps what was remembered of these prompts, by their points.
     """
-    whole = prompts.n_points if model.cfg.attention_dir == "causal" else n_points
-    if not model.cfg.query_is_unseen or encoding.n_tokens(whole) < 2:
+    whole = prompts.n_points if reader.cfg.attention_dir == "causal" else n_points
+    if not reader.cfg.query_is_unseen or encoding.n_tokens(whole) < 2:
         return None
     if whole not in known:
-        tokens = encoding.encode(prompts.first(whole)).to(model.unembed.W_U)
-        with intervene(model, *context):
-            known[whole] = model.remember(tokens[:, :-1])
+        tokens = encoding.encode(prompts.first(whole)).to(reader.unembed.W_U)
+        with intervene(reader, *context):
+            known[whole] = [m.to(model.unembed.W_U) for m in reader.remember(tokens[:, :-1])]
     # No token of a causal context sees those after it, so a shorter context is the start of this one.
     return [m.first(encoding.n_tokens(n_points) - 1) for m in known[whole]]
 
@@ -169,6 +201,7 @@ class _Pass:
                 shared.setdefault(tuple(place), len(shared))
         self.own = [sweep.queries for sweep in sweeps if sweep.queries.ndim == 3]
         self.shared = torch.tensor(list(shared), dtype=torch.float64)
+        self.same = (self.n_points, tuple(shared), tuple(map(id, self.own)))  # equal for passes over the same queries
         self.n_columns = len(shared)
         self.columns: list[list[int]] = []
         for sweep in sweeps:
@@ -204,8 +237,13 @@ class _Pass:
         memory: list[KeysValues] | None,
         rows: slice,
         context: Sequence[Intervention],
+        intact: dict[Any, _Streams],
     ) -> None:
-        """Predictions for one chunk of prompts, appended to the answers."""
+        """Predictions for one chunk of prompts, appended to the answers.
+
+        `intact` keeps what passes over the same queries share: the stream before the first block that interventions
+        touch.
+        """
         n_points = self.n_points or prompts.n_points
         position = encoding.n_tokens(n_points) - 1
         own = [queries[rows] for queries in self.own]
@@ -213,8 +251,16 @@ class _Pass:
         asked = torch.cat([*shared, *own], 1)
         queries = encoding.queries_after(prompts[rows].first(n_points), asked).to(model.unembed.W_U)
         if memory is not None:
+            # A listener may want what comes before that block.
+            block = first_block(model, self.query) if self.query and not self.hooks else 0
+            if block > 0 and self.same not in intact:
+                intact[self.same] = _Streams(model.streams_after(memory, queries, position))
+            stream = intact[self.same].before(block) if block > 0 else None
             with intervene(model, *self.query), model.hooks(fwd_hooks=self.hooks):
-                out = model.after(memory, queries, position)
+                if stream is None:
+                    out = model.after(memory, queries, position)
+                else:
+                    out = model.resume_after(memory, stream, block)
         else:
             tokens = encoding.encode(prompts[rows].first(n_points)).to(model.unembed.W_U)
             out = _whole_prompts(model, tokens, queries, context, self.query, self.hooks)

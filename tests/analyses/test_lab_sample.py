@@ -8,12 +8,14 @@ from labs import SIZES, XS, bench, same
 from pandas import DataFrame
 from small_models import OTHERS, TASK, make
 
+from icl_interp.analyses import facts as facts_module
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Measurement
 from icl_interp.analyses.registry import select
 from icl_interp.errors import InputError
-from icl_interp.interventions.attention import SwapPattern
+from icl_interp.interventions.attention import SwapPattern, Temperature
+from icl_interp.interventions.base import intervene
 from icl_interp.models.tokens import Interleaved
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.record import Activations
@@ -284,3 +286,31 @@ def test_looking_at_results_makes_no_twin():
     lab = bench()
     assert lab.results == {}
     assert "twin" not in vars(lab)
+
+
+def check_reader(reader_dtype):
+    lab = bench()
+    assert lab.reader.unembed.W_U.dtype == reader_dtype
+    f = lab.sweep((0.3, 1e4, 1e6))
+    assert f.dtype == torch.float64
+    return f
+
+
+def test_contexts_of_a_large_model_are_read_in_float32(monkeypatch):
+    plain = check_reader(torch.float64)
+    monkeypatch.setattr(facts_module, "LARGE", 10)
+    mixed = check_reader(torch.float32)
+    assert not torch.equal(mixed, plain)
+    assert torch.allclose(mixed, plain, rtol=1e-5, atol=1e-5)
+    must_fail(check_reader, torch.float64)
+
+
+def test_interventions_on_the_model_of_a_lab_reach_the_contexts_of_a_large_one(monkeypatch):
+    monkeypatch.setattr(facts_module, "LARGE", 10)
+    lab = bench()
+    intact = lab.sweep((0.3,))
+    with intervene(lab.model, Temperature(3.0)):
+        edited = lab.sweep((0.3,))
+    whole = lab.sweep((0.3,), context=(Temperature(3.0),), query=(Temperature(3.0),))
+    assert not torch.allclose(edited, intact, rtol=1e-3)
+    assert torch.allclose(edited, whole, rtol=1e-5)

@@ -1,88 +1,26 @@
 """Sweeps run together: each gets what whole prompts give it, and nothing is read or computed twice."""
 
 import copy
-import functools
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from helpers import must_fail
 from labs import in_fours
 from small_models import encoding_of, make, tokens_for
-from swept import LABELLED, MODELS, SPECIAL, XS, A, B, at, model_of, sweeps
+from swept import LABELLED, MODELS, SPECIAL, XS, A, B, at, check_sweeps, close, sweeps
 
 from icl_interp.errors import InputError
 from icl_interp.interventions.attention import SwapPattern, Temperature
-from icl_interp.interventions.base import At, Intervention, intervene
-from icl_interp.models.hooks import listened, token_axis
+from icl_interp.interventions.base import Intervention
+from icl_interp.models.hooks import listened
 from icl_interp.models.transformer import HookedTransformer, chunks
 from icl_interp.probes import sweep as sweep_module
 from icl_interp.probes.attention import AttentionEntropy
-from icl_interp.probes.base import Probe, observe
+from icl_interp.probes.base import Probe
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.record import Activations
-from icl_interp.probes.sweep import Sweep, run
-
-# Angles of nearly equal directions, and the ratio of variances that are nearly rounding; cosines of small differences.
-ILL_CONDITIONED, LOOSE = ("output_angles", "participation_ratio"), {"output_cosine": 1e-6}
-
-
-def whole(model: HookedTransformer, s: Sweep, probes: list[tuple[Probe, ...]]) -> torch.Tensor:
-    """Every place a whole prompt of its own, which the probes read at its last token: `(batch, point, target)`.
-
-    `probes[k]` are those for place k.
-    """
-    encoding, shown = encoding_of(model), s.prompts.first(s.n_points or s.prompts.n_points)
-    n, out = encoding.n_tokens(shown.n_points), []
-    edits = [At(tuple(range(n - 1)), i) for i in s.context] + [At((n - 1,), i) for i in s.query]
-    for k, label in enumerate(s.labels):
-        xs = shown.xs.clone()
-        xs[:, -1] = s.queries[k] if s.queries.ndim == 2 else s.queries[:, k]
-        with torch.no_grad(), intervene(model, *edits), observe(model, *probes[k], positions={label: [n - 1]}):
-            out.append(model(tokens_for(model, replace(shown, xs=xs)))[:, -1])
-    return torch.stack(out, 1)
-
-
-@functools.cache
-def expected_of(name: str, case: str) -> tuple[torch.Tensor, list[tuple[Probe, ...]]]:
-    """What whole prompts give a case of `sweeps`: predictions, and for each place the probes that read there."""
-    model = model_of(name)
-    s = sweeps(model)[case]
-    probes = [copy.deepcopy(s.probes) for _ in s.labels]
-    return whole(model, s, probes), probes
-
-
-def close(found, expected, case, tolerance=1e-10):
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=str(case))
-
-
-def check_probe(p: Probe, expected: list[Probe], labels, case):
-    for k, label in enumerate(labels):
-        if isinstance(p, Activations):
-            for name, t in p.recorded.items():
-                axis = token_axis(name)
-                close(t.select(axis, k), expected[k].recorded[name].select(axis, 0), (case, name))
-            continue
-        others = expected[k].results()
-        for name, result in p.results().items():
-            if "position" in result.dims and name not in ILL_CONDITIONED:
-                at_label = (r.sel(position=label).values for r in (result, others[name]))
-                close(*at_label, (case, p.name, name, label), LOOSE.get(name, 1e-10))
-
-
-def check_sweeps(name: str, run_all, cases=None):
-    """What everybody gets, predictions and readings, is what whole prompts give."""
-    model = model_of(name)
-    asked = {case: s for case, s in sweeps(model).items() if cases is None or case in cases}
-    found = run_all(model, encoding_of(model), list(asked.values()))
-    for (case, s), f in zip(asked.items(), found, strict=True):
-        predictions, probes = expected_of(name, case)
-        if f.shape != predictions.shape:
-            raise ValueError(f"{case}: predictions of shape {tuple(f.shape)}, not {tuple(predictions.shape)}")
-        close(f, predictions, case)
-        for i, p in enumerate(s.probes):
-            check_probe(p, [at_place[i] for at_place in probes], s.labels, case)
+from icl_interp.probes.sweep import run
 
 
 def each_alone(model, encoding, asked):
@@ -170,6 +108,7 @@ MUTANTS = {
     "whole context": (changed(n_points=lambda s: None), "shorter"),
     "at another position": (at_another_position, "nothing read"),
     "in float32": (in_single, "nothing read"),
+    "late interventions ignored": (changed(query=lambda s: ()), "edited late"),
 }
 
 

@@ -9,6 +9,7 @@ from helpers import must_fail
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.experiments import calibration
+from icl_interp.interventions import intervene
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.softmax_unit import SoftmaxAttention
 from icl_interp.models.tokens import Interleaved, Stacked
@@ -96,9 +97,17 @@ def test_heads_at_the_query_are_those_of_a_whole_pass(encoding, direction):
         torch.testing.assert_close(seen.scores[:, rows], cache[name + "attn_scores"][:, :, -1, labelled])
         torch.testing.assert_close(seen.mass[:, rows], cache[name + "pattern"][:, :, -1, labelled].sum(-1))
         torch.testing.assert_close(seen.values[:, rows], cache[name + "v"][:, labelled].transpose(1, 2))
-    own = seen.again(heads.PutOutput((1, 0), seen.output[:, 2]))
-    torch.testing.assert_close(own, seen.prediction)
-    must_fail(torch.testing.assert_close, seen.again(heads.PutOutput((1, 0), -seen.output[:, 2])), seen.prediction)
+    for layer in range(2):
+        mine = seen.output[:, 2 * layer : 2 * layer + 2]
+        both = seen.prediction[:, None].expand(-1, 2, -1)
+        torch.testing.assert_close(seen.again(layer, [0, 1], mine), both)
+        must_fail(torch.testing.assert_close, seen.again(layer, [0, 1], mine.flip(1)), both)
+        # Side by side as one by one, and as in a whole pass.
+        edited = seen.again(layer, [1, 0], -mine.flip(1))
+        torch.testing.assert_close(edited[:, :1], seen.again(layer, [1], -mine[:, 1:]))
+        last = lab.tokens(prompts).shape[1] - 1
+        with intervene(lab.model, heads.PutOutputs(layer, [1], -mine[:, 1:], [last])):
+            torch.testing.assert_close(edited[:, 0], lab.model(lab.tokens(prompts))[:, -1])
 
 
 def test_the_stand_in_of_a_unit_is_theorys_smoother():
@@ -118,7 +127,9 @@ def test_stand_ins_are_made_on_the_other_half():
     xs, ys = draw(8, 6, 3), draw(8, 6, 1, seed=1)
     prompts = Prompts(xs, ys, torch.zeros(8, 0), torch.arange(8))
     values, output = draw(8, 1, 5, 2, seed=2), draw(8, 1, 2, seed=3)
-    seen = heads.AtQuery(draw(8, 1, 5, seed=4), torch.ones(8, 1), values, output, draw(8, 1), lambda edit: draw(8, 1))
+    seen = heads.AtQuery(
+        draw(8, 1, 5, seed=4), torch.ones(8, 1), values, output, draw(8, 1), lambda *edit: draw(8, 1, 1)
+    )
     fold = torch.tensor([0, 1] * 4)
     before = heads.stand_ins(seen, prompts, fold)[heads.NOTHING]
     torch.testing.assert_close(before[fold == 0], output[fold == 1].mean(0).expand(4, 1, 2))

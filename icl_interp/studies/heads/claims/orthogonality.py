@@ -14,9 +14,9 @@ from icl_interp.analyses import relevance, scale
 from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
-from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.facts import Facts, is_large
 from icl_interp.analyses.finding import Quote
-from icl_interp.analyses.lab import Lab, is_large
+from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, Results, measurement
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer

@@ -43,7 +43,7 @@ def sample(lab: Lab) -> Prompts:
 
 def means(lab: Lab, kind: str | None = None) -> MeanOutputs:
     """Sublayers' means on in-distribution prompts, of all or of one kind; in the model's own float32."""
-    return MeanOutputs.measure(lab.single, lab.tokens(lab.few).float(), sublayers(lab.model, kind))
+    return lab.sublayer_means.only(*sublayers(lab.model, kind))
 
 
 def first_scored(lab: Lab) -> int:
@@ -85,11 +85,18 @@ def queries(lab: Lab, tokens: Float[Tensor, "batch token d_in"]) -> Callable[[Me
     model, last = lab.single, tokens.shape[1] - 1
     with torch.no_grad():
         memory = model.remember(tokens[:, :-1]) if model.cfg.query_is_unseen else None
+        streams = [] if memory is None else list(model.streams_after(memory, tokens[:, -1:], last))
 
     def predict(mean: MeanOutputs | None) -> Tensor:
-        edits = [] if mean is None else [mean.at_query() if memory is not None else At((last,), mean)]
-        with torch.no_grad(), intervene(model, *edits):
-            out = model(tokens, range(last, last + 1)) if memory is None else model.after(memory, tokens[:, -1:], last)
+        with torch.no_grad():
+            if memory is None:
+                with intervene(model, *([] if mean is None else [At((last,), mean)])):
+                    out = model(tokens, range(last, last + 1))
+            else:
+                edits = [] if mean is None else [mean.at_query()]
+                block = first_block(model, edits)
+                with intervene(model, *edits):
+                    out = model.resume_after(memory, streams[block], block)
         return out[:, 0].double().cpu()
 
     return predict

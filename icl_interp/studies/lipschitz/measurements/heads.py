@@ -13,7 +13,7 @@ labelled tokens with the same weights, and so asks step 1 alone. Source of the s
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from icl_interp.analyses import relevance
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
-from icl_interp.interventions.base import Head, Hook, Intervention, intervene, merge
+from icl_interp.interventions.base import Hook, Intervention, intervene
 from icl_interp.models.attention import KeysValues
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.base import observe
@@ -100,35 +100,38 @@ def fitted_scores(
 
 
 @dataclass(frozen=True)
-class PutOutput(Intervention):
-    """Replace what one head reads at one token, its `hook_z`, by given vectors. Assumes as many prompts.
+class PutOutputs(Intervention):
+    """Replace what heads of a layer read, their `hook_z`, at a token each. Assumes as many prompts.
 
     Attributes:
-        head: (layer, head).
-        output: a row a prompt.
-        place: of the token.
+        layer: of the heads.
+        heads: which, one for each replacement.
+        outputs: what is put there.
+        places: at which token.
     """
 
-    head: Head
-    output: Float[Tensor, "batch d_head"]
-    place: int = -1
+    layer: int
+    heads: Sequence[int]
+    outputs: Float[Tensor, "batch edit d_head"]
+    places: Sequence[int]
 
     def hooks(self, model: HookedTransformer) -> list[Hook]:
         """One, at the layer's head outputs."""
-        layer, head = self.head
 
         def put(z: Tensor, hook: object) -> Tensor:
             edited = z.clone()
-            edited[:, self.place, head] = self.output.to(z)
-            return merge(z, 2, [head], edited)
+            for head, place, output in zip(self.heads, self.places, self.outputs.unbind(1), strict=True):
+                edited[:, place, head] = output.to(z)
+            return edited
 
-        return [(f"blocks.{layer}.attn.hook_z", put)]
+        return [(f"blocks.{self.layer}.attn.hook_z", put)]
 
 
 class AtQuery(NamedTuple):
     """What all heads do at the last query, and a way to run the model again with one of them edited there.
 
-    Heads of all layers stand after one another.
+    Heads of all layers stand after one another. `again(layer, heads, outputs)` puts each output, (batch, edit, d_head),
+    in the place of what a head of the layer reads, in a run of its own.
     """
 
     scores: Float[Tensor, "batch head example"]  # of labelled tokens
@@ -136,7 +139,7 @@ class AtQuery(NamedTuple):
     values: Float[Tensor, "batch head example d_head"]
     output: Float[Tensor, "batch head d_head"]
     prediction: Float[Tensor, "batch target"]
-    again: Callable[["PutOutput"], Float[Tensor, "batch target"]]
+    again: Callable[[int, Sequence[int], Tensor], Float[Tensor, "batch edit target"]]
 
 
 def at_query(lab: Lab, prompts: Prompts) -> AtQuery:
@@ -148,57 +151,67 @@ def at_query(lab: Lab, prompts: Prompts) -> AtQuery:
     parts = {part: [f"blocks.{i}.attn.hook_{part}" for i in layers] for part in ("attn_scores", "pattern", "z")}
     values = [f"blocks.{i}.attn.hook_v" for i in layers]
     seen, known = Activations([name for names in parts.values() for name in names]), Activations(values)
-    run, place = (_after_context if lab.model.cfg.query_is_unseen else _whole)(lab, prompts, known, labelled)
-    with observe(lab.model, seen, positions={"query": [place]}):
-        prediction = run()
+    runs = (_AfterContext if lab.model.cfg.query_is_unseen else _WholePrompts)(lab, prompts, known, labelled)
+    with observe(lab.model, seen, positions={"query": [runs.place]}):
+        prediction = runs.intact()
     found = {part: [seen.recorded[name] for name in names] for part, names in parts.items()}
     scores, pattern = (torch.cat(found[part], 1)[:, :, 0, labelled] for part in ("attn_scores", "pattern"))
     own = torch.cat([known.recorded[name].transpose(1, 2) for name in values], 1)
     output = torch.cat([z[:, 0] for z in found["z"]], 1)
-
-    def again(edit: PutOutput) -> Float[Tensor, "batch target"]:
-        with intervene(lab.model, replace(edit, place=place)):
-            return run()
-
-    return AtQuery(scores, pattern.sum(-1), own, output, prediction, again)
+    return AtQuery(scores, pattern.sum(-1), own, output, prediction, runs.edited)
 
 
-Run = Callable[[], Float[Tensor, "batch target"]]
+class _AfterContext:
+    """Runs of the query's token alone after its context, which is read once; those of one layer side by side."""
 
+    place = 0  # of the query among the tokens of a run
 
-def _after_context(lab: Lab, prompts: Prompts, known: Activations, labelled: Sequence[int]) -> tuple[Run, int]:
-    """A run of the query's token alone after its context, and the query's place in it."""
-    tokens, memories = lab.tokens(prompts), []
-    with torch.no_grad(), observe(lab.model, known, positions={"label": labelled}):
-        for rows in lab.chunks(prompts):
-            memories.append(lab.model.remember(tokens[rows, :-1]))
-    memory = [KeysValues(*map(_joined, zip(*layer, strict=True))) for layer in zip(*memories, strict=True)]
-
-    def run() -> Float[Tensor, "batch target"]:
+    def __init__(self, lab: Lab, prompts: Prompts, known: Activations, labelled: Sequence[int]) -> None:
+        self.model, tokens = lab.model, lab.tokens(prompts)
+        memories = []
+        with torch.no_grad(), observe(self.model, known, positions={"label": labelled}):
+            for rows in lab.chunks(prompts):
+                memories.append(self.model.remember(tokens[rows, :-1]))
+        self.memory = [KeysValues(*map(_joined, zip(*layer, strict=True))) for layer in zip(*memories, strict=True)]
+        self.query, self.position = tokens[:, -1:], tokens.shape[1] - 1
         with torch.no_grad():
-            return lab.model.after(memory, tokens[:, -1:], tokens.shape[1] - 1)[:, 0].cpu()
+            self.streams = list(self.model.streams_after(self.memory, self.query, self.position))
 
-    return run, 0
+    def intact(self) -> Float[Tensor, "batch target"]:
+        with torch.no_grad():
+            return self.model.after(self.memory, self.query, self.position)[:, 0].cpu()
+
+    def edited(self, layer: int, heads: Sequence[int], outputs: Tensor) -> Float[Tensor, "batch edit target"]:
+        edit, stream = PutOutputs(layer, heads, outputs, range(len(heads))), self.streams[layer]
+        with torch.no_grad(), intervene(self.model, edit):
+            return self.model.resume_after(self.memory, stream.expand(-1, len(heads), -1), layer).cpu()
+
+
+class _WholePrompts:
+    """Runs of whole prompts, whose context may read the query too."""
+
+    def __init__(self, lab: Lab, prompts: Prompts, known: Activations, labelled: Sequence[int]) -> None:
+        self.model, self.tokens = lab.model, lab.tokens(prompts)
+        self.place = self.tokens.shape[1] - 1
+        with observe(self.model, known, positions={"label": labelled}):
+            self.intact()
+
+    def intact(self) -> Float[Tensor, "batch target"]:
+        with torch.no_grad():
+            return self.model(self.tokens, range(self.place, self.place + 1))[:, 0].cpu()
+
+    def edited(self, layer: int, heads: Sequence[int], outputs: Tensor) -> Float[Tensor, "batch edit target"]:
+        found = []
+        for i, head in enumerate(heads):
+            with intervene(self.model, PutOutputs(layer, [head], outputs[:, i : i + 1], [self.place])):
+                found.append(self.intact())
+        return torch.stack(found, 1)
 
 
 def _joined(parts: Sequence[Tensor | None]) -> Any:
     """Chunks of a batch as one; what a model does not keep is None in each."""
     tensors = [part for part in parts if part is not None]
     return torch.cat(tensors) if tensors else None
-
-
-def _whole(lab: Lab, prompts: Prompts, known: Activations, labelled: Sequence[int]) -> tuple[Run, int]:
-    """A run of whole prompts, whose context may read the query too, and the query's place in it."""
-    tokens = lab.tokens(prompts)
-    last = tokens.shape[1] - 1
-
-    def run() -> Float[Tensor, "batch target"]:
-        with torch.no_grad():
-            return lab.model(tokens, range(last, last + 1))[:, 0].cpu()
-
-    with observe(lab.model, known, positions={"label": labelled}):
-        run()
-    return run, last
 
 
 def stand_ins(seen: AtQuery, prompts: Prompts, fold: Tensor) -> dict[str, Float[Tensor, "batch head d_head"]]:
@@ -253,11 +266,16 @@ def smoother(lab: Lab) -> DataArray:
         finite = all(bool(torch.isfinite(t).all()) for t in (seen.scores, seen.output, seen.values))
         # To what is no number nothing can be fitted.
         found = stand_ins(seen, prompts, fold) if finite else {}
-        for number, head in enumerate(lab.heads):
-            for arm, output in enumerate(found.values()):
-                if arm and not values[number, 0].mean() > IDLE**2:
+        for layer in range(cfg.n_layers if found else 0):
+            heads = np.arange(cfg.n_heads)
+            for arm, outputs in enumerate(found.values()):
+                numbers = layer * cfg.n_heads + heads
+                moved = seen.again(layer, heads.tolist(), outputs[:, numbers]) - seen.prediction[:, None]
+                square = moved.square().sum(-1)
+                values[numbers, arm] = lab.by_unit(square / size if size > 0 else square * 0, prompts).T
+                if not arm:
+                    heads = heads[values[numbers, 0].mean(-1) > IDLE**2]
+                if not len(heads):
                     break
-                moved = (seen.again(PutOutput(head, output[:, number])) - seen.prediction).square().sum(-1)
-                values[number, arm] = lab.by_unit(moved / size if size > 0 else moved * 0, prompts)
     axes = {"head": relevance.labels(lab), "stand-in": (NOTHING, LABELS, VALUES), "unit": tuple(range(n_units))}
     return make_array(values, axes, note=f"{len(prompts)} prompts, read at the last query; float64")

@@ -1,0 +1,144 @@
+"""The parts of a `HookedTransformer`: read-in, blocks of attention and MLP, read-out."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, overload
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl_interp.models.attention import Attention, KeysValues
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.hooks import HookPoint
+from icl_interp.models.layers import MLP, Norm, TanhNorm, make_norm
+
+Tokens = Float[Tensor, "batch token d_in"]
+Stream = Float[Tensor, "batch token d_model"]
+Kept = Float[Tensor, "batch query d_model"]  # the stream at the tokens somebody asked for
+
+
+class Embed(nn.Module):
+    """Read-in: v = tokens W_E + b_E, or v b / sqrt(b^2 + |v|^2) where `embed_bound` b is set.
+
+    Of the ways to keep |v| below b this one has a derivative everywhere and maps no two vectors to one (a clip at b
+    would give every far query of a direction the same vector, so that nothing after it could be measured). For |v| well
+    below b it is the identity up to a factor 1 - |v|^2 / (2 b^2).
+    """
+
+    W_E: Float[Tensor, "d_in d_model"]
+    b_E: Float[Tensor, " d_model"]
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
+        super().__init__()
+        self.bound = cfg.embed_bound
+        self.W_E = nn.Parameter(torch.empty(cfg.d_in, cfg.d_model))
+        self.b_E = nn.Parameter(torch.zeros(cfg.d_model))
+
+    def forward(self, tokens: Tokens) -> Stream:
+        """Each token's vector."""
+        v = F.linear(tokens, self.W_E.T, self.b_E)
+        if self.bound is None:
+            return v
+        # As 1 / sqrt(1 + |v / b|^2), whose square does not overflow before |v| itself is out of all proportion.
+        return v * (1 + (v / self.bound).square().sum(-1, keepdim=True)).rsqrt()
+
+
+class PosEmbed(nn.Module):
+    """A learned vector for each position."""
+
+    W_pos: Float[Tensor, "n_ctx d_model"]
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
+        super().__init__()
+        self.W_pos = nn.Parameter(torch.empty(cfg.n_ctx, cfg.d_model))
+
+
+class Unembed(nn.Module):
+    """Read-out: stream W_U + b_U."""
+
+    W_U: Float[Tensor, "d_model d_out"]
+    b_U: Float[Tensor, " d_out"]
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
+        super().__init__()
+        self.W_U = nn.Parameter(torch.empty(cfg.d_model, cfg.d_out))
+        self.b_U = nn.Parameter(torch.zeros(cfg.d_out))
+
+    def forward(self, stream: Stream) -> Float[Tensor, "batch token d_out"]:
+        """The prediction at each token."""
+        return F.linear(stream, self.W_U.T, self.b_U)
+
+
+class Block(nn.Module):
+    """Attention, then MLP, each added to the residual stream; normalised before ("pre") or after the sum ("post")."""
+
+    # Which of these a block has, the config says.
+    attn: Attention
+    mlp: MLP
+    ln1: Norm | TanhNorm
+    ln2: Norm | TanhNorm
+    hook_attn_out: HookPoint
+    hook_mlp_out: HookPoint
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
+        super().__init__()
+        self.cfg = cfg
+        if not cfg.mlp_only:
+            self.attn = Attention(cfg)
+            self.hook_attn_out = HookPoint()
+        if not cfg.attn_only:
+            self.mlp = MLP(cfg)
+            self.hook_mlp_out = HookPoint()
+        if cfg.normalization_type and not cfg.mlp_only:
+            self.ln1 = make_norm(cfg)
+        if cfg.normalization_type and not cfg.attn_only:
+            self.ln2 = make_norm(cfg)
+        self.hook_resid_pre, self.hook_resid_mid, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
+
+    def forward(self, stream: Stream, rows: slice | None = None, memory: list[KeysValues] | None = None) -> Kept:
+        """The stream after this block: at every token, or only at the tokens in `rows`."""
+        return self._run(stream, lambda x: self.attn(x, rows, memory), rows)
+
+    def remember(self, stream: Stream) -> KeysValues:
+        """Keys and values of every token, and nothing of what this block would add to the stream."""
+        return self.attn.remember(self._read(self.hook_resid_pre(stream), "ln1"))
+
+    def after(self, stream: Stream, context: KeysValues) -> Stream:
+        """The stream of alternative last tokens, each after the same context."""
+        return self._run(stream, lambda x: self.attn.after(x, context))
+
+    def _run(self, stream: Stream, attend: Callable[[Stream], Kept], rows: slice | None = None) -> Kept:
+        stream = self.hook_resid_pre(stream)
+        kept = stream if rows is None else stream[:, rows]
+        if not self.cfg.mlp_only:
+            kept = self._join(kept, self.hook_attn_out(attend(self._read(stream, "ln1"))), "ln1")
+        kept = self.hook_resid_mid(kept)
+        if not self.cfg.attn_only:
+            kept = self._join(kept, self.hook_mlp_out(self.mlp(self._read(kept, "ln2"))), "ln2")
+        return self.hook_resid_post(kept)
+
+    def _read(self, stream: Stream, norm: str) -> Stream:
+        """What a sublayer sees: the stream, normalised in a pre-norm model."""
+        pre = self.cfg.normalization_type and self.cfg.norm_position == "pre"
+        return getattr(self, norm)(stream) if pre else stream
+
+    def _join(self, stream: Stream, addition: Stream, norm: str) -> Stream:
+        """The stream with a sublayer's output added, normalised in a post-norm model."""
+        return getattr(self, norm)(stream + addition) if self.cfg.norm_position == "post" else stream + addition
+
+
+if TYPE_CHECKING:
+
+    class Blocks(nn.ModuleList):
+        """A `ModuleList` of blocks: to a type checker its members are no more than modules."""
+
+        @overload
+        def __getitem__(self, idx: slice) -> "Blocks": ...
+        @overload
+        def __getitem__(self, idx: int) -> Block: ...
+        def __getitem__(self, idx: int | slice) -> "Block | Blocks": ...
+        def __iter__(self) -> Iterator[Block]: ...
+
+else:
+    Blocks = nn.ModuleList
