@@ -49,6 +49,8 @@ class Case:
         companions: models that differ from it in one respect, by role.
         snapshots: the models that its run would have kept on the way, by step.
         encoding: how the model reads prompts, where its width does not tell.
+        n_units: of the sample that it is judged on: half of a report's, which leaves room, or as many.
+        n_contexts: likewise.
     """
 
     model: HookedTransformer
@@ -57,6 +59,8 @@ class Case:
     companions: Mapping[Role, Checkpoint] = field(default_factory=dict)
     snapshots: Mapping[int, HookedTransformer] = field(default_factory=dict)
     encoding: Encoding | None = None
+    n_units: int = 64
+    n_contexts: int = 2
 
     def reads(self) -> Encoding:
         """The encoding."""
@@ -101,9 +105,11 @@ class _Predicting(Lab):
         return self.predictor(prompts)
 
 
-def lab_for(case: Case, *, n_units: int = 64, n_contexts: int = 2, seed: int = 0) -> tuple[Lab, Facts]:
-    """A lab with the model of a case, and the facts that claims are told."""
-    task = case.task or TASK
+def lab_for(
+    case: Case, *, n_units: int | None = None, n_contexts: int | None = None, seed: int = 0
+) -> tuple[Lab, Facts]:
+    """A lab with the model of a case, and the facts that claims are told; sizes are the case's by default."""
+    task, n_units, n_contexts = case.task or TASK, n_units or case.n_units, n_contexts or case.n_contexts
     encoding = case.reads()
     make = functools.partial(_Predicting, case.predictor) if case.predictor else Lab
     lab = make(
@@ -145,8 +151,8 @@ def judge(
     case: Case | HookedTransformer,
     claims: Sequence[str],
     *,
-    n_units: int = 64,
-    n_contexts: int = 2,
+    n_units: int | None = None,
+    n_contexts: int | None = None,
     seed: int = 0,
     task: Task | None = None,
 ) -> list[Finding]:

@@ -25,6 +25,11 @@ class KeysValues(NamedTuple):
         queries = None if self.queries is None else self.queries[:, :, :n]
         return KeysValues(self.keys[:, :, :n], self.values[:, :, :n], queries)
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether every number is."""
+        return all(bool(part.isfinite().all()) for part in self if part is not None)
+
     def to(self, like: Tensor) -> "KeysValues":
         """With the type and device of a tensor; itself where these are its own."""
         queries = None if self.queries is None else self.queries.to(like)

@@ -98,7 +98,8 @@ def run(
         encoding: of the prompts.
         sweeps: what is asked.
         tick: told of every prompt that is done.
-        reader: what reads causal contexts: the same model in another precision; `model` itself by default.
+        reader: what reads causal contexts: the same model in another precision; `model` itself by default, and where
+            numbers get too large for that precision.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.models.tokens import Interleaved
@@ -183,11 +184,19 @@ def _memory(
     if not reader.cfg.query_is_unseen or encoding.n_tokens(whole) < 2:
         return None
     if whole not in known:
-        tokens = encoding.encode(prompts.first(whole)).to(reader.unembed.W_U)
-        with intervene(reader, *context):
-            known[whole] = [m.to(model.unembed.W_U) for m in reader.remember(tokens[:, :-1])]
+        known[whole] = _remembered(reader, encoding, prompts.first(whole), context, model.unembed.W_U)
+        if reader is not model and not all(m.is_finite for m in known[whole]):  # too large for the reader's precision
+            known[whole] = _remembered(model, encoding, prompts.first(whole), context, model.unembed.W_U)
     # No token of a causal context sees those after it, so a shorter context is the start of this one.
     return [m.first(encoding.n_tokens(n_points) - 1) for m in known[whole]]
+
+
+def _remembered(
+    reader: HookedTransformer, encoding: Encoding, prompts: Prompts, context: Sequence[Intervention], like: Tensor
+) -> list[KeysValues]:
+    tokens = encoding.encode(prompts).to(reader.unembed.W_U)
+    with intervene(reader, *context):
+        return [m.to(like) for m in reader.remember(tokens[:, :-1])]
 
 
 class _Pass:

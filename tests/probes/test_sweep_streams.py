@@ -6,9 +6,11 @@ import pytest
 import torch
 from helpers import must_fail
 from small_models import encoding_of, make
-from swept import at, check_sweeps, close, sweeps
+from swept import XS, at, check_sweeps, close, sweeps
 
 import icl_interp.probes.sweep as sweep_module
+from icl_interp.interventions.attention import Temperature
+from icl_interp.models.attention import KeysValues
 from icl_interp.probes.sweep import run
 
 
@@ -78,6 +80,29 @@ def test_contexts_may_be_read_in_float32():
     check_reader(lambda model: copy.deepcopy(model).float())
     must_fail(check_reader, lambda model: copy.deepcopy(model).bfloat16())
     must_fail(check_reader, lambda model: make(eps=1e-3))
+
+
+def check_large(run_all):
+    """Keys and values beyond float32's range: the context is read in float64 then."""
+    model = make("no norm")
+    with torch.no_grad():
+        model.embed.W_E.mul_(1e20)
+        for block in model.blocks:
+            block.mlp.W_in.mul_(1e30)
+            block.attn.W_Q.mul_(1e-100)
+    asked = [at(XS), at(XS, context=(Temperature(3.0),))]
+    for f, g in zip(run_all(model, asked), run(model, encoding_of(model), asked), strict=True):
+        assert f.isfinite().all()
+        assert torch.equal(f, g)
+
+
+def test_what_overflows_in_float32_is_read_in_float64(monkeypatch):
+    def mixed(model, asked):
+        return run(model, encoding_of(model), asked, reader=copy.deepcopy(model).float())
+
+    check_large(mixed)
+    monkeypatch.setattr(KeysValues, "is_finite", True)
+    must_fail(check_large, mixed)
 
 
 def test_queries_far_out_are_read_in_float64():

@@ -56,6 +56,13 @@ def test_exponents_of_power_laws_are_exact():
     must_fail(check, lambda square, xs: growth_exponents(squares_of(np.abs) + square, xs))
 
 
+def test_what_overflows_has_no_exponent():
+    xs = np.array([-10.0, -100.0, 10.0, 100.0])
+    found = growth_exponents(np.array([[np.nan, np.nan, 1.0, 100.0], [np.nan, np.nan, 1.0, 1.0]]), xs)
+    assert np.isnan(found[:, 1]).all()
+    assert np.allclose(found[:, 0], [1, 0])
+
+
 def test_increments_that_are_rounding_count_as_minus_infinity():
     """Below 1e-9 u at the end f stands still, however its increments go; so does a constant."""
     square = squares_of(lambda x: 1e-12 * x)

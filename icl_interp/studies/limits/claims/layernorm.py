@@ -200,6 +200,9 @@ def growth_exponents(squares: np.ndarray, xs: np.ndarray, u: float = 0.0) -> np.
     each, floor = [], max((STILL * u) ** 2, 1e-300)
     for sign in (1, -1):
         keep = np.flatnonzero((np.sign(xs) == sign) & np.isfinite(squares).reshape(-1, len(xs)).all(0))
+        if not len(keep):  # the model overflows
+            each.append(np.full(squares.shape[:-1], np.nan))
+            continue
         keep = keep[np.argsort(np.abs(xs[keep]))]
         grown = slope(np.log(np.abs(xs[keep])), 0.5 * np.log(np.maximum(squares[..., keep], floor)))
         each.append(np.where(squares[..., keep[-1]] > floor, np.maximum(grown, FALLS), FALLS))

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
+from icl_interp.analyses.facts import is_large
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.checkpoints.companions import Role
@@ -36,9 +37,9 @@ def sample(lab: Lab) -> Prompts:
     """Fresh units of two prompts: means measured on the lab's own prompts have not seen these.
 
     Each prompt is of a function of its own, where functions come in pairs: errors without a context differ by function
-    far more than by context.
+    far more than by context. Of a large model half of the lab's units, since every block is ablated.
     """
-    return lab.units("layers/ablation")
+    return lab.units("layers/ablation", n_units=max(2, lab.n_units // 2) if is_large(lab.model) else None)
 
 
 def means(lab: Lab, kind: str | None = None) -> MeanOutputs:
@@ -74,7 +75,7 @@ def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[
             last = query(edit) if edit else out[:, -1]
             missed = (out[:, first - points.start :] - ys[:, first:]).square().mean((1, 2))
             found[name].append(torch.stack([missed, (last - ys[:, -1]).square().mean(-1)], 1))
-    return {name: list(lab.by_unit(torch.cat(parts)).T) for name, parts in found.items()}
+    return {name: list(lab.by_unit(torch.cat(parts), prompts).T) for name, parts in found.items()}
 
 
 def queries(lab: Lab, tokens: Float[Tensor, "batch token d_in"]) -> Callable[[MeanOutputs | None], Tensor]:
@@ -103,8 +104,9 @@ def queries(lab: Lab, tokens: Float[Tensor, "batch token d_in"]) -> Callable[[Me
 
 
 def _matrix(lab: Lab, rows: Mapping[str, Sequence[np.ndarray]]) -> DataArray:
-    axes = {"arm": tuple(rows), "points": (ALL, QUERY), "group": tuple(range(lab.n_units))}
-    note = f"{lab.n_units} units of two prompts; means from others; float32"
+    n_units = len(next(iter(rows.values()))[0])
+    axes = {"arm": tuple(rows), "points": (ALL, QUERY), "group": tuple(range(n_units))}
+    note = f"{n_units} units of two prompts; means from others; float32"
     return make_array(list(rows.values()), axes, note=note)
 
 
@@ -129,7 +131,7 @@ def without_attention(lab: Lab) -> DataArray:
     others = {kind: other.predict(prompts).double().cpu() for kind, other in partners.items() if other is not None}
     for name, out in {**others, BLIND: lab.task.expected(prompts.xs), NOTHING: torch.zeros_like(prompts.ys)}.items():
         missed = (out - prompts.ys).square().mean(-1)
-        rows[name] = [lab.by_unit(missed[:, first:].mean(1)), lab.by_unit(missed[:, -1])]
+        rows[name] = [lab.by_unit(part, prompts) for part in (missed[:, first:].mean(1), missed[:, -1])]
     return _matrix(lab, rows)
 
 
@@ -151,7 +153,8 @@ def ablated(lab: Lab) -> DataArray:
     if not lab.task.autoregressive:
         prompts = reordered(lab)
         missed = (lab.last_predictions(prompts).double() - prompts.ys[:, -1]).square().mean(-1)
-        rows[REORDERED] = [np.full(lab.n_units, np.nan), lab.by_unit(missed)]
+        missed = lab.by_unit(missed, prompts)
+        rows[REORDERED] = [np.full_like(missed, np.nan), missed]
     return _matrix(lab, rows)
 
 

@@ -29,7 +29,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.base import Hook, Intervention, intervene
 from icl_interp.models.attention import KeysValues
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.transformer import HookedTransformer, chunks
 from icl_interp.probes.base import observe
 from icl_interp.probes.record import Activations
 from icl_interp.prompts import Prompts
@@ -143,20 +143,24 @@ class AtQuery(NamedTuple):
 
 
 def at_query(lab: Lab, prompts: Prompts) -> AtQuery:
-    """The heads of the float64 model at the last query of some prompts; a causal context is read once."""
-    layers = range(lab.model.cfg.n_layers)
+    """The heads at the last query of some prompts; a causal context is read once.
+
+    In distribution, so all on the model that reads contexts: a large one's own float32. What is returned is float64.
+    """
+    model, layers = lab.reader, range(lab.model.cfg.n_layers)
     last = lab.encoding.n_tokens(prompts.n_points) - 1
     kinds = lab.encoding.kinds(prompts.n_points)[:last]
     labelled = [place for place, kind in enumerate(kinds) if kind in ("y", "xy")]
     parts = {part: [f"blocks.{i}.attn.hook_{part}" for i in layers] for part in ("attn_scores", "pattern", "z")}
     values = [f"blocks.{i}.attn.hook_v" for i in layers]
     seen, known = Activations([name for names in parts.values() for name in names]), Activations(values)
-    runs = (_AfterContext if lab.model.cfg.query_is_unseen else _WholePrompts)(lab, prompts, known, labelled)
-    with observe(lab.model, seen, positions={"query": [runs.place]}):
+    tokens = lab.tokens(prompts).to(model.unembed.W_U)
+    runs = (_AfterContext if model.cfg.query_is_unseen else _WholePrompts)(model, tokens, known, labelled)
+    with observe(model, seen, positions={"query": [runs.place]}):
         prediction = runs.intact()
-    found = {part: [seen.recorded[name] for name in names] for part, names in parts.items()}
+    found = {part: [seen.recorded[name].double() for name in names] for part, names in parts.items()}
     scores, pattern = (torch.cat(found[part], 1)[:, :, 0, labelled] for part in ("attn_scores", "pattern"))
-    own = torch.cat([known.recorded[name].transpose(1, 2) for name in values], 1)
+    own = torch.cat([known.recorded[name].transpose(1, 2) for name in values], 1).double()
     output = torch.cat([z[:, 0] for z in found["z"]], 1)
     return AtQuery(scores, pattern.sum(-1), own, output, prediction, runs.edited)
 
@@ -166,39 +170,37 @@ class _AfterContext:
 
     place = 0  # of the query among the tokens of a run
 
-    def __init__(self, lab: Lab, prompts: Prompts, known: Activations, labelled: Sequence[int]) -> None:
-        self.model, tokens = lab.model, lab.tokens(prompts)
-        memories = []
-        with torch.no_grad(), observe(self.model, known, positions={"label": labelled}):
-            for rows in lab.chunks(prompts):
-                memories.append(self.model.remember(tokens[rows, :-1]))
+    def __init__(self, model: HookedTransformer, tokens: Tensor, known: Activations, labelled: Sequence[int]) -> None:
+        self.model, memories = model, []
+        with torch.no_grad(), observe(model, known, positions={"label": labelled}):
+            for rows in chunks(model, len(tokens), tokens.shape[1]):
+                memories.append(model.remember(tokens[rows, :-1]))
         self.memory = [KeysValues(*map(_joined, zip(*layer, strict=True))) for layer in zip(*memories, strict=True)]
         self.query, self.position = tokens[:, -1:], tokens.shape[1] - 1
         with torch.no_grad():
-            self.streams = list(self.model.streams_after(self.memory, self.query, self.position))
+            self.streams = list(model.streams_after(self.memory, self.query, self.position))
 
     def intact(self) -> Float[Tensor, "batch target"]:
         with torch.no_grad():
-            return self.model.after(self.memory, self.query, self.position)[:, 0].cpu()
+            return self.model.after(self.memory, self.query, self.position)[:, 0].double().cpu()
 
     def edited(self, layer: int, heads: Sequence[int], outputs: Tensor) -> Float[Tensor, "batch edit target"]:
         edit, stream = PutOutputs(layer, heads, outputs, range(len(heads))), self.streams[layer]
         with torch.no_grad(), intervene(self.model, edit):
-            return self.model.resume_after(self.memory, stream.expand(-1, len(heads), -1), layer).cpu()
+            return self.model.resume_after(self.memory, stream.expand(-1, len(heads), -1), layer).double().cpu()
 
 
 class _WholePrompts:
     """Runs of whole prompts, whose context may read the query too."""
 
-    def __init__(self, lab: Lab, prompts: Prompts, known: Activations, labelled: Sequence[int]) -> None:
-        self.model, self.tokens = lab.model, lab.tokens(prompts)
-        self.place = self.tokens.shape[1] - 1
-        with observe(self.model, known, positions={"label": labelled}):
+    def __init__(self, model: HookedTransformer, tokens: Tensor, known: Activations, labelled: Sequence[int]) -> None:
+        self.model, self.tokens, self.place = model, tokens, tokens.shape[1] - 1
+        with observe(model, known, positions={"label": labelled}):
             self.intact()
 
     def intact(self) -> Float[Tensor, "batch target"]:
         with torch.no_grad():
-            return self.model(self.tokens, range(self.place, self.place + 1))[:, 0].cpu()
+            return self.model(self.tokens, range(self.place, self.place + 1))[:, 0].double().cpu()
 
     def edited(self, layer: int, heads: Sequence[int], outputs: Tensor) -> Float[Tensor, "batch edit target"]:
         found = []
@@ -260,7 +262,7 @@ def smoother(lab: Lab) -> DataArray:
     fold = torch.arange(n_units).repeat_interleave(len(prompts) // n_units) % 2
     truth = lab.task.targets(prompts.parameters, prompts.xs[:, -1:])[:, 0]
     size = float(truth.var(0, unbiased=False).sum())
-    with lab.model.fixed_weights():
+    with lab.reader.fixed_weights():
         seen = at_query(lab, prompts)
         values = np.full((cfg.n_layers * cfg.n_heads, 3, n_units), np.nan)
         finite = all(bool(torch.isfinite(t).all()) for t in (seen.scores, seen.output, seen.values))
@@ -278,4 +280,5 @@ def smoother(lab: Lab) -> DataArray:
                 if not len(heads):
                     break
     axes = {"head": relevance.labels(lab), "stand-in": (NOTHING, LABELS, VALUES), "unit": tuple(range(n_units))}
-    return make_array(values, axes, note=f"{len(prompts)} prompts, read at the last query; float64")
+    note = f"{len(prompts)} prompts, read at the last query, in the precision that contexts are read in"
+    return make_array(values, axes, note=note)
