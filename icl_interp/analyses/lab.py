@@ -219,8 +219,7 @@ class Lab:
 
     def units_in(self, prompts: Prompts) -> int:
         """Units that some of the lab's prompts belong to."""
-        functions = len(prompts.function.unique())
-        return functions // 2 if self.task.paired else functions
+        return len((prompts.function // (2 if self.task.paired else 1)).unique())
 
     @cached_property
     def few(self) -> Prompts:
@@ -229,8 +228,9 @@ class Lab:
 
     @cached_property
     def head_sample(self) -> Prompts:
-        """Half of the units, two prompts of each, for what is repeated head by head; 32 units at least."""
-        return self.few[: 2 * max(min(ENOUGH, self.n_units), self.n_units // 2)]
+        """Half of the units, 32 at least, for what is repeated by head: two prompts of each, of a large model one."""
+        n_units = max(min(ENOUGH, self.n_units), self.n_units // 2)
+        return self.one_each[:n_units] if is_large(self.model) else self.few[: 2 * n_units]
 
     @cached_property
     def one_each(self) -> Prompts:
@@ -240,12 +240,12 @@ class Lab:
     @cached_property
     def frozen(self) -> FreezeNorms:
         """Every norm at its mean scale on in-distribution prompts."""
-        return FreezeNorms.measure(self.model, self.tokens(self.few))
+        return FreezeNorms.measure(self.reader, self.tokens(self.few).to(self.reader.unembed.W_U))
 
     @cached_property
     def head_means(self) -> AblateHeads:
         """Every head at its mean output on in-distribution prompts."""
-        return AblateHeads.measure(self.model, self.tokens(self.few), *self.heads)
+        return AblateHeads.measure(self.reader, self.tokens(self.few).to(self.reader.unembed.W_U), *self.heads)
 
     @cached_property
     def sublayer_means(self) -> MeanOutputs:

@@ -7,6 +7,7 @@ from helpers import must_fail
 from labs import bench
 from small_models import TASK, freeze
 
+from icl_interp.analyses import facts as facts_module
 from icl_interp.analyses import lab as lab_module
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.relevance import relevance
@@ -121,3 +122,29 @@ def test_what_is_repeated_by_head_is_asked_on_half_of_the_units():
 
     check(found.sel(head="0.0", intervention="uniform", statistic="intact").values)
     must_fail(check, found.sel(head="0.0", intervention="uniform", statistic="intact").values[::-1])
+
+
+def test_heads_of_a_large_model_are_asked_on_one_prompt_of_each_unit(monkeypatch):
+    monkeypatch.setattr(facts_module, "LARGE", 10)
+    lab = Lab(bench().model, TASK, Interleaved(), n_units=40, n_contexts=2)
+    assert torch.equal(lab.head_sample.xs, lab.one_each.xs[:32])
+    assert lab.units_in(lab.head_sample) == 32
+    found = lab.measure(relevance)
+    out, truth = lab.predictions()
+    assert len(out) == 32
+    intact = (out - truth).square().mean((1, 2)).numpy()
+    np.testing.assert_allclose(found.sel(head="0.0", intervention="uniform", statistic="intact"), intact, rtol=1e-6)
+    assert found.sizes["unit"] == 32
+
+
+@pytest.mark.parametrize("name", ["frozen", "head_means"])
+def test_means_of_a_large_model_are_those_of_float64_up_to_rounding(name, monkeypatch):
+    def edited(lab):
+        edit = lab.frozen if name == "frozen" else lab.head_means.only((1, 0))
+        return lab.sweep((0.3, 2.0), query=[edit.at_query()])
+
+    plain = edited(bench())
+    monkeypatch.setattr(facts_module, "LARGE", 10)
+    lab = bench()
+    assert torch.allclose(edited(lab), plain, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(lab.sweep((0.3, 2.0)), plain, rtol=1e-3, atol=1e-3)
