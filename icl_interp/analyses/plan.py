@@ -55,8 +55,13 @@ def take(
             stuck = not any(one.asked for one in waiting) and not before - lab.under_way
             answers = _stuck(waiting) if stuck else _answers([one.asked for one in waiting], lab, watch)
             before = set(lab.under_way)
-            ready = zip(waiting, answers, strict=True)
-            waiting = [one for one, answer in ready if _goes_on(one, answer, lab, results, errors)]
+            still = []
+            for one, answer in zip(waiting, answers, strict=True):
+                if watch:  # what follows its sweeps may take longer than these
+                    watch(one.name, len(measurements) - len(waiting), len(measurements))
+                if _goes_on(one, answer, lab, results, errors):
+                    still.append(one)
+            waiting = still
     finally:
         lab.under_way -= {m.name for m in measurements}
 
