@@ -258,18 +258,22 @@ def selfcheck(
     processes: Annotated[
         int | None, typer.Option(help="With --full or --power: how many work at a time.  [default: 1]", min=1)
     ] = None,
+    study: Annotated[
+        str | None, typer.Option(help="Of these studies only, with commas between them.  [default: all]")
+    ] = None,
     out: Out = None,
 ) -> None:
     """Judge every claim on hand-built models whose answer is known, and show what verdicts withstood."""
     from icl_interp.testing import selfcheck as checks
 
+    studies = checks.chosen(_listed(study, "--study"))
+
     if full or power:
         if out is None:
             raise InputError("--full and --power take hours and keep their parts: name a folder for these with --out")
         right = True
-        for text, kept in checks.made(
-            out, full=full, power=power, draws=draws, seed=seed, processes=processes or 1, watch=_on_stderr
-        ):
+        sizes = {"draws": draws, "seed": seed, "processes": processes or 1}
+        for text, kept in checks.made(studies, out, full=full, power=power, **sizes, watch=_on_stderr):
             print(text)
             right = right and kept
         if not right:
@@ -283,11 +287,12 @@ def selfcheck(
     from icl_interp.experiments import calibration
     from icl_interp.provenance import write_json
 
-    table = calibration.calibrate(3 if draws is None else draws, seed)
+    only = [one.name for each in studies for one in each.constructions]
+    table = calibration.calibrate(3 if draws is None else draws, seed, only)
     print(results.text(table))
     if out:
         write_json(out / "selfcheck.json", results.to_dict(table))
-    print("\n".join(checks.kept()))
+    print("\n".join(checks.kept(studies)))
     wrong = sum(n - k for n, k in zip(table["draws"], table["as expected"], strict=True))
     print(f"{sum(table['draws']) - wrong} of {sum(table['draws'])} verdicts as expected")
     if wrong:

@@ -91,6 +91,8 @@ def run_folder(tmp_path, monkeypatch, capsys) -> Path:
         (("selfcheck", "--draws", "0"), ("draws must be a whole number from 1",)),
         (("selfcheck", "--full"), ("name a folder for these with --out",)),
         (("selfcheck", "--power"), ("name a folder for these with --out",)),
+        (("selfcheck", "--study", "limit"), ("limits",)),
+        (("selfcheck", "--study", ","), ("--study is empty",)),
         (("selfcheck", "--seed", "-1"), ("seed must be a whole number from 0 up",)),
         (("selfcheck", "--processes", "2"), ("--processes is for --full",)),
         (("reproduce", "--scale", "huge"), ("unknown scale 'huge'", "smoke")),

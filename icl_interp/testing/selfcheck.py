@@ -1,10 +1,11 @@
 """What `icl-interp selfcheck` says of the battery and the power curves of every study: those kept, or made anew."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from icl_interp.provenance import write_json
 from icl_interp.studies import STUDIES
+from icl_interp.studies.base import Study
 from icl_interp.testing import battery, curves
 from icl_interp.testing.battery import Battery, Watch
 from icl_interp.testing.curves import Curves
@@ -15,22 +16,39 @@ def said(found: Battery | Curves) -> str:
     return "\n".join(f"  {line}" for line in (*found.summary(), *found.short()))
 
 
-def kept() -> Iterator[str]:
+def chosen(names: Iterable[str] | None = None) -> list[Study]:
+    """The studies of these names, all by default.
+
+    Raises:
+        InputError: there is none of a name.
+    """
+    return list(STUDIES.values()) if names is None else [STUDIES.named(name) for name in names]
+
+
+def kept(studies: Iterable[Study]) -> Iterator[str]:
     """What came out when it was last run, of each study that keeps it."""
-    for study in STUDIES.values():
+    for study in studies:
         for found, command in ((battery.kept(study), battery.COMMAND), (curves.kept(study), curves.COMMAND)):
             if found:
                 yield f"{study.name}, kept results of {command}:\n{said(found)}"
 
 
 def made(
-    out: Path, *, full: bool, power: bool, draws: int | None, seed: int, processes: int, watch: Watch
+    studies: Sequence[Study],
+    out: Path,
+    *,
+    full: bool,
+    power: bool,
+    draws: int | None,
+    seed: int,
+    processes: int,
+    watch: Watch,
 ) -> Iterator[tuple[str, bool]]:
-    """The battery (`full`) and the power curves of every study, and whether all is as it must be.
+    """The battery (`full`) and the power curves of studies, and whether all is as it must be.
 
     Parts and results go to a folder for each study, where a run that was stopped goes on.
     """
-    for study in STUDIES.values():
+    for study in studies:
         folder = out / study.name
         if full:
             n_draws = battery.DRAWS if draws is None else draws
