@@ -84,7 +84,8 @@ def shows_its_battery(page, claim, kept):
         return
     for row in kept.draws.to_dict("records"):
         if row["claim"] == claim.id:
-            (line,) = (line for line in page.splitlines() if line.startswith(f"| {row['construction']} |"))
+            lines = page.replace("\\>", ">").splitlines()
+            (line,) = (line for line in lines if line.startswith(f"| {row['construction']} |"))
             assert line.endswith(f"| {row['as expected']} of {row['draws']} |")
     trials = page.partition("## What its verdicts withstood")[2]
     for row in kept.claims.to_dict("records"):
