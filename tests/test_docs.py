@@ -84,7 +84,7 @@ def shows_its_battery(page, claim, kept):
         return
     for row in kept.draws.to_dict("records"):
         if row["claim"] == claim.id:
-            lines = page.replace("\\>", ">").splitlines()
+            lines = page.replace("\\", "").splitlines()
             (line,) = (line for line in lines if line.startswith(f"| {row['construction']} |"))
             assert line.endswith(f"| {row['as expected']} of {row['draws']} |")
     trials = page.partition("## What its verdicts withstood")[2]
@@ -100,7 +100,7 @@ def test_a_page_shows_what_verdicts_withstood(pages):
         shows_its_battery(pages[claim.id], claim, batteries[claim.study])
     (claim,) = (claim for claim in CLAIMS if claim.study == "heads")
     page = pages[claim.id]
-    must_fail(shows_its_battery, page.replace("176 of 200", "200 of 200"), claim, batteries["heads"])
+    must_fail(shows_its_battery, page.replace("200 of 200", "199 of 200", 1), claim, batteries["heads"])
     must_fail(shows_its_battery, page.replace("| 59 |", "| 60 |"), claim, batteries["heads"])
     must_fail(shows_its_battery, page, claim, None)
 
