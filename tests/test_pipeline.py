@@ -13,7 +13,7 @@ from pandas import DataFrame
 from pandas.testing import assert_frame_equal
 
 import icl_interp
-from icl_interp.analyses import lab
+from icl_interp.analyses import facts
 from icl_interp.analyses.registry import REGISTRY
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
@@ -144,7 +144,7 @@ def test_a_default_sample_is_smaller_for_a_large_model(checkpoint, monkeypatch):
         return report.facts.n_units, report.provenance["n_prompts"]
 
     assert sample() == (128, 1024)
-    monkeypatch.setattr(lab, "LARGE", 1)
+    monkeypatch.setattr(facts, "LARGE", 1)
     assert sample() == (64, 256)
     assert sample(n_prompts=512) == (64, 512)
 
@@ -152,7 +152,7 @@ def test_a_default_sample_is_smaller_for_a_large_model(checkpoint, monkeypatch):
 @pytest.mark.slow
 def test_a_large_model_gets_a_whole_report(checkpoint, monkeypatch):
     """Nothing fails on fewer contexts, and the note says how many there were."""
-    monkeypatch.setattr(lab, "LARGE", 1)
+    monkeypatch.setattr(facts, "LARGE", 1)
     report = icl_interp.analyze(checkpoint, **SHORT)
     assert [finding.error for finding in report.findings if finding.error] == []
     assert "1 context a function" in report.results["algorithms/own"].attrs["note"]

@@ -12,7 +12,7 @@ from icl_interp.interventions import base
 from icl_interp.interventions.base import At, Intervention
 from icl_interp.models.transformer import HookedTransformer
 
-RUNS = ("forward", "resume", "remember", "after")  # the ways in which a model is run
+RUNS = ("forward", "resume", "remember", "after", "resume_after")  # the ways in which a model is run
 
 
 @contextmanager

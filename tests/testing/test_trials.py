@@ -95,7 +95,8 @@ def test_twins_are_measured_once(model):
     learning = replace(OF_FUNCTION, kind="learning", twin=(moves,), evidence=size, learned=lambda facts: None)
     twins = trials.twins_of(model, SAMPLE)
     check_shared_twins(model, twins, (learning,))
-    assert all(set(twin.results) == {moves.name} for twin in twins)
+    assert twins.made
+    assert all(set(twin.results) == {moves.name} for twin in twins.made.values())
     must_fail(check_shared_twins, model, trials.twins_of(model, replace(SAMPLE, seed=1)), (learning,))
 
 
