@@ -211,6 +211,6 @@ def is_large(model: HookedTransformer) -> bool:
     """Whether a model is so large that a default analysis reads fewer prompts: 64 units of 4 instead of 128 of 8.
 
     Intervals are then up to twice as wide. Whether a head or a block matters is asked on half of the units, of heads on
-    one prompt of each. Contexts are read in the model's own float32 (`Lab.reader`).
+    one prompt of each; intervals of these are wider still. Contexts are read in the model's own float32 (`Lab.reader`).
     """
     return model.cfg.n_params > LARGE
