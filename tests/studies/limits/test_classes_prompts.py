@@ -10,10 +10,13 @@ from small_models import make
 from tiny_runs import checkpoint
 
 from icl_interp import tasks
+from icl_interp.analyses import facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.checkpoints.companions import Role
 from icl_interp.models.tokens import Interleaved
 from icl_interp.prompts import as_numbers
+from icl_interp.studies.limits.claims import patterns
+from icl_interp.studies.limits.measurements import ablation
 from icl_interp.studies.limits.measurements.classes import errors, polynomials, sinusoids
 
 U = tasks.Uniform(-1, 1)
@@ -120,3 +123,37 @@ def check_outside(draw, degree):
 def test_sinusoids_are_truly_outside(degree):
     check_outside(sinusoids, degree)
     must_fail(check_outside, lambda lab: polynomials(lab, degree), degree)
+
+
+def orders_of(near, shuffled):
+    """Where each degree of each prompt went: (unit, prompt, degree)."""
+    same = (near[:, :, None] == shuffled[:, None]).flatten(3).all(-1)
+    return same.int().argmax(1).view(16, 2, -1)
+
+
+def check_whole(orders):
+    """Both prompts of a unit have their degrees in the same order, and units have different orders."""
+    assert torch.equal(orders[:, 0], orders[:, 1])
+    assert len(orders[:, 0].unique(dim=0)) > 1
+
+
+def test_units_are_permuted_whole(monkeypatch):
+    seen, draws = [], patterns._draws
+    monkeypatch.setattr(
+        patterns, "_draws", lambda lab, p, *args, **more: seen.append(p) or draws(lab, p, *args, **more)
+    )
+    patterns.distances(bench())
+    near, _, shuffled = seen[:3]  # (batch, degree, head, key)
+    check_whole(orders_of(near, shuffled))
+    by_prompt = shuffled.clone()
+    by_prompt[1::2] = near[1::2].roll(1, 1)
+    must_fail(check_whole, orders_of(near, by_prompt))
+    must_fail(check_whole, orders_of(near, near))
+
+
+def test_blocks_of_a_large_model_are_ablated_on_half_of_the_units(monkeypatch):
+    assert len(ablation.sample(bench())) == 32
+    monkeypatch.setattr(facts, "LARGE", 10)
+    lab = bench()
+    assert len(ablation.sample(lab)) == 16
+    assert lab.measure(ablation.ablated).sizes["group"] == 8
