@@ -3,7 +3,7 @@
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.lab import GRID
+from icl_interp.analyses.bench import GRID
 from icl_interp.results import make_curve
 
 STATISTICS = ("gap", "squared error", "law's mean")

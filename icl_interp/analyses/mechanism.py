@@ -1,6 +1,6 @@
 """Where a model makes its prediction: for the report's section on the mechanism. No claim rests on it.
 
-Everything is measured in distribution, on two prompts of each unit, at the query of whole prompts.
+Everything is measured in distribution, on two prompts of each unit, at their own queries.
 """
 
 from collections import Counter
@@ -12,7 +12,8 @@ from xarray import DataArray, concat
 
 from icl_interp.analyses import relevance, scale
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Measurement, measurement
+from icl_interp.analyses.measurement import Measurement, Planned, measurement
+from icl_interp.analyses.plan import Numbers
 from icl_interp.probes.attribution import DirectAttribution
 from icl_interp.probes.base import Probe
 from icl_interp.probes.pattern import AttentionPattern
@@ -21,7 +22,7 @@ from icl_interp.probes.runner import probe
 from icl_interp.results import make_array
 
 MOST = 100_000  # numbers of patterns that a report holds; of larger ones it holds the query's row
-READ_IN = "read-in"
+READ_IN, QUERY = "read-in", "query"
 
 
 def measurements(lab: Lab) -> list[Measurement[Any]]:
@@ -31,26 +32,31 @@ def measurements(lab: Lab) -> list[Measurement[Any]]:
 
 
 @measurement("mechanism/patterns")
-def patterns(lab: Lab) -> DataArray:
+def patterns(lab: Lab) -> Planned[DataArray]:
     """Mean attention weights by token: `probes.AttentionPattern`, (layer, head, query, key), tokens by name.
 
     Of a large model, with more than `MOST` weights, only the row of the query.
     """
     names = token_names(lab.encoding.kinds(lab.few.n_points))
-    found = _read(lab, AttentionPattern(last=len(lab.heads) * len(names) ** 2 > MOST))["weight"]
-    rows = [names[int(place)] for place in found.indexes["query"]]
+    if len(lab.heads) * len(names) ** 2 > MOST:
+        found, rows = (yield from _at_query(lab, AttentionPattern()))["weight"], [QUERY]
+    else:
+        one, rows = AttentionPattern(), names
+        probe(lab.single, lab.few, [one], lab.encoding, lab.chunks(lab.few)[0].stop)
+        found = _arrays(one)["weight"]
     layers, heads = (found.indexes[name].tolist() for name in ("layer", "head"))
     axes = {"layer": layers, "head": heads, "query": rows, "key": names}
     return make_array(found.values, axes, "", f"mean over {len(lab.few)} prompts")
 
 
 @measurement("mechanism/attribution")
-def attribution(lab: Lab) -> DataArray:
+def attribution(lab: Lab) -> Planned[DataArray]:
     """Shares of the prediction's variance: `probes.DirectAttribution` at the query, (part, target).
 
     Parts are the read-in, "head LAYER.HEAD" and "MLP LAYER".
     """
-    found = {name: share.sel(position="query", drop=True) for name, share in _read(lab, DirectAttribution()).items()}
+    shares = yield from _at_query(lab, DirectAttribution())
+    found = {name: share.sel(position=QUERY, drop=True) for name, share in shares.items()}
     parts = [found["read_in"].expand_dims(part=[READ_IN])]
     if "head" in found:
         heads = found["head"].stack(part=("layer", "head")).transpose("part", "target")
@@ -65,13 +71,13 @@ def attribution(lab: Lab) -> DataArray:
 
 
 @measurement("mechanism/lens")
-def lens(lab: Lab) -> DataArray:
+def lens(lab: Lab) -> Planned[DataArray]:
     """The logit lens after 0, 1, ..., all blocks: (statistic, depth, unit), means over targets.
 
     error: its squared error at the query; distance: its squared distance from the model's own prediction; zero: the
     squared error of predicting 0.
     """
-    read = _read(lab, LogitLens(per_prompt=True))["prediction"].sel(position="query")
+    read = (yield from _at_query(lab, LogitLens(per_prompt=True)))["prediction"].sel(position=QUERY)
     said = read.transpose("depth", "prompt", "target").values
     truth = lab.few.ys[:, -1].numpy()
     rows = {
@@ -95,11 +101,14 @@ def token_names(kinds: Sequence[str]) -> list[str]:
     for kind in kinds[:-1]:
         seen[kind] += 1
         names.append(f"{kind}{seen[kind]}")
-    return [*names, "query"]
+    return [*names, QUERY]
 
 
-def _read(lab: Lab, one: Probe) -> dict[str, DataArray]:
-    """What a probe returns on the model's own float32, by the result's name."""
-    at_once = lab.chunks(lab.few)[0].stop
-    found = probe(lab.single, lab.few, [one], lab.encoding, at_once)
-    return {name.partition(".")[2]: result for name, result in found.items() if isinstance(result, DataArray)}
+def _at_query(lab: Lab, one: Probe) -> Numbers[dict[str, DataArray]]:
+    """What a probe returns at the queries, by the result's name; contexts are read together with what others ask."""
+    yield from lab.ask(prompts=lab.few, probes=[one])
+    return _arrays(one)
+
+
+def _arrays(one: Probe) -> dict[str, DataArray]:
+    return {name: result for name, result in one.results().items() if isinstance(result, DataArray)}

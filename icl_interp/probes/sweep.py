@@ -196,7 +196,10 @@ def _remembered(
 ) -> list[KeysValues]:
     tokens = encoding.encode(prompts).to(reader.unembed.W_U)
     with intervene(reader, *context):
-        return [m.to(like) for m in reader.remember(tokens[:, :-1])]
+        memory = reader.remember(tokens[:, :-1])
+    for i in range(len(memory)):  # one after the other: both precisions of all would take half as much memory again
+        memory[i] = memory[i].to(like)
+    return memory
 
 
 class _Pass:

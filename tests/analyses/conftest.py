@@ -3,7 +3,7 @@
 import pytest
 from labs import in_fours
 
-from icl_interp.analyses import lab
+from icl_interp.analyses import bench
 from icl_interp.probes import sweep
 from icl_interp.studies.limits.measurements import failure
 
@@ -11,6 +11,6 @@ from icl_interp.studies.limits.measurements import failure
 @pytest.fixture
 def several_chunks(monkeypatch):
     """Twelve prompts in parts of four; what must be run at once is no more."""
-    for user in (lab, sweep):
+    for user in (bench, sweep):
         monkeypatch.setattr(user, "chunks", in_fours)
     monkeypatch.setattr(failure, "FEWEST", 4)

@@ -7,7 +7,7 @@ from labs import LABS, XS, bench
 from planned import MINE, by_row, check_same, grid, plain, two_at_once, two_steps
 from small_models import TASK
 
-from icl_interp.analyses import lab as lab_module
+from icl_interp.analyses import bench as bench_module
 from icl_interp.analyses import plan
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
@@ -43,7 +43,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("name", ["causal interleaved", *OTHERS])
 def test_what_is_measured_together_is_what_is_measured_alone(name, monkeypatch):
-    monkeypatch.setattr(lab_module, "GRID", lab_module.GRID[::8])
+    monkeypatch.setattr(bench_module, "GRID", bench_module.GRID[::8])
     check_as_alone(bench(name), MINE, MINE[::-1])
 
 

@@ -7,8 +7,8 @@ from helpers import must_fail
 from labs import bench
 from small_models import TASK, freeze
 
+from icl_interp.analyses import bench as bench_module
 from icl_interp.analyses import facts as facts_module
-from icl_interp.analyses import lab as lab_module
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.relevance import relevance
 from icl_interp.interventions.attention import AblateHeads, SwapPattern, Temperature
@@ -91,7 +91,7 @@ def test_the_first_run_leaves_nothing_behind(first):
 def test_other_places_to_begin_are_noticed(monkeypatch):
     check_predictions(bench())
     for block in (lambda *_: 1, lambda model, i: min(first_block(model, i) + 1, 1)):
-        monkeypatch.setattr(lab_module, "first_block", block)
+        monkeypatch.setattr(bench_module, "first_block", block)
         must_fail(check_predictions, bench())
 
 

@@ -10,7 +10,8 @@ from small_models import TASK, make, small_lab
 from stored_curves import approach
 
 from icl_interp import tasks
-from icl_interp.analyses.lab import GRID, MAGNITUDES, Lab
+from icl_interp.analyses.bench import GRID, MAGNITUDES
+from icl_interp.analyses.lab import Lab
 from icl_interp.experiments.calibration import TASK as LONG
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator

@@ -9,7 +9,7 @@ from small_models import TASK, long, small_lab
 from stored_curves import approach, intact, used
 from xarray import DataArray
 
-from icl_interp.analyses.lab import GRID
+from icl_interp.analyses.bench import GRID
 from icl_interp.results import make_array, make_curve, make_table, table_of_rows
 from icl_interp.studies.limits.claims import boundary as claims
 from icl_interp.studies.limits.claims.boundary import arm_rows, decades_to_level, decodable, relative_error, swapped

@@ -12,7 +12,7 @@ from helpers import must_fail, one_in
 from pandas import DataFrame
 
 from icl_interp import registers
-from icl_interp.analyses import lab as lab_module
+from icl_interp.analyses import bench as bench_module
 from icl_interp.analyses import relevance
 from icl_interp.analyses.lab import Lab
 from icl_interp.errors import InputError
@@ -187,13 +187,13 @@ def every_head_counts(monkeypatch):
 
 def near_is_far(monkeypatch):
     """Magnitudes a thousand times smaller than they are said to be."""
-    places = lab_module.places
+    places = bench_module.places
 
     def nearer(xs, dim):
         found = places(xs, dim)
         return torch.where(found.abs() > 100, found / 1e3, found)
 
-    monkeypatch.setattr(lab_module, "places", nearer)
+    monkeypatch.setattr(bench_module, "places", nearer)
 
 
 @pytest.mark.slow

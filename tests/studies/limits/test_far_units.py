@@ -14,9 +14,10 @@ from helpers import must_fail
 from known import changed
 from small_models import make
 
-from icl_interp.analyses import lab as lab_module
+from icl_interp.analyses import bench as bench_module
 from icl_interp.analyses import registry
-from icl_interp.analyses.lab import Lab, x_unit
+from icl_interp.analyses.facts import x_unit
+from icl_interp.analyses.lab import Lab
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.tasks.distributions import Normal, Uniform
 from icl_interp.tasks.functions import Polynomial
@@ -77,7 +78,7 @@ def check_same_verdicts(judged, name: str, claims: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(("name", "claims"), [("pre", WITH_NORM), ("no norm", WITHOUT)])
 def test_verdicts_do_not_depend_on_the_unit_of_x(judged, monkeypatch, name, claims):
     check_same_verdicts(judged, name, claims)
-    monkeypatch.setattr(lab_module, "x_unit", lambda task: 1.0)
+    monkeypatch.setattr(bench_module, "x_unit", lambda task: 1.0)
     must_fail(check_same_verdicts, judged, name, claims[:1])
 
 

@@ -12,7 +12,7 @@ from small_models import long
 from xarray import DataArray
 
 from icl_interp.analyses import scale
-from icl_interp.analyses.lab import MAGNITUDES
+from icl_interp.analyses.bench import MAGNITUDES
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator

@@ -31,25 +31,17 @@ from icl_interp.analyses.measurement import Planned, Results, measurement
 from icl_interp.interventions.outputs import sublayers
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import LogitLens, depths, normed
+from icl_interp.probes.sweep import together
 from icl_interp.prompts import Prompts, as_numbers
-from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.far_words import NO_PROMPT
-from icl_interp.studies.limits.measurements.ablation import (
-    ALL,
-    BLIND,
-    QUERY,
-    ablated,
-    means,
-    queries,
-    without_attention,
-)
+from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, QUERY, ablated, means, without_attention
 
 # Shares of the prediction before the last layer, and without it. At a share of a half the standard error is 0.03 with
 # 128 units, at half the sample 0.05: the zone between is four of these wide.
 MAINLY, ALREADY = 0.4, 0.6
-ROUNDING = 1e-10  # of the prediction's variance: what varies less without the last layer is float32 noise
+ROUNDING = 1e-10  # of the prediction's variance: what varies less without the last layer is rounding
 CONSTANT = 1e-140  # a variance below is none; its square times `ROUNDING` is still a number
 PARTS = ("1", "intact", "edited", "law mean")
 EDITS = ("last block", "last attention", "last MLP")
@@ -94,10 +86,7 @@ def cross_validated(
 
 def prompts_of(lab: Lab) -> Prompts:
     """Fresh prompts, each of a function of its own; partners of a pair stand together, where functions have pairs."""
-    n = lab.n_units * lab.unit_size
-    if lab.task.paired:
-        return lab.units("layers/prompts", n_units=n // 2)
-    return lab.task.sample(n, generator(lab.seed, "layers/prompts"), dtype=torch.float64)
+    return lab.functions("layers/prompts")
 
 
 def _of_context(lab: Lab, prompts: Prompts, out: Tensor) -> Float[Tensor, " batch"]:
@@ -111,7 +100,7 @@ def _note(lab: Lab, prompts: Prompts) -> str:
 
 
 @measurement("layers/lens", version=2)
-def lens(lab: Lab) -> DataArray:
+def lens(lab: Lab) -> Planned[DataArray]:
     """How much of the final prediction for the last query each lens sees after 0, 1, ..., all blocks.
 
     Squared difference from the final prediction (residual), beside that from its mean (total); both predictions less
@@ -120,12 +109,13 @@ def lens(lab: Lab) -> DataArray:
     too.
     """
     prompts, per = prompts_of(lab), lab.unit_size
-    model, names = lab.single, depths(lab.single)
+    model, names = lab.model, depths(lab.model)
     read_out, seen = LogitLens(per_prompt=True), Activations(names)
-    final = _of_context(lab, prompts, lab.last_predictions(prompts, [read_out, seen]))
+    f = yield from lab.ask(prompts=prompts, probes=[read_out, seen])
+    final = _of_context(lab, prompts, f[:, 0])
     logit = torch.from_numpy(read_out.results()["prediction"].sel(position="query", target=0).values)[..., None]
     with torch.no_grad():
-        streams = [normed(model, seen.recorded[name].to(model.unembed.W_U))[:, 0].double().cpu() for name in names]
+        streams = [normed(model, seen.recorded[name].to(model.unembed.W_U))[:, 0].cpu() for name in names]
     group = torch.arange(len(prompts)) // per
     affine = torch.stack([cross_validated(x, final, group % N_FOLDS) for x in streams])
     total = (final - final.mean()).square()
@@ -141,7 +131,7 @@ def lens(lab: Lab) -> DataArray:
 
 
 @measurement("layers/without last")
-def without_last(lab: Lab) -> DataArray:
+def without_last(lab: Lab) -> Planned[DataArray]:
     """What the prediction for the last query has to do with that of the model whose last layer is made its mean.
 
     Means over groups of prompts (those of `layers/lens`) of products of 1, the prediction d less the law's mean m, the
@@ -151,9 +141,9 @@ def without_last(lab: Lab) -> DataArray:
     prompts, last, mean = prompts_of(lab), lab.model.cfg.n_layers - 1, means(lab)
     parts = [sublayers(lab.model, kind, last) for kind in (None, "attn", "mlp")]
     # At the query's token only: nothing reads what the last block makes of the others.
-    edits = [None, *(mean.only(*names) if names else None for names in parts)]
-    predictors = (queries(lab, lab.tokens(prompts[rows]).float()) for rows in lab.chunks(prompts))
-    intact, *edited = torch.cat([torch.stack([predict(edit) for edit in edits]) for predict in predictors], 1)
+    edits = [[mean.only(*names).at_query()] if names else [] for names in ((), *parts)]
+    asked = yield from together(*(lab.ask(prompts=prompts, query=edit) for edit in edits))
+    intact, *edited = (f[:, 0] for f in asked)
     intact, law = _of_context(lab, prompts, intact), as_numbers(lab.task.expected(prompts.xs[:, -1:]))[:, 0]
     values = []
     for names, out in zip(parts, edited, strict=True):
@@ -161,7 +151,7 @@ def without_last(lab: Lab) -> DataArray:
         rows = torch.stack([torch.ones_like(intact), intact, known, law], 1)
         values.append(np.moveaxis(lab.by_unit(rows[:, :, None] * rows[:, None]), 0, -1))
     axes = {"edit": EDITS, "of": PARTS, "and": PARTS, "group": tuple(range(lab.n_units))}
-    return make_array(values, axes, note=f"{_note(lab, prompts)}; float32")
+    return make_array(values, axes, note=_note(lab, prompts))
 
 
 @measurement("layers/curves")

@@ -65,7 +65,8 @@ def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[
     found: dict[str, list[Tensor]] = {name: [] for name in arms}
     for rows in lab.chunks(prompts):
         tokens, ys = lab.tokens(prompts[rows]).float(), prompts.ys[rows]
-        query, streams = queries(lab, tokens), lab.before_blocks(tokens)
+        streams = lab.before_blocks(tokens)
+        query = queries(lab, tokens, streams)
         for name, edit in arms.items():
             edits = [edit] if edit else []
             block = first_block(lab.single, edits)
@@ -78,26 +79,30 @@ def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[
     return {name: list(lab.by_unit(torch.cat(parts), prompts).T) for name, parts in found.items()}
 
 
-def queries(lab: Lab, tokens: Float[Tensor, "batch token d_in"]) -> Callable[[MeanOutputs | None], Tensor]:
-    """Predictions for the last query, `(batch, target)`, with an ablation at its token only, or with none.
+def queries(
+    lab: Lab, tokens: Float[Tensor, "batch token d_in"], streams: Sequence[Float[Tensor, "batch token d_model"]]
+) -> Callable[[MeanOutputs], Float[Tensor, "batch target"]]:
+    """Predictions for the last query with an ablation at its token only.
 
-    A context that cannot change is read once for all of them.
+    A context that cannot change is the same for all of them: its keys and values follow from the stream before each
+    block, `lab.before_blocks`.
     """
     model, last = lab.single, tokens.shape[1] - 1
+    kept = model.cfg.query_is_unseen and first_block(model, ()) >= 0
+    layers = zip(model.blocks, streams, strict=True) if kept and not model.cfg.mlp_only else ()
     with torch.no_grad():
-        memory = model.remember(tokens[:, :-1]) if model.cfg.query_is_unseen else None
-        streams = [] if memory is None else list(model.streams_after(memory, tokens[:, -1:], last))
+        memory = [block.remember(stream[:, :-1]) for block, stream in layers]
 
-    def predict(mean: MeanOutputs | None) -> Tensor:
+    def predict(mean: MeanOutputs) -> Tensor:
         with torch.no_grad():
-            if memory is None:
-                with intervene(model, *([] if mean is None else [At((last,), mean)])):
-                    out = model(tokens, range(last, last + 1))
+            if kept:
+                edit = mean.at_query()
+                block = first_block(model, [edit])
+                with intervene(model, edit):
+                    out = model.resume_after(memory, streams[block][:, -1:], block)
             else:
-                edits = [] if mean is None else [mean.at_query()]
-                block = first_block(model, edits)
-                with intervene(model, *edits):
-                    out = model.resume_after(memory, streams[block], block)
+                with intervene(model, At((last,), mean)):
+                    out = model(tokens, range(last, last + 1))
         return out[:, 0].double().cpu()
 
     return predict

@@ -12,7 +12,8 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.analyses import scale
-from icl_interp.analyses.lab import Lab, Xs
+from icl_interp.analyses.bench import Xs
+from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.sweep import places, together

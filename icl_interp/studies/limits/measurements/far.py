@@ -19,7 +19,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import depths
-from icl_interp.probes.sweep import places, together
+from icl_interp.probes.sweep import places, run, together
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.results import make_array, make_curve, make_table
 from icl_interp.theory import limits as theory
@@ -165,7 +165,8 @@ def sufficiency(lab: Lab) -> DataArray:
     xs = lab.x_unit * GROWTH
     axes = {"arm": ("intact", "norm inserted"), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
     shown = twin.prompts
-    found = twin.run([twin.ask(xs, query=edits, prompts=shown) for edits in ([], [insert])])
+    # All in float64: without norms numbers outgrow float32 while the context is read.
+    found = run(twin.model, twin.encoding, [twin.ask(xs, query=edits, prompts=shown) for edits in ([], [insert])])
     return make_curve([twin.by_unit(increments(as_numbers(f), xs).square()) for f in found], axes)
 
 

@@ -1,0 +1,324 @@
+"""The bench: one model, its task, and a fixed sample of prompts, with all ways to run the model on them.
+
+Everything runs on a float64 copy (at x = 1e6 float32 loses the intercept). The *query arm* is the default: the context
+stays in distribution and only the last query goes far, read at the last position so that no label follows the far x.
+Contexts are as long as in training, never longer.
+
+What intervals resample are *units*: antithetic pairs of functions, each shown in several contexts. The two functions of
+a pair lie symmetrically about the mean of the law of functions and are shown at the same inputs, so whatever is linear
+in the function cancels within a unit. Where that law has no such symmetry, or there is one function only, a unit is a
+single function with twice as many contexts. Units are left out, folded, permuted and swapped whole.
+"""
+
+import copy
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.analyses.facts import is_large, x_unit
+from icl_interp.analyses.plan import Numbers
+from icl_interp.checkpoints import store
+from icl_interp.errors import InputError
+from icl_interp.interventions.attention import AblateHeads
+from icl_interp.interventions.base import Intervention, first_block, intervene, is_hooked, mean_activations
+from icl_interp.interventions.norms import FreezeNorms
+from icl_interp.interventions.outputs import MeanOutputs, sublayers
+from icl_interp.models.tokens import Encoding
+from icl_interp.models.transformer import HookedTransformer, chunks
+from icl_interp.probes.base import Probe, started
+from icl_interp.probes.residual import depths
+from icl_interp.probes.runner import probe as run_probes
+from icl_interp.probes.sweep import Sweep, Tick, places, run
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import generator
+from icl_interp.tasks.base import Task
+from icl_interp.tasks.vectors import inner
+
+# Far queries are multiples of `Bench.x_unit`, so that far means the same whatever interval the model was trained on.
+MAGNITUDES = np.round(10.0 ** np.arange(-1, 6.01, 0.25), 12)  # 0.1 .. 1e6, four a decade
+GRID = np.concatenate([-MAGNITUDES[::-1], MAGNITUDES])
+ENOUGH = 32  # units for an interval that only says whether a head matters
+Xs = Sequence[float] | np.ndarray  # queries, one coordinate each
+
+
+class Bench:
+    """A model, its task, and a fixed sample of prompts.
+
+    Args:
+        model: what is measured; a float64 copy is made.
+        task: gives the in-distribution prompts.
+        encoding: how the model reads them.
+        n_units: antithetic pairs of functions, or single functions where the law of functions has no symmetry
+            (`Task.paired`); intervals come from resampling them.
+        n_contexts: contexts of each function of a pair; a single function has twice as many.
+        seed: of the sample and of every random draw.
+        device: where models run; it must know float64. Results come back to the CPU.
+    """
+
+    def __init__(
+        self,
+        model: HookedTransformer,
+        task: Task,
+        encoding: Encoding,
+        *,
+        n_units: int = 128,
+        n_contexts: int = 4,
+        seed: int = 0,
+        device: str | None = None,
+    ) -> None:
+        if n_units < 2 or n_contexts < 1:
+            raise InputError(
+                f"an analysis needs at least 2 units and 1 context of each function, but got {n_units} and {n_contexts}"
+            )
+        self.device = device or "cpu"
+        self.model = copy.deepcopy(model).double().to(self.device).eval().requires_grad_(False)
+        self.task, self.encoding, self.seed = task, encoding, seed
+        self.n_units, self.n_contexts = n_units, n_contexts
+        self._samples: dict[tuple[str, int, int], Prompts] = {}
+        self.prompts: Prompts = self.units("lab/prompts", n_contexts=n_contexts)
+        self._intact: Tensor | None = None
+
+    @cached_property
+    def single(self) -> HookedTransformer:
+        """The model in its own float32, for what is asked in distribution."""
+        return copy.deepcopy(self.model).float()
+
+    @property
+    def reader(self) -> HookedTransformer:
+        """What reads contexts, which are in distribution: `single` for a large model, in a third of the time."""
+        return self.single if is_large(self.model) and not is_hooked(self.model) else self.model
+
+    def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
+        """The prediction of every point by `single`, which interventions have to be attached to."""
+        if is_hooked(self.model):
+            raise InputError("lab.predict runs lab.single: attach interventions to that, not to lab.model")
+        return store.predict(self.single, self.encoding, prompts)
+
+    def units(self, stream: str, *, n_contexts: int = 1, n_units: int | None = None) -> Prompts:
+        """A sample of units: the same number of prompts for each, those of one unit together.
+
+        Whoever asks for a sample again gets the same object, so that its contexts are read once for all.
+
+        Args:
+            stream: name of the random stream.
+            n_contexts: of each function of a pair.
+            n_units: how many; as many as the bench has by default.
+        """
+        key = stream, n_contexts, n_units or self.n_units
+        if key not in self._samples:
+            draw, n = generator(self.seed, stream), key[2]
+            if self.task.paired:
+                drawn = self.task.sample_pairs(n, draw, n_contexts=n_contexts, dtype=torch.float64)
+            else:
+                drawn = self.task.sample(n, draw, n_contexts=2 * n_contexts, dtype=torch.float64)
+            self._samples[key] = drawn
+        return self._samples[key]
+
+    def functions(self, stream: str) -> Prompts:
+        """As many prompts as the bench has, each of a function of its own; partners of a pair stand together."""
+        n = self.n_units * self.unit_size
+        if self.task.paired:
+            return self.units(stream, n_units=n // 2)
+        key = stream, 0, n
+        if key not in self._samples:
+            self._samples[key] = self.task.sample(n, generator(self.seed, stream), dtype=torch.float64)
+        return self._samples[key]
+
+    @property
+    def unit_size(self) -> int:
+        """Prompts of a unit."""
+        return 2 * self.n_contexts
+
+    def units_in(self, prompts: Prompts) -> int:
+        """Units that some of the lab's prompts belong to."""
+        return len((prompts.function // (2 if self.task.paired else 1)).unique())
+
+    @cached_property
+    def few(self) -> Prompts:
+        """Two prompts of each unit, for means and for what is repeated norm by norm: one context of each function."""
+        return self._subset([0, self.n_contexts] if self.task.paired else [0, 1])
+
+    @cached_property
+    def head_sample(self) -> Prompts:
+        """Half of the units, 32 at least, for what is repeated by head: two prompts of each, of a large model one."""
+        n_units = max(min(ENOUGH, self.n_units), self.n_units // 2)
+        return self.one_each[:n_units] if is_large(self.model) else self.few[: 2 * n_units]
+
+    @cached_property
+    def one_each(self) -> Prompts:
+        """The first prompt of each unit: one function of each pair."""
+        return self._subset([0])
+
+    @cached_property
+    def frozen(self) -> FreezeNorms:
+        """Every norm at its mean scale on in-distribution prompts."""
+        return FreezeNorms({name: self._means[f"{name}.hook_scale"] for name in self.model.norms})
+
+    @cached_property
+    def head_means(self) -> AblateHeads:
+        """Every head at its mean output on in-distribution prompts."""
+        layers = range(self.model.cfg.n_layers)
+        return AblateHeads(tuple(self.heads), {i: self._means[f"blocks.{i}.attn.hook_z"] for i in layers})
+
+    @cached_property
+    def sublayer_means(self) -> MeanOutputs:
+        """Every sublayer at its mean output on in-distribution prompts."""
+        return MeanOutputs({name: self._means[name] for name in sublayers(self.model)})
+
+    @cached_property
+    def _means(self) -> dict[str, Float[Tensor, "token ..."]]:
+        """The references of all edits above, at each position: means over `few`, measured in one pass."""
+        names = [f"{name}.hook_scale" for name in self.model.norms] + sublayers(self.model)
+        names += [f"blocks.{i}.attn.hook_z" for i in range(self.model.cfg.n_layers) if self.heads]
+        return mean_activations(self.reader, self.tokens(self.few).to(self.reader.unembed.W_U), names)
+
+    @property
+    def heads(self) -> list[tuple[int, int]]:
+        """Every (layer, head)."""
+        cfg = self.model.cfg
+        return [] if cfg.mlp_only else [(i, h) for i in range(cfg.n_layers) for h in range(cfg.n_heads)]
+
+    @property
+    def x_unit(self) -> float:
+        """The unit of far queries, `x_unit` of the task."""
+        return x_unit(self.task)
+
+    @property
+    def grid(self) -> np.ndarray:
+        """The queries of the far grid: `GRID` in units of x."""
+        return self.x_unit * GRID
+
+    @property
+    def inner(self) -> list[float]:
+        """Two in-distribution queries, the same for all prompts (`tasks.vectors.inner`)."""
+        return list(inner(self.task.inputs))
+
+    def tokens(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
+        """Encoded prompts, on the lab's device."""
+        return self.encoding.encode(prompts).to(self.device)
+
+    def by_unit(self, values: Float[Tensor, "batch *rest"], prompts: Prompts | None = None) -> np.ndarray:
+        """Mean over the prompts of each unit, `(unit, *rest)`.
+
+        Args:
+            values: a row a prompt, those of a unit together.
+            prompts: whose rows they are, where some of the lab's units are missing.
+        """
+        n = self.n_units if prompts is None else self.units_in(prompts)
+        return values.view(n, -1, *values.shape[1:]).mean(1).numpy()
+
+    def predictions(self, *interventions: Intervention) -> tuple[Tensor, Tensor]:
+        """Predictions and truth at the scored points of `head_sample`, in distribution: each (batch, point, target).
+
+        In the model's own float32: in distribution nothing needs more, and it is done for every head. What lies before
+        the first block that the interventions touch is computed once for all of them.
+        """
+        prompts, model = self.head_sample, self.single
+        read, points = self.encoding.read_at(prompts.n_points, model.cfg.attention_dir)
+        first = max(points.start, self.task.n_determining)
+        block = first_block(model, interventions)
+        parts, before = [], self._streams  # taken here: not under the interventions
+        with torch.no_grad(), model.fixed_weights(), intervene(model, *interventions):
+            for rows, streams in zip(self.chunks(prompts), before, strict=True):
+                if block < 0:
+                    out = model(self.tokens(prompts[rows]).float(), read)
+                else:
+                    out = model.resume(streams[block], block, read)
+                parts.append(out[:, first - points.start :].double().cpu())
+        return torch.cat(parts), prompts.ys[:, first:]
+
+    @cached_property
+    def _streams(self) -> list[list[Tensor]]:
+        """`before_blocks` of `head_sample`, in chunks."""
+        prompts = self.head_sample
+        return [self.before_blocks(self.tokens(prompts[rows])) for rows in self.chunks(prompts)]
+
+    def before_blocks(self, tokens: Float[Tensor, "batch token d_in"]) -> list[Float[Tensor, "batch token d_model"]]:
+        """The stream before each block of the float32 model: where a run under interventions may be taken up."""
+        names = depths(self.single)[:-1]
+        with torch.no_grad():
+            _, cache = self.single.run_with_cache(tokens.float(), names_filter=names)
+        return [cache[name] for name in names]
+
+    def on_grid(self) -> Numbers[Tensor]:
+        """`yield from lab.on_grid()`: f on the far grid for every prompt, `(batch, point, target)`; asked for once."""
+        if self._intact is None:
+            self._intact = yield from self.ask(self.grid)
+        return self._intact
+
+    def truth(self, xs: Xs, prompts: Prompts | None = None) -> Float[Tensor, "batch point target"]:
+        """What the functions really are at these queries."""
+        prompts = prompts or self.prompts
+        return self.task.targets(prompts.parameters, places(xs, self.task.dim).expand(len(prompts), -1, -1))
+
+    def ask(
+        self,
+        xs: Xs | None = None,
+        *,
+        context: Sequence[Intervention] = (),
+        query: Sequence[Intervention] = (),
+        probes: Sequence[Probe] = (),
+        prompts: Prompts | None = None,
+        n_points: int | None = None,
+    ) -> Sweep:
+        """Predictions with the last query put at each of `xs`, for every prompt: a sweep that is still to be run.
+
+        `f = yield from lab.ask(xs)` in a measurement has it run together with what others ask for; `lab.sweep(xs)`
+        runs it at once.
+
+        Args:
+            xs: queries (the first coordinate; others 0); each prompt's own query by default.
+            context: interventions while the context is read.
+            query: interventions while the query is read.
+            probes: what reads at the queries, which are their position kinds ("query" for a prompt's own).
+            prompts: contexts; those of the lab by default.
+            n_points: cuts the contexts to prompts of so many points; each prompt's own query is then its last of these.
+        """
+        prompts = prompts or self.prompts
+        last = (n_points or prompts.n_points) - 1
+        queries = prompts.xs[:, last : last + 1] if xs is None else places(xs, self.task.dim)
+        labels = ("query",) if xs is None else [float(x) for x in xs]
+        return Sweep(prompts, queries, labels, n_points, tuple(context), tuple(query), tuple(probes))
+
+    def run(self, sweeps: Sequence[Sweep], tick: Tick | None = None) -> list[Float[Tensor, "batch point target"]]:
+        """The predictions of several sweeps, on the float64 model: every context is read once for all of them."""
+        return run(self.model, self.encoding, sweeps, tick, reader=self.reader)
+
+    def sweep(
+        self,
+        xs: Xs | None = None,
+        *,
+        context: Sequence[Intervention] = (),
+        query: Sequence[Intervention] = (),
+        probes: Sequence[Probe] = (),
+        prompts: Prompts | None = None,
+    ) -> Float[Tensor, "batch point target"]:
+        """`ask`, run at once."""
+        return self.run([self.ask(xs, context=context, query=query, probes=probes, prompts=prompts)])[0]
+
+    def last_predictions(self, prompts: Prompts, probes: Sequence[Probe] = ()) -> Float[Tensor, "batch target"]:
+        """Predictions for the query of whole prompts, in the model's own float32, and what probes read there."""
+        last = self.encoding.n_tokens(prompts.n_points) - 1
+        hooks = started(self.single, probes, {"query": [last]})
+        parts = []
+        for rows in self.chunks(prompts):
+            with torch.no_grad(), self.single.hooks(fwd_hooks=hooks):
+                parts.append(self.single(self.tokens(prompts[rows]).float(), range(last, last + 1))[:, 0].cpu())
+        return torch.cat(parts)
+
+    def read(self, prompts: Prompts, probes: Sequence[Probe]) -> None:
+        """Have probes read whole prompts, on the model that reads contexts."""
+        run_probes(self.reader, prompts, probes, self.encoding, batch_size=self.chunks(prompts)[0].stop)
+
+    def chunks(self, prompts: Prompts) -> list[slice]:
+        """Whole prompts, so many at once."""
+        return chunks(self.model, len(prompts), self.encoding.n_tokens(prompts.n_points))
+
+    def _subset(self, rows: Sequence[int]) -> Prompts:
+        """These rows of each unit; the lab's own prompts where these are all, so that every context is read once."""
+        every = (torch.arange(self.n_units)[:, None] * self.unit_size + torch.tensor(rows)).flatten()
+        return self.prompts[every] if len(rows) < self.unit_size else self.prompts
