@@ -29,7 +29,7 @@ from icl_interp.interventions.norms import FreezeNorms
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer, chunks
-from icl_interp.probes.base import Probe, started
+from icl_interp.probes.base import Probe
 from icl_interp.probes.residual import depths
 from icl_interp.probes.runner import probe as run_probes
 from icl_interp.probes.sweep import Sweep, Tick, places, run
@@ -94,9 +94,17 @@ class Bench:
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The prediction of every point by `single`, which interventions have to be attached to."""
-        if is_hooked(self.model):
-            raise InputError("lab.predict runs lab.single: attach interventions to that, not to lab.model")
+        self._check_single()
         return store.predict(self.single, self.encoding, prompts)
+
+    def run_single(self, sweeps: Sequence[Sweep]) -> list[Float[Tensor, "batch point target"]]:
+        """What sweeps ask for, by `single`: for queries in distribution, where float32 is enough."""
+        self._check_single()
+        return run(self.single, self.encoding, sweeps)
+
+    def _check_single(self) -> None:
+        if is_hooked(self.model):
+            raise InputError("this runs lab.single: attach interventions to that, not to lab.model")
 
     def units(self, stream: str, *, n_contexts: int = 1, n_units: int | None = None) -> Prompts:
         """A sample of units: the same number of prompts for each, those of one unit together.
@@ -301,14 +309,8 @@ class Bench:
         return self.run([self.ask(xs, context=context, query=query, probes=probes, prompts=prompts)])[0]
 
     def last_predictions(self, prompts: Prompts, probes: Sequence[Probe] = ()) -> Float[Tensor, "batch target"]:
-        """Predictions for the query of whole prompts, in the model's own float32, and what probes read there."""
-        last = self.encoding.n_tokens(prompts.n_points) - 1
-        hooks = started(self.single, probes, {"query": [last]})
-        parts = []
-        for rows in self.chunks(prompts):
-            with torch.no_grad(), self.single.hooks(fwd_hooks=hooks):
-                parts.append(self.single(self.tokens(prompts[rows]).float(), range(last, last + 1))[:, 0].cpu())
-        return torch.cat(parts)
+        """Predictions for the query of each prompt, in the model's own float32, and what probes read there."""
+        return run(self.single, self.encoding, [self.ask(prompts=prompts, probes=probes)])[0][:, 0]
 
     def read(self, prompts: Prompts, probes: Sequence[Probe]) -> None:
         """Have probes read whole prompts, on the model that reads contexts."""

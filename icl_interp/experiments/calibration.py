@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from icl_interp.errors import whole
 from icl_interp.models import tokens
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes.sweep import Sweep
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.registers import Register
@@ -94,7 +95,7 @@ class Construction:
 CONSTRUCTIONS: Register[Construction] = Register("construction")
 
 
-class _Predicting(Lab):
+class Predicting(Lab):
     """A lab that takes predictions from a known predictor instead of its model."""
 
     def __init__(self, predictor: Predictor, *args: Any, **settings: Any) -> None:
@@ -104,6 +105,13 @@ class _Predicting(Lab):
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         return self.predictor(prompts)
 
+    def run_single(self, sweeps: Sequence[Sweep]) -> list[Float[Tensor, "batch point target"]]:
+        return [self._asked(sweep.prompts, sweep.queries) for sweep in sweeps]
+
+    def _asked(self, prompts: Prompts, queries: Float[Tensor, "batch point dim"]) -> Tensor:
+        last = (torch.cat([prompts.xs[:, :-1], queries[:, i : i + 1]], 1) for i in range(queries.shape[1]))
+        return torch.stack([self.predict(replace(prompts, xs=xs))[:, -1] for xs in last], 1)
+
 
 def lab_for(
     case: Case, *, n_units: int | None = None, n_contexts: int | None = None, seed: int = 0
@@ -111,7 +119,7 @@ def lab_for(
     """A lab with the model of a case, and the facts that claims are told; sizes are the case's by default."""
     task, n_units, n_contexts = case.task or TASK, n_units or case.n_units, n_contexts or case.n_contexts
     encoding = case.reads()
-    make = functools.partial(_Predicting, case.predictor) if case.predictor else Lab
+    make = functools.partial(Predicting, case.predictor) if case.predictor else Lab
     lab = make(
         case.model,
         task,

@@ -94,6 +94,17 @@ class Constant:
         return torch.full_like(prompts.ys, 0.25)
 
 
+def earlier(predictor, prompts):
+    """The prediction for the last labelled point, instead of that for the query."""
+    return predictor.predict(prompts)[:, -2, 0].double()
+
+
+ONE_POINT_EARLIER = {
+    "at_query": earlier,
+    "at_queries": lambda lab, asked: [earlier(lab, prompts) for prompts in asked.values()],
+}
+
+
 def check_predictions():
     lab = bench(UNEVEN, 4)
     lab.companions[Role(SEED)] = Constant()
@@ -120,10 +131,10 @@ def check_predictions():
 
 def test_predictions_by_hand(monkeypatch):
     check_predictions()
-    monkeypatch.setattr(
-        algorithms, "at_query", lambda predictor, prompts: predictor.predict(prompts)[:, -2, 0].double()
-    )
-    must_fail(check_predictions)
+    for name in ("at_query", "at_queries"):
+        with monkeypatch.context() as patch:
+            patch.setattr(algorithms, name, ONE_POINT_EARLIER[name])
+            must_fail(check_predictions)
 
 
 def test_who_is_compared():

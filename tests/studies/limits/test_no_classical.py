@@ -1,5 +1,6 @@
 """The claim about classical algorithms: predictions by hand, choice and score apart, thresholds, other units."""
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -58,10 +59,8 @@ SATURATING = next(c for c in CONSTRUCTIONS if c.name == "least squares up to the
 
 
 def bench(task=LINES, n_units=32, predict=None) -> Lab:
-    lab = Lab(make("pre"), task, Interleaved(), n_units=n_units, n_contexts=2)
-    if predict:
-        lab.predict = predict
-    return lab
+    lab = functools.partial(calibration.Predicting, predict) if predict else Lab
+    return lab(make("pre"), task, Interleaved(), n_units=n_units, n_contexts=2)
 
 
 # ---- similarity -----------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ Every query is the last point of a prompt. Prompts come in units of two, as ever
 with one context each, or two contexts of one function where the law of functions has no symmetry.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from icl_interp.baselines.base import Predictor, predictions
 from icl_interp.baselines.named import classical
 from icl_interp.baselines.uniform import BayesUniformPrior
 from icl_interp.checkpoints.companions import Role
+from icl_interp.probes.sweep import Sweep
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
@@ -107,7 +109,7 @@ def rivals(lab: Lab) -> DataArray:
 @measurement("algorithms/own")
 def own(lab: Lab) -> DataArray:
     """The model's predictions for the query of each prompt of `rivals`: (arm, who, unit, prompt)."""
-    found = [_stacked(lab, [at_query(lab, prompts)]) for prompts in arms(lab).values()]
+    found = [_stacked(lab, [said]) for said in at_queries(lab, arms(lab))]
     return _array(lab, found, (MODEL,), "at the query; the model in its own float32")
 
 
@@ -117,12 +119,21 @@ def itself(lab: Lab) -> DataArray:
 
     Who: the model with the examples of the context in another order; another seed of it, where there is one.
     """
-    sibling = lab.companions.get(Role(SEED))
-    found = []
-    for prompts in arms(lab).values():
-        said = [at_query(lab, reshuffled(prompts, lab.seed)), *([at_query(sibling, prompts)] if sibling else [])]
-        found.append(_stacked(lab, said))
+    asked, sibling = arms(lab), lab.companions.get(Role(SEED))
+    other_order = {arm: reshuffled(prompts, lab.seed) for arm, prompts in asked.items()}
+    said = [at_queries(lab, other_order), *([[at_query(sibling, p) for p in asked.values()]] if sibling else [])]
+    found = [_stacked(lab, list(one)) for one in zip(*said, strict=True)]
     return _array(lab, found, (SELF, *([SEED] if sibling else [])), "at the query; the models in their own float32")
+
+
+def at_queries(lab: Lab, asked: Mapping[str, Prompts]) -> list[Float[Tensor, " batch"]]:
+    """The model's prediction for the query of each prompt, arm by arm.
+
+    At the edge prompts differ from those in distribution by their query only, so these contexts are read once.
+    """
+    inside, scaled, at_edge = (asked[arm] for arm in ARMS)
+    sweeps = [Sweep(p, q.xs[:, -1:], ("query",)) for p, q in ((inside, inside), (scaled, scaled), (inside, at_edge))]
+    return [as_numbers(f)[:, 0].double() for f in lab.run_single(sweeps)]
 
 
 def _stacked(lab: Lab, said: list[Tensor]) -> np.ndarray:
