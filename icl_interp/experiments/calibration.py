@@ -96,16 +96,18 @@ CONSTRUCTIONS: Register[Construction] = Register("construction")
 
 
 class Predicting(Lab):
-    """A lab that takes predictions from a known predictor instead of its model."""
+    """A lab that takes predictions in distribution from a known predictor instead of its model."""
 
     def __init__(self, predictor: Predictor, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.predictor = predictor
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
+        """What the predictor says of every point."""
         return self.predictor(prompts)
 
     def run_single(self, sweeps: Sequence[Sweep]) -> list[Float[Tensor, "batch point target"]]:
+        """What the predictor says with the last query put at each place; sweeps here have no probes and no edits."""
         return [self._asked(sweep.prompts, sweep.queries) for sweep in sweeps]
 
     def _asked(self, prompts: Prompts, queries: Float[Tensor, "batch point dim"]) -> Tensor:

@@ -1,6 +1,6 @@
 """Activations as they are, for what no other probe reduces."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -18,9 +18,10 @@ class Activations(Probe):
 
     Args:
         names: hooks, for example "blocks.0.attn.hook_pattern".
+        keep: makes of an activation what is kept of it, `(batch, ...)` again; all of it by default.
 
     Attributes:
-        recorded: the activations by hook name, `(batch, ...)` as the hook has them, on the CPU.
+        recorded: what was kept by hook name, `(batch, ...)` as the hook has it, on the CPU.
 
     Results:
         each hook by its name: Array (prompt, axis 1, axis 2, ...).
@@ -28,8 +29,8 @@ class Activations(Probe):
 
     name: ClassVar[str] = "activations"
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = tuple(names)
+    def __init__(self, names: Sequence[str], keep: Callable[[Tensor], Tensor] | None = None) -> None:
+        self.names, self.keep = tuple(names), keep
 
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
         """Those named."""
@@ -40,11 +41,12 @@ class Activations(Probe):
     def _read(self, name: str, t: Tensor, hook: object) -> None:
         axis = token_axis(name)
         places = torch.tensor(self._places, device=t.device)
-        self._parts[name].append(t.detach().index_select(axis, places).cpu())
+        seen = t.detach().index_select(axis, places)
+        self._parts[name].append((seen if self.keep is None else self.keep(seen)).cpu())
 
     @property
     def recorded(self) -> dict[str, Tensor]:
-        """The activations by hook name."""
+        """What was kept of the activations, by hook name."""
         return {name: torch.cat(parts) for name, parts in self._parts.items()}
 
     def results(self) -> dict[str, Result]:

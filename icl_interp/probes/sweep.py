@@ -21,7 +21,7 @@ from icl_interp.models.transformer import HookedTransformer, chunks
 from icl_interp.probes.base import Hook, Probe, is_reading, started
 from icl_interp.prompts import Prompts
 
-FEWEST = 16  # prompts at once: a pass over a few queries of each should have some work to do
+FEWEST = 32  # prompts at once: a pass over a few queries of each should have some work to do
 Asked = Generator[tuple["Sweep", ...], Sequence[Tensor], Tensor]
 Tick = Callable[[int], object]  # told of every prompt that is done
 

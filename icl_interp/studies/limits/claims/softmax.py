@@ -49,14 +49,14 @@ def concentration(lab: Lab) -> Planned[DataArray]:
     """
     queries = [lab.x_unit * x for x in FAR_CONDITIONS]
     near, out = AttentionEntropy(per_prompt=True), AttentionEntropy(per_prompt=True)
-    scores = Activations([f"blocks.{i}.attn.hook_attn_scores" for i in range(lab.model.cfg.n_layers)])
+    gaps = Activations([f"blocks.{i}.attn.hook_attn_scores" for i in range(lab.model.cfg.n_layers)], keep=score_gap)
     before = [lab.x_unit * x for x in (-1e3, 1e3)]
     yield from together(
-        lab.ask(probes=[near]), lab.ask(queries, probes=[out]), lab.ask([*before, *queries], probes=[scores])
+        lab.ask(probes=[near]), lab.ask(queries, probes=[out]), lab.ask([*before, *queries], probes=[gaps])
     )
     # (layer, head, condition, prompt)
     deltas = np.concatenate([probe.results()["delta"].values for probe in (near, out)], 2)
-    grows = np.stack([_grows(score_gap(recorded)) for recorded in scores.recorded.values()])
+    grows = np.stack([_grows(recorded) for recorded in gaps.recorded.values()])
     now = deltas <= CONCENTRATED
     hits = np.concatenate([now, now[:, :, [1, 4]] | grows], 2)
     shares = lab.by_unit(torch.from_numpy(hits).double().movedim(-1, 0))
