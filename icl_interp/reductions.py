@@ -5,7 +5,7 @@ to rounding) however the stream was cut or merged. Rows, the first axis of a bat
 """
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from icl_interp.errors import InputError
@@ -55,12 +55,16 @@ class Moments:
     def merge(self, other: "Moments") -> None:
         """Add all that another one has seen."""
         _same_shape(self.count, other.count, self._empty or other._empty)
+        if self._empty:
+            self.count, self.mean, self._squares = other.count.clone(), other.mean.clone(), other._squares.clone()
+            return
         count = self.count + other.count
         share = other.count / count.clamp(min=1)
         delta = other.mean - self.mean
-        self._squares = self._squares + other._squares + delta.square() * self.count * share
-        self.mean = self.mean + delta * share
-        self.count = count
+        # In place: what stays is to stand where it stood (see `Rows`).
+        self._squares += other._squares + delta.square() * self.count * share
+        self.mean += delta * share
+        self.count.copy_(count)
 
     @property
     def _empty(self) -> bool:
@@ -112,8 +116,11 @@ class Extremes:
     def merge(self, other: "Extremes") -> None:
         """Add all that another one has seen."""
         _same_shape(self.minimum, other.minimum, self._empty or other._empty)
-        self.minimum = torch.minimum(self.minimum.to(other.minimum.device), other.minimum)
-        self.maximum = torch.maximum(self.maximum.to(other.maximum.device), other.maximum)
+        if self._empty:
+            self.minimum, self.maximum = other.minimum.clone(), other.maximum.clone()
+            return
+        torch.minimum(self.minimum, other.minimum, out=self.minimum)
+        torch.maximum(self.maximum, other.maximum, out=self.maximum)
 
     @property
     def _empty(self) -> bool:
@@ -166,13 +173,16 @@ class Gram:
     def merge(self, other: "Gram") -> None:
         """Add all that another one has seen."""
         _same_shape(self.mean, other.mean, not (self.count and other.count))
+        if not other.count:
+            return
+        if not self.count:
+            self.count, self.mean, self._squares = other.count, other.mean.clone(), other._squares.clone()
+            return
         count = self.count + other.count
-        share = other.count / max(count, 1)
-        delta = other.mean - self.mean
-        # Without any vectors on one side a mean is a scalar, and the product of nothing is nothing.
-        between = _products(delta[None]) * (self.count * share) if self.count and other.count else 0.0
-        self._squares = self._squares + other._squares + between
-        self.mean = self.mean + delta * share
+        share, delta = other.count / count, other.mean - self.mean
+        self._squares += other._squares
+        self._squares += _products(delta[None]) * (self.count * share)
+        self.mean += delta * share
         self.count = count
 
     @property
@@ -199,6 +209,43 @@ class Gram:
         return covariance.trace().square() / covariance.square().sum()
 
 
+class Rows:
+    """Rows of a stream, one after the other in one tensor that doubles when it is full.
+
+    Many small tensors that stay, made between large ones that go, would leave holes in a process's memory that no later
+    large one fits in.
+
+    >>> r = Rows()
+    >>> for i in range(3):
+    ...     r.append(torch.full((2, 1), float(i)))
+    >>> r.all.flatten().tolist()
+    [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]
+    """
+
+    def __init__(self) -> None:
+        self._n = 0
+        self._kept = torch.empty(0)
+
+    def append(self, rows: Shaped[Tensor, "row *shape"]) -> None:
+        """Add rows of the shape, type and device of the first ones."""
+        n = self._n + len(rows)
+        if not self._n:
+            self._kept = rows.clone(memory_format=torch.contiguous_format)
+        elif self._kept.shape[1:] != rows.shape[1:]:
+            raise InputError(f"rows of shape {tuple(rows.shape[1:])} cannot join rows of {tuple(self._kept.shape[1:])}")
+        elif n > len(self._kept):
+            grown = self._kept.new_empty(max(n, 2 * len(self._kept)), *self._kept.shape[1:])
+            grown[: self._n] = self._kept[: self._n]
+            self._kept = grown
+        self._kept[self._n : n] = rows
+        self._n = n
+
+    @property
+    def all(self) -> Shaped[Tensor, "row *shape"]:
+        """The rows so far."""
+        return self._kept[: self._n]
+
+
 class PerPrompt:
     """A value for each prompt: the mean over the tokens of a kind. The only state that grows with the prompts.
 
@@ -209,7 +256,7 @@ class PerPrompt:
     """
 
     def __init__(self) -> None:
-        self._rows: list[Tensor] = []
+        self._rows = Rows()
 
     def update(
         self, batch: Float[Tensor, "prompt token *shape"], where: Bool[Tensor, "prompt token *shape"] | None = None
@@ -222,7 +269,7 @@ class PerPrompt:
     @property
     def result(self) -> Float[Tensor, "*shape prompt"]:
         """The values, prompts on the last axis."""
-        return torch.cat(self._rows).movedim(0, -1)
+        return self._rows.all.movedim(0, -1)
 
 
 class Pooled(Moments):

@@ -30,10 +30,14 @@ class KeysValues(NamedTuple):
         """Whether every number is."""
         return all(bool(part.isfinite().all()) for part in self if part is not None)
 
-    def to(self, like: Tensor) -> "KeysValues":
-        """With the type and device of a tensor; itself where these are its own."""
-        queries = None if self.queries is None else self.queries.to(like)
-        return KeysValues(self.keys.to(like), self.values.to(like), queries)
+    def like(self, tensor: Tensor) -> "KeysValues":
+        """Room for as much in the type and on the device of a tensor."""
+        return KeysValues(*(None if part is None else tensor.new_empty(part.shape) for part in self))
+
+    def copied_to(self, room: "KeysValues") -> "KeysValues":
+        """The same numbers where those of as many prompts, or more, stood: `room` and its type and device."""
+        pairs = zip(self, room, strict=True)
+        return KeysValues(*(None if a is None or b is None else b[: len(a)].copy_(a) for a, b in pairs))
 
 
 class Attention(nn.Module):

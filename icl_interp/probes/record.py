@@ -10,6 +10,7 @@ from torch import Tensor
 from icl_interp.models.hooks import token_axis
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.base import Hook, Positions, Probe
+from icl_interp.reductions import Rows
 from icl_interp.results import Result, make_array
 
 
@@ -34,7 +35,7 @@ class Activations(Probe):
 
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
         """Those named."""
-        self._parts: dict[str, list[Tensor]] = {name: [] for name in self.names}
+        self._kept = {name: Rows() for name in self.names}
         self._places = sorted(place for places in positions.values() for place in places)
         return [(name, partial(self._read, name)) for name in self.names]
 
@@ -42,12 +43,12 @@ class Activations(Probe):
         axis = token_axis(name)
         places = torch.tensor(self._places, device=t.device)
         seen = t.detach().index_select(axis, places)
-        self._parts[name].append((seen if self.keep is None else self.keep(seen)).cpu())
+        self._kept[name].append((seen if self.keep is None else self.keep(seen)).cpu())
 
     @property
     def recorded(self) -> dict[str, Tensor]:
         """What was kept of the activations, by hook name."""
-        return {name: torch.cat(parts) for name, parts in self._parts.items()}
+        return {name: rows.all for name, rows in self._kept.items()}
 
     def results(self) -> dict[str, Result]:
         """The same as arrays."""

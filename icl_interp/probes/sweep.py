@@ -20,6 +20,7 @@ from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer, chunks
 from icl_interp.probes.base import Hook, Probe, is_reading, started
 from icl_interp.prompts import Prompts
+from icl_interp.reductions import Rows
 
 FEWEST = 32  # prompts at once: a pass over a few queries of each should have some work to do
 Asked = Generator[tuple["Sweep", ...], Sequence[Tensor], Tensor]
@@ -111,7 +112,7 @@ def run(
     >>> f.shape, sweep.probes[0].results()["visible_keys"].sel(layer=0, position=1e3, statistic="mean").values
     (torch.Size([4, 2, 1]), array([9., 9.]))
     """
-    answers: list[list[Tensor]] = [[] for _ in sweeps]
+    answers = [Rows() for _ in sweeps]
     hooks = [started(model, s.probes, {label: [i] for i, label in enumerate(s.labels)}) for s in sweeps]
     reader = reader or model
     with torch.no_grad(), model.fixed_weights(), reader.fixed_weights():
@@ -121,7 +122,7 @@ def run(
                 for group in _grouped(one, lambda i: (sweeps[i].n_points, _ids(sweeps[i].query)))
             ]
             _run_together(model, reader, encoding, sweeps[one[0]], passes, tick)
-    return [torch.cat(parts) for parts in answers]
+    return [rows.all for rows in answers]
 
 
 def n_read(sweeps: Sequence[Sweep]) -> int:
@@ -145,11 +146,12 @@ def _run_together(
     """Passes over the same prompts under the same interventions on the context, which is read once, chunk by chunk."""
     prompts, context = shared.prompts, shared.context
     most = max(encoding.n_tokens(prompts.n_points), *(one.n_columns for one in passes))
+    reading = _Reading(model, reader, encoding, context)
     for rows in chunks(model, len(prompts), most, fewest=FEWEST):
         known: dict[int, list[KeysValues]] = {}
         intact: dict[Any, _Streams] = {}
         for one in passes:
-            memory = _memory(model, reader, encoding, prompts[rows], one.n_points or prompts.n_points, context, known)
+            memory = reading.memory(prompts[rows], one.n_points or prompts.n_points, known)
             one.run(model, encoding, prompts, memory, rows, context, intact)
         if tick:
             tick(rows.stop - rows.start)
@@ -167,45 +169,53 @@ class _Streams:
         return self._known[block]
 
 
-def _memory(
-    model: HookedTransformer,
-    reader: HookedTransformer,
-    encoding: Encoding,
-    prompts: Prompts,
-    n_points: int,
-    context: Sequence[Intervention],
-    known: dict[int, list[KeysValues]],
-) -> list[KeysValues] | None:
-    """What a model remembers of the context in prompts of `n_points`; None where that depends on the query.
+class _Reading:
+    """What reads contexts under some interventions.
 
-    `known` keeps what was remembered of these prompts, by their points.
+    In another precision than the queries': what is remembered of each chunk is then copied to where that of the chunk
+    before stood. (New tensors each time leave holes in the process's memory that nothing else fits in.)
     """
-    whole = prompts.n_points if reader.cfg.attention_dir == "causal" else n_points
-    if not reader.cfg.query_is_unseen or encoding.n_tokens(whole) < 2:
-        return None
-    if whole not in known:
-        known[whole] = _remembered(reader, encoding, prompts.first(whole), context, model.unembed.W_U)
-        if reader is not model and not all(m.is_finite for m in known[whole]):  # too large for the reader's precision
-            known[whole] = _remembered(model, encoding, prompts.first(whole), context, model.unembed.W_U)
-    # No token of a causal context sees those after it, so a shorter context is the start of this one.
-    return [m.first(encoding.n_tokens(n_points) - 1) for m in known[whole]]
 
+    def __init__(
+        self, model: HookedTransformer, reader: HookedTransformer, encoding: Encoding, context: Sequence[Intervention]
+    ) -> None:
+        self._model, self._reader, self._encoding, self._context = model, reader, encoding, context
+        self._room: dict[int, list[KeysValues]] = {}
 
-def _remembered(
-    reader: HookedTransformer, encoding: Encoding, prompts: Prompts, context: Sequence[Intervention], like: Tensor
-) -> list[KeysValues]:
-    tokens = encoding.encode(prompts).to(reader.unembed.W_U)
-    with intervene(reader, *context):
-        memory = reader.remember(tokens[:, :-1])
-    for i in range(len(memory)):  # one after the other: both precisions of all would take half as much memory again
-        memory[i] = memory[i].to(like)
-    return memory
+    def memory(self, prompts: Prompts, n_points: int, known: dict[int, list[KeysValues]]) -> list[KeysValues] | None:
+        """What a model remembers of the context in prompts of `n_points`; None where that depends on the query.
+
+        `known` keeps what was remembered of these prompts, by their points.
+        """
+        cfg, n_tokens = self._reader.cfg, self._encoding.n_tokens
+        whole = prompts.n_points if cfg.attention_dir == "causal" else n_points
+        if not cfg.query_is_unseen or n_tokens(whole) < 2:
+            return None
+        if whole not in known:
+            known[whole] = self._remembered(prompts.first(whole))
+        # No token of a causal context sees those after it, so a shorter context is the start of this one.
+        return [m.first(n_tokens(n_points) - 1) for m in known[whole]]
+
+    def _remembered(self, prompts: Prompts) -> list[KeysValues]:
+        found = self._read(self._reader, prompts)
+        if self._reader is self._model:
+            return found
+        if not all(m.is_finite for m in found):  # too large for the reader's precision
+            return self._read(self._model, prompts)
+        if prompts.n_points not in self._room:
+            self._room[prompts.n_points] = [m.like(self._model.unembed.W_U) for m in found]
+        return [m.copied_to(room) for m, room in zip(found, self._room[prompts.n_points], strict=True)]
+
+    def _read(self, model: HookedTransformer, prompts: Prompts) -> list[KeysValues]:
+        tokens = self._encoding.encode(prompts).to(model.unembed.W_U)
+        with intervene(model, *self._context):
+            return model.remember(tokens[:, :-1])
 
 
 class _Pass:
     """Sweeps over the same contexts under the same interventions: their queries side by side, equal ones once."""
 
-    def __init__(self, sweeps: Sequence[Sweep], hooks: Sequence[list[Hook]], answers: Sequence[list[Tensor]]) -> None:
+    def __init__(self, sweeps: Sequence[Sweep], hooks: Sequence[list[Hook]], answers: Sequence[Rows]) -> None:
         self.n_points, self.query, self.answers = sweeps[0].n_points, sweeps[0].query, answers
         shared: dict[tuple[float, ...], int] = {}
         for sweep in sweeps:
@@ -276,8 +286,8 @@ class _Pass:
         else:
             tokens = encoding.encode(prompts[rows].first(n_points)).to(model.unembed.W_U)
             out = _whole_prompts(model, tokens, queries, context, self.query, self.hooks)
-        for columns, parts in zip(self.columns, self.answers, strict=True):
-            parts.append(out[:, columns].cpu())
+        for columns, answer in zip(self.columns, self.answers, strict=True):
+            answer.append(out[:, columns].cpu())
 
 
 def _whole_prompts(
