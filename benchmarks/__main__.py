@@ -17,6 +17,7 @@ ABOUT = {
     "evaluation": "the evaluation of a model, against the forward passes that it needs",
     "probes": "the default probes, together and each alone, against forward passes and cached activations",
     "report": "the default report of a large model, and of a bundled one, from a cold start",
+    "large": "verdicts and intervals of bundled models, analysed as they are and as if they were large",
 }
 
 

@@ -64,7 +64,7 @@ class Row:
     Attributes:
         what: what was measured.
         value: the median over turns, in `unit`; this is what the goal is about.
-        unit: "x" (a ratio, of what `note` names), "s" or "MB".
+        unit: "x" (a ratio, of what `note` names), "s", "MB" or "verdicts".
         low, high: the range of the value over turns.
         turns: how many.
         seconds: medians over turns, where the row is about time.
@@ -75,7 +75,7 @@ class Row:
 
     what: str
     value: float
-    unit: Literal["x", "s", "MB"]
+    unit: Literal["x", "s", "MB", "verdicts"]
     low: float | None = None
     high: float | None = None
     turns: int = 1

@@ -15,7 +15,7 @@ from helpers import must_fail
 from tqdm import tqdm
 
 from benchmarks import __main__ as command
-from benchmarks import fresh, output
+from benchmarks import fresh, large, output
 from benchmarks.measuring import Goal, Row, Seconds, judged, ratio_row, take_turns
 
 ROOT = Path(__file__).parents[1]
@@ -95,7 +95,7 @@ def test_variants_take_turns():
 def test_list_names_every_benchmark(capsys):
     assert command.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["train_step", "evaluation", "probes", "report"]
+    assert [line.split()[0] for line in lines] == ["train_step", "evaluation", "probes", "report", "large"]
     for name in command.ABOUT:
         assert callable(importlib.import_module(f"benchmarks.{name}").run)
 
@@ -225,3 +225,31 @@ def test_the_progress_bar_tells_the_phases(capsys):
     keeps_phases(None)
     assert capsys.readouterr().err == "a warning\n"
     must_fail(keeps_phases, io.StringIO())
+
+
+# ---- what smaller samples cost --------------------------------------------------------------------------------------
+
+
+def check_ratios(of):
+    """Large over plain, of those with a width on the plain sample, in order."""
+    plain, wide = {"a": 1.0, "b": 4.0, "c": 0.0, "d": math.inf, "e": 2.0}, {"a": 3.0, "b": 6.0, "c": 1.0, "d": 2.0}
+    assert of(plain, wide) == [1.5, 3.0]
+
+
+def test_widths_are_compared_by_name():
+    check_ratios(large.ratios)
+    must_fail(check_ratios, lambda plain, wide: large.ratios(wide, plain))
+    must_fail(check_ratios, lambda plain, wide: large.ratios(plain, wide)[::-1])
+
+
+@pytest.mark.parametrize(
+    ("plain", "other", "kind"),
+    [
+        ("supported", "contradicted", "reversed"),
+        ("supported", "inconclusive", "decided, then open"),
+        ("contradicted", None, "decided, then open"),
+        ("inconclusive", "supported", "open, then decided"),
+    ],
+)
+def test_changes_of_verdicts_are_told_apart(plain, other, kind):
+    assert large.change(plain, other) == kind

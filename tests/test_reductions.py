@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from icl_interp.errors import InputError
-from icl_interp.reductions import Extremes, Gram, Moments, PerPrompt, Pooled
+from icl_interp.reductions import Extremes, Gram, Moments, PerPrompt, Pooled, Rows
 
 NUMBERS = st.floats(-1e6, 1e6, allow_subnormal=False)
 ROWS = hnp.arrays(np.float64, st.tuples(st.integers(1, 24), st.integers(1, 4)), elements=NUMBERS)
@@ -280,3 +280,58 @@ def test_a_nan_among_the_tokens_stays_in_sight():
     state = PerPrompt()
     state.update(torch.tensor([[1.0, torch.nan], [1.0, 3.0]]))
     assert state.result.isnan().tolist() == [True, False]
+
+
+# ---- rows that are kept ---------------------------------------------------------------------------------------------
+
+
+def check_rows(kept, pieces):
+    """All rows in their order, whatever becomes of the pieces; what was kept stays where it stood, but for growth."""
+    places = set()
+    for piece in pieces:
+        given_away = piece.clone()
+        kept.append(given_away)
+        given_away.fill_(torch.nan)  # its memory is somebody else's again
+        places.add(kept.all.data_ptr())
+    assert torch.equal(kept.all, torch.cat(pieces))
+    assert len(places) <= 2 + np.log2(len(kept.all) / len(pieces[0]))
+
+
+class Forgets(Rows):
+    """Grows by as much as it needs and leaves what was there behind."""
+
+    def append(self, rows):
+        if self._n and self._n + len(rows) > len(self._kept):
+            self._kept = self._kept.new_zeros(2 * len(self._kept), *self._kept.shape[1:])
+        super().append(rows)
+
+
+class Moves(Rows):
+    """Makes room for no more than it is given."""
+
+    def append(self, rows):
+        self._kept = torch.cat([self.all, rows]) if self._n else rows.clone()
+        self._n = len(self._kept)
+
+
+class Views(Rows):
+    """Keeps the first rows where they were given."""
+
+    def append(self, rows):
+        super().append(rows)
+        if self._n == len(rows):
+            self._kept = rows
+
+
+def test_rows_are_kept_in_one_place():
+    pieces = list(torch.arange(60.0).view(20, 3).split([2, 1, 4, 2, 2, 2, 2, 2, 2, 1]))
+    check_rows(Rows(), pieces)
+    for mutant in (Forgets, Moves, Views):
+        must_fail(check_rows, mutant(), pieces)
+
+
+def test_rows_of_another_shape_cannot_be_kept_together():
+    kept = Rows()
+    kept.append(torch.zeros(2, 3))
+    with pytest.raises(InputError, match=r"rows of shape \(1,\) cannot join rows of \(3,\)"):
+        kept.append(torch.zeros(2, 1))

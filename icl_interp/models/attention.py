@@ -32,12 +32,15 @@ class KeysValues(NamedTuple):
 
     def like(self, tensor: Tensor) -> "KeysValues":
         """Room for as much in the type and on the device of a tensor."""
-        return KeysValues(*(None if part is None else tensor.new_empty(part.shape) for part in self))
+        keys, values = (tensor.new_empty(part.shape) for part in (self.keys, self.values))
+        return KeysValues(keys, values, None if self.queries is None else tensor.new_empty(self.queries.shape))
 
     def copied_to(self, room: "KeysValues") -> "KeysValues":
         """The same numbers where those of as many prompts, or more, stood: `room` and its type and device."""
-        pairs = zip(self, room, strict=True)
-        return KeysValues(*(None if a is None or b is None else b[: len(a)].copy_(a) for a, b in pairs))
+        n, queries = len(self.keys), None
+        if self.queries is not None and room.queries is not None:
+            queries = room.queries[:n].copy_(self.queries)
+        return KeysValues(room.keys[:n].copy_(self.keys), room.values[:n].copy_(self.values), queries)
 
 
 class Attention(nn.Module):

@@ -1,5 +1,7 @@
 """In-distribution predictions under interventions: taken up where these begin, and equal to whole forward passes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,11 +13,15 @@ from icl_interp.analyses import bench as bench_module
 from icl_interp.analyses import facts as facts_module
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.relevance import relevance
+from icl_interp.errors import InputError
 from icl_interp.interventions.attention import AblateHeads, SwapPattern, Temperature
 from icl_interp.interventions.base import At, Intervention, first_block, intervene
-from icl_interp.interventions.norms import InsertNorm
+from icl_interp.interventions.norms import FreezeNorms, InsertNorm
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.models.tokens import Interleaved
+from icl_interp.probes.record import Activations
+from icl_interp.probes.runner import probe as run_probes
+from icl_interp.probes.sweep import Sweep
 
 pytestmark = pytest.mark.usefixtures("several_chunks")
 
@@ -148,3 +154,79 @@ def test_means_of_a_large_model_are_those_of_float64_up_to_rounding(name, monkey
     lab = bench()
     assert torch.allclose(edited(lab), plain, rtol=1e-5, atol=1e-5)
     assert not torch.allclose(lab.sweep((0.3, 2.0)), plain, rtol=1e-3, atol=1e-3)
+
+
+# ---- what is measured once ------------------------------------------------------------------------------------------
+
+
+def check_means(lab: Lab):
+    """Every reference is that of its own measurement."""
+    tokens, model = lab.tokens(lab.few).double(), lab.model
+    found = (lab.frozen.scales, lab.sublayer_means.means, lab.head_means.means)
+    expected = (
+        FreezeNorms.measure(model, tokens).scales,
+        MeanOutputs.measure(model, tokens, sublayers(model)).means,
+        AblateHeads.measure(model, tokens, *lab.heads).means,
+    )
+    for one, other in zip(found, expected, strict=True):
+        assert one.keys() == other.keys()
+        for name, mean in one.items():
+            torch.testing.assert_close(mean, other[name], rtol=1e-10, atol=1e-10)
+    assert lab.head_means.heads == tuple(lab.heads)
+
+
+def test_references_are_measured_in_one_pass(monkeypatch):
+    calls = []
+    whole = bench_module.mean_activations
+    monkeypatch.setattr(bench_module, "mean_activations", lambda *a: calls.append(a) or whole(*a))
+    check_means(bench())
+    assert len(calls) == 1
+    lab = bench()
+    lab.few = lab.prompts  # a mutant: of all prompts instead of two a unit, where `few` is asked for later
+    assert lab.frozen
+    lab.few = bench().few
+    must_fail(check_means, lab)
+
+
+def test_a_sample_is_drawn_once():
+    """Whoever asks again gets the same object, which is what lets contexts be read once; others get others."""
+    lab = bench()
+    assert lab.units("one") is lab.units("one")
+    assert lab.functions("one") is lab.units("one", n_units=lab.n_units * lab.n_contexts)
+    for other in (lab.units("two"), lab.units("one", n_contexts=2), lab.units("one", n_units=2), bench().units("one")):
+        assert other is not lab.units("one")
+    assert torch.equal(bench().units("one").xs, lab.units("one").xs)
+
+
+def check_single(lab: Lab, prompts):
+    """In float32: the query of each prompt put at its own place and at another one, against whole prompts."""
+    moved = replace(prompts, xs=torch.cat([prompts.xs[:, :-1], prompts.xs[:, -1:] / 2], 1))
+    asked = [Sweep(lab.few, lab.few.xs[:, -1:] / k, ("query",)) for k in (1, 2)]
+    for found, shown in zip(lab.run_single(asked), (prompts, moved), strict=True):
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found[:, 0], lab.predict(shown)[:, -1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["causal interleaved", "causal stacked", "bidirectional stacked"])
+def test_sweeps_of_the_model_in_float32(name):
+    lab = bench(name)
+    check_single(lab, lab.few)
+    must_fail(check_single, lab, lab.few.first(lab.few.n_points - 1))
+    with intervene(lab.model, SwapPattern("uniform")), pytest.raises(InputError, match="attach interventions to"):
+        lab.run_single([])
+
+
+def check_read_in_float32(lab: Lab, close: float):
+    """What probes read of whole prompts on the model that reads contexts, against float64."""
+    found, expected = (Activations(["blocks.1.hook_resid_post"]) for _ in range(2))
+    lab.read(lab.few, [found])
+    run_probes(lab.model, lab.few, [expected], lab.encoding)
+    (a,), (b,) = found.recorded.values(), expected.recorded.values()
+    assert (a.double() - b).abs().max() <= close * b.abs().max()
+
+
+def test_whole_prompts_of_a_large_model_are_read_in_float32(monkeypatch):
+    check_read_in_float32(bench(), 1e-14)
+    monkeypatch.setattr(facts_module, "LARGE", 1)
+    check_read_in_float32(bench(), 1e-5)
+    must_fail(check_read_in_float32, bench(), 1e-14)

@@ -39,6 +39,20 @@ def test_pieces_of_a_stream_are_put_together():
         torch.testing.assert_close(pieces.recorded[name], whole.recorded[name], rtol=1e-10, atol=1e-10)
 
 
+def check_kept(keep):
+    """What is made of an activation stands for it, whole prompt by whole prompt."""
+    model, whole, part = make(), Activations(NAMES[1:2]), Activations(NAMES[1:2], keep=keep)
+    probe(model, PROMPTS, [whole])
+    probe(model, PROMPTS, [part], batch_size=7)
+    (pattern,), (kept,) = whole.recorded.values(), part.recorded.values()
+    torch.testing.assert_close(kept, pattern.amax(-1), rtol=1e-10, atol=1e-10)
+
+
+def test_of_an_activation_a_part_may_be_kept():
+    check_kept(lambda pattern: pattern.amax(-1))
+    must_fail(check_kept, None)
+
+
 def test_what_is_recorded_is_no_view_that_the_model_could_write_to():
     model, seen = make(), Activations(["hook_pos_embed", "blocks.0.hook_resid_pre"])
     with torch.enable_grad():

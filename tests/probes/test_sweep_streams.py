@@ -82,6 +82,40 @@ def test_contexts_may_be_read_in_float32():
     must_fail(check_reader, lambda model: make(eps=1e-3))
 
 
+ROOMS: list[torch.Tensor] = []  # that something was copied to
+
+
+def never_again(self, room):
+    """What the first part left stays."""
+    if not any(room.keys is known for known in ROOMS):
+        ROOMS.append(room.keys)
+        return KeysValues(room.keys.copy_(self.keys), room.values.copy_(self.values))
+    return KeysValues(room.keys[: len(self.keys)], room.values[: len(self.keys)])
+
+
+def at_the_end(self, room):
+    """The rows of a shorter part are looked for at the wrong end."""
+    for of_mine, of_room in zip(self[:2], room[:2], strict=True):
+        of_room[: len(of_mine)].copy_(of_mine)
+    return KeysValues(room.keys[-len(self.keys) :], room.values[-len(self.keys) :])
+
+
+def test_contexts_in_float32_part_by_part(monkeypatch):
+    """Each part is copied to where the one before stood, the shorter last one too: none is taken for another."""
+
+    def check():
+        check_reader(lambda model: copy.deepcopy(model).float())
+
+    def parts(model, n, *_, **__):
+        return [slice(start, min(start + 4, n)) for start in range(0, n, 4)]
+
+    monkeypatch.setattr(sweep_module, "chunks", parts)
+    check()
+    for mutant in (never_again, at_the_end):
+        monkeypatch.setattr(KeysValues, "copied_to", mutant)
+        must_fail(check)
+
+
 def check_large(run_all):
     """Keys and values beyond float32's range: the context is read in float64 then."""
     model = make("no norm")

@@ -126,7 +126,7 @@ def check_predictions():
         for who, values in expected.items():
             held = next(array for array in (model, same, others) if who in array.indexes["who"])
             found = held.sel(arm=arm, who=who).values
-            assert np.allclose(found, values.view(4, 2), rtol=1e-5, atol=1e-9), (arm, who)
+            assert np.allclose(found, values.view(4, 2), rtol=1e-5, atol=1e-6), (arm, who)  # of order 1, in float32
 
 
 def test_predictions_by_hand(monkeypatch):
