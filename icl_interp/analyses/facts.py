@@ -210,7 +210,9 @@ def x_unit(task: Task) -> float:
 def is_large(model: HookedTransformer) -> bool:
     """Whether a model is so large that a default analysis reads fewer prompts: 64 units of 4 instead of 128 of 8.
 
-    Intervals are then up to twice as wide. Whether a head or a block matters is asked on half of the units, of heads on
-    one prompt of each; intervals of these are wider still. Contexts are read in the model's own float32 (`Lab.reader`).
+    Whether a head or a block matters is asked on half of the units, of heads on one prompt of each. Contexts are read
+    in the model's own float32 (`Bench.reader`). In the median over claims intervals are then one to two times as wide,
+    in that over heads those of their effects up to seven times: `python -m benchmarks large` analyses small models both
+    ways, and docs/speed.md has its table.
     """
     return model.cfg.n_params > LARGE
