@@ -17,12 +17,13 @@ from icl_interp.interventions.base import At, Intervention, first_block, interve
 from icl_interp.models.attention import KeysValues
 from icl_interp.models.hooks import token_axis
 from icl_interp.models.tokens import Encoding
-from icl_interp.models.transformer import HookedTransformer, chunks
+from icl_interp.models.transformer import MOST_AT_ONCE, HookedTransformer, chunks
 from icl_interp.probes.base import Hook, Probe, is_reading, started
 from icl_interp.prompts import Prompts
 from icl_interp.reductions import Rows
 
-FEWEST = 32  # prompts at once: a pass over a few queries of each should have some work to do
+# Prompts at once: a pass over a few queries of each should have some work to do, so of small models more.
+FEWEST, WORK = 32, 2**24  # WORK: multiplications of a pass over one query of each
 Asked = Generator[tuple["Sweep", ...], Sequence[Tensor], Tensor]
 Tick = Callable[[int], object]  # told of every prompt that is done
 
@@ -147,7 +148,8 @@ def _run_together(
     prompts, context = shared.prompts, shared.context
     most = max(encoding.n_tokens(prompts.n_points), *(one.n_columns for one in passes))
     reading = _Reading(model, reader, encoding, context)
-    for rows in chunks(model, len(prompts), most, fewest=FEWEST):
+    fewest = max(FEWEST, min(MOST_AT_ONCE, WORK // model.cfg.n_params))
+    for rows in chunks(model, len(prompts), most, fewest=fewest):
         known: dict[int, list[KeysValues]] = {}
         intact: dict[Any, _Streams] = {}
         for one in passes:
