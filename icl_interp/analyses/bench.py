@@ -29,6 +29,7 @@ from icl_interp.interventions.norms import FreezeNorms
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer, chunks
+from icl_interp.models.weights import lay_out
 from icl_interp.probes.base import Probe
 from icl_interp.probes.residual import depths
 from icl_interp.probes.runner import probe as run_probes
@@ -75,7 +76,7 @@ class Bench:
                 f"an analysis needs at least 2 units and 1 context of each function, but got {n_units} and {n_contexts}"
             )
         self.device = device or "cpu"
-        self.model = copy.deepcopy(model).double().to(self.device).eval().requires_grad_(False)
+        self.model = lay_out(copy.deepcopy(model).double().to(self.device).eval().requires_grad_(False))
         self.task, self.encoding, self.seed = task, encoding, seed
         self.n_units, self.n_contexts = n_units, n_contexts
         self._samples: dict[tuple[str, int, int], Prompts] = {}

@@ -23,7 +23,11 @@ def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     >>> torch.allclose(gelu(x), F.gelu(x), rtol=0, atol=1e-15)
     True
     """
-    return x * torch.erfc(-math.sqrt(0.5) * x) * 0.5 if x.dtype == torch.float64 else F.gelu(x)
+    if x.dtype != torch.float64:
+        return F.gelu(x)
+    if torch.is_grad_enabled():
+        return x * torch.erfc(-math.sqrt(0.5) * x) * 0.5
+    return (-math.sqrt(0.5) * x).erfc_().mul_(x).mul_(0.5)  # the same numbers, in one tensor instead of four
 
 
 # A partial and not a lambda, which would keep a whole model from being pickled.
@@ -52,20 +56,29 @@ class Norm(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_model"]:
         """Normalise each token's vector."""
-        # Training with nobody listening takes torch's fused kernel: the explicit one costs a tenth of a step. With
-        # gradients off the explicit one always runs, so that a probe leaves every output bit-identical.
         unread = not (listened(self.hook_scale) or listened(self.hook_normalized))
-        if self.centred and unread and torch.is_grad_enabled():
+        if self.centred and unread and torch.is_grad_enabled():  # training: gain and bias in the same kernel
             return self.hook_out(F.layer_norm(x, x.shape[-1:], self.w, self.b, self.eps))
-        if self.centred:
-            x = x - x.mean(-1, keepdim=True)
-        scale = self.hook_scale((x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt())
-        out = self.hook_normalized(x / scale)
+        out = self.hook_normalized(self._normalized(x))
         if self.w is not None:
-            out = out * self.w
-        if self.b is not None:
-            out = out + self.b
+            out = out * self.w if self.b is None else torch.addcmul(self.b, out, self.w)
         return self.hook_out(out)
+
+    def _normalized(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_model"]:
+        """The centred input, divided by what `hook_scale` gives.
+
+        With gradients off torch's kernel does both, several times as fast as step by step. Only where a listener
+        replaced the scale it is divided anew: one that only reads leaves every output bit-identical.
+        """
+        if torch.is_grad_enabled() or not self.centred:
+            x = x - x.mean(-1, keepdim=True) if self.centred else x
+            return x / self.hook_scale((x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt())
+        normalized, mean, inverse = torch.native_layer_norm(x, x.shape[-1:], None, None, self.eps)
+        if not listened(self.hook_scale):
+            return normalized
+        scale = inverse.reciprocal()
+        divisor = self.hook_scale(scale.clone())
+        return torch.where(divisor == scale, normalized, (x - mean) / divisor)
 
 
 class TanhNorm(nn.Module):
