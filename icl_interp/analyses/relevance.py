@@ -53,15 +53,16 @@ def relevance(lab: Lab) -> Planned[DataArray]:
     base, truth = lab.predictions()
     intact = (base - truth).square().mean((1, 2))
     values = []
-    for head in lab.heads:
-        edits: tuple[Intervention, ...] = (SwapPattern("uniform", (head,)), lab.head_means.only(head))
-        rows = []
-        for edit in edits:
-            out, _ = lab.predictions(edit)
-            missed, moved = (out - truth).square().mean((1, 2)), (out - base).square().mean((1, 2))
-            parts = (missed - intact, moved / unit**2 if unit else moved * 0, intact)
-            rows.append([lab.by_unit(part, lab.head_sample) for part in parts])
-        values.append(rows)
+    with lab.single.fixed_weights():
+        for head in lab.heads:
+            edits: tuple[Intervention, ...] = (SwapPattern("uniform", (head,)), lab.head_means.only(head))
+            rows = []
+            for edit in edits:
+                out, _ = lab.predictions(edit)
+                missed, moved = (out - truth).square().mean((1, 2)), (out - base).square().mean((1, 2))
+                parts = (missed - intact, moved / unit**2 if unit else moved * 0, intact)
+                rows.append([lab.by_unit(part, lab.head_sample) for part in parts])
+            values.append(rows)
     axes = {
         "head": labels(lab),
         "intervention": ("uniform", "mean ablation"),

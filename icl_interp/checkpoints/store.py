@@ -135,7 +135,7 @@ def predict(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> F
     read, points = encoding.read_at(prompts.n_points, model.cfg.attention_dir)
     weight = model.unembed.W_U
     tokens_in = encoding.encode(prompts).to(weight)
-    with torch.no_grad():
+    with torch.no_grad(), model.fixed_weights():
         parts = [model(tokens_in[rows], read) for rows in chunks(model, len(prompts), tokens_in.shape[1]) or [slice(0)]]
     out = torch.cat(parts)
     if len(points) == prompts.n_points:

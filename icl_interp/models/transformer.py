@@ -174,7 +174,7 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         attentions = [module for module in self.modules() if isinstance(module, Attention)]
         known = [attention.projections for attention in attentions]
         for attention in attentions:
-            attention.projections = attention.projections or {}
+            attention.projections = {} if attention.projections is None else attention.projections
         try:
             yield
         finally:
