@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 import icl_interp.studies  # noqa: F401  (their claims are then registered)
 from icl_interp import evaluation
 from icl_interp.analyses import mechanism, registry
-from icl_interp.analyses.claim import Claim, in_one_line
+from icl_interp.analyses.claim import Claim, asked_once, in_one_line
 from icl_interp.analyses.facts import Facts, is_large
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Measurement, Results
@@ -90,7 +90,7 @@ def analyze(
     asked = None if n_prompts is None else whole(n_prompts, "n_prompts", 2 * UNIT, MOST)
     seed = whole(seed, "seed", 0)
     device = None if device is None else str(checked_device(device, torch.float64))
-    selected = registry.select(tuple(claims) if claims is not None else None)
+    selected = [asked_once(claim) for claim in registry.select(tuple(claims) if claims is not None else None)]
     loaded = store.load(checkpoint, task, encoding=encoding, n_heads=n_heads, settings=settings)
     weights.check_finite(loaded.model.named_parameters(), "the model")
     check_round_trip(loaded.config)

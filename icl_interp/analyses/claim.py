@@ -272,3 +272,23 @@ def in_one_line(error: Exception) -> str:
     """An error in one line, with its type: a KeyError's own text is a bare name."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text if len(text) <= 300 else text[:300] + '...'}"
+
+
+def asked_once(claim: Claim) -> Claim:
+    """The same claim, whose evidence is found once for the same results.
+
+    An analysis asks for it before and after further twins are measured. The same are the very objects, under the same
+    names. What further twins gave is not looked at, since no evidence sees it (`Results.twin` is the first).
+    """
+    known: list[tuple[dict[str, Result], Facts, Evidence]] = []
+
+    def evidence(results: Results, facts: Facts) -> Evidence:
+        asked = {name: result for name, result in results.items() if not name.startswith(TWINS[1:])}
+        for others, about, found in known:
+            same = others.keys() == asked.keys() and all(others[name] is asked[name] for name in asked)
+            if same and about == facts:
+                return found
+        known.append((asked, facts, claim.evidence(results, facts)))
+        return known[-1][-1]
+
+    return replace(claim, evidence=evidence)

@@ -11,7 +11,7 @@ from beartype import beartype
 from helpers import must_fail
 from known import facts
 
-from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.claim import Claim, Evidence, asked_once
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.measurement import TWINS, Results, measurement
 from icl_interp.analyses.twins import Twins, measure
@@ -179,3 +179,44 @@ def test_a_check_of_types_makes_no_twin():
         return lab.twins
 
     assert not read(lab).made
+
+
+def counted(claim: Claim) -> tuple[Claim, list[object]]:
+    """A claim that is asked once, and what its own evidence was asked."""
+    calls: list[object] = []
+
+    def asked(stored: Results, known: object) -> Evidence:
+        calls.append(known)
+        return evidence(stored, known)
+
+    return asked_once(replace(claim, evidence=asked)), calls
+
+
+def test_evidence_is_found_once_for_the_same_results():
+    claim, calls = counted(DESIGN)
+    stored = results(LOW, HIGH)
+    assert claim.needs_another_twin(stored, facts())
+    further = Results({**stored, **{TWINS[i] + size.name: make_array([LOW], {"one": ("it",)}) for i in (1, 2)}})
+    finding = claim.finding(further, facts())
+    assert finding == DESIGN.finding(further, facts())
+    assert len(calls) == 3  # of the model and each further twin: the first was asked before
+
+
+def check_asked_anew(once):
+    """Another result of the model or of the first twin, another fact: another answer."""
+    stored = results(LOW, LOW)
+    claim = once(DESIGN)
+    assert claim.finding(stored, facts()).verdict == "supported"
+    for other in (results(HIGH, LOW), results(LOW, HIGH)):
+        assert claim.finding(other, facts()) == DESIGN.finding(other, facts())
+    short = replace(facts(), n_units=4)
+    assert claim.finding(stored, short) == DESIGN.finding(stored, short)
+
+
+def test_other_results_and_facts_are_asked_about_anew():
+    check_asked_anew(asked_once)
+    claim, calls = counted(DESIGN)
+    for n_units in (64, 128, 64):
+        claim.finding(results(LOW, HIGH), replace(facts(), n_units=n_units))
+    assert len(calls) == 3  # equal numbers, but not the same objects
+    must_fail(check_asked_anew, lambda claim: replace(claim, evidence=lambda *_: evidence(results(LOW, LOW), None)))

@@ -246,7 +246,9 @@ def orthogonality(results: Results, facts: Facts) -> Evidence:
 
     # Pairs of heads that are sure to matter; and those with heads that may.
     chosen = [[pair for pair in names if both(pair, *of)] for of in (("yes",), ("yes", "unclear"))]
-    sure, most = found = [compared(overlaps, n, pairs) for pairs in chosen]
+    sure = compared(overlaps, n, chosen[0])
+    most = sure if chosen[1] == chosen[0] else compared(overlaps, n, chosen[1])
+    found = (sure, most)
     low, high = (one.n_pairs if one else 0 for one in found)
     quantities = {"pairs": Estimate("pairs of heads that matter", float(low), float(low), float(high), "pairs")}
     scope = "these weights, heads that matter within a layer, in distribution"
