@@ -78,6 +78,8 @@ class Norm(nn.Module):
             return normalized
         scale = inverse.reciprocal()
         divisor = self.hook_scale(scale.clone())
+        if torch.equal(divisor, scale):
+            return normalized
         return torch.where(divisor == scale, normalized, (x - mean) / divisor)
 
 
