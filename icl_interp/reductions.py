@@ -167,7 +167,7 @@ class Gram:
             centred = values - about
             rest = centred.mean(0).double()
             part.count, part.mean = len(values), about.double() + rest
-            part._squares = _products(centred).double() - len(values) * _products(rest[None])
+            part._squares = _add_products(_products(centred).double(), rest, -len(values))
             self.merge(part)
 
     def merge(self, other: "Gram") -> None:
@@ -181,7 +181,7 @@ class Gram:
         count = self.count + other.count
         share, delta = other.count / count, other.mean - self.mean
         self._squares += other._squares
-        self._squares += _products(delta[None]) * (self.count * share)
+        _add_products(self._squares, delta, self.count * share)
         self.mean += delta * share
         self.count = count
 
@@ -285,6 +285,12 @@ class Pooled(Moments):
 def _products(vectors: Float[Tensor, "row *place d"]) -> Float[Tensor, "d d"]:
     flat = vectors.flatten(0, -2)
     return flat.T @ flat
+
+
+def _add_products(total: Float[Tensor, "d d"], vectors: Float[Tensor, "*place d"], factor: float) -> Tensor:
+    """Adds the products of a few vectors, times a factor, where the total stands."""
+    flat = vectors.view(-1, vectors.shape[-1])
+    return total.addmm_(flat.T, flat, alpha=factor)
 
 
 def _same_shape(mine: Tensor, other: Tensor, anything_goes: bool) -> None:
