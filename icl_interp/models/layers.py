@@ -13,9 +13,10 @@ from icl_interp.models.hooks import HookPoint, listened
 
 
 def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """x P(Z <= x) with Z standard normal, which is x erfc(-x / sqrt 2) / 2.
+    """x P(Z <= x) with Z standard normal, which is x (1 + erf(x / sqrt 2)) / 2.
 
-    In float64 torch's own kernel takes three times as long as its erfc, and left of -8 it is 0.
+    In float64 torch's own kernel is faster or slower than this, by processor: 1.6 to 3.6 ns a number against 2.1 to 3.7
+    on one, but 25 on another, where erf is no slower. Both round by about 1e-16 |x|.
 
     Source: Hendrycks & Gimpel (2016), Gaussian error linear units.
 
@@ -26,8 +27,8 @@ def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     if x.dtype != torch.float64:
         return F.gelu(x)
     if torch.is_grad_enabled():
-        return x * torch.erfc(-math.sqrt(0.5) * x) * 0.5
-    return (-math.sqrt(0.5) * x).erfc_().mul_(x).mul_(0.5)  # the same numbers, in one tensor instead of four
+        return x * (1 + torch.erf(math.sqrt(0.5) * x)) * 0.5
+    return (math.sqrt(0.5) * x).erf_().add_(1).mul_(x).mul_(0.5)  # the same numbers, in one tensor instead of four
 
 
 # A partial and not a lambda, which would keep a whole model from being pickled.
