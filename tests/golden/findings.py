@@ -21,9 +21,8 @@ from icl_interp.report import Report
 
 RECORD = Path(__file__).with_name("findings")  # a file a model
 RELATIVE, ABSOLUTE = 1e-6, 1e-9
-# Claims that rest on predictions in the models' own float32. There the last bits of another processor or of another
-# kernel show at about 1e-6 of a logarithm or a share (seen on the first four, on plainer kernels), and at 3e-6 of
-# numbers above 1 (seen where torch's kernel took over the norms). So these numbers may differ by so much.
+# Claims that rest on predictions in the models' own float32. There the last bits of another processor show at about
+# 1e-6 of a logarithm or a share (seen on the first four, on plainer kernels), so these numbers may differ by so much.
 SINGLE = {
     f"limits.{name}"
     for name in (
@@ -43,7 +42,7 @@ SINGLE = {
         "unseen_classes",
     )
 }
-BY_SINGLE = 1e-5  # of 1, or of the number where it is larger
+ABSOLUTE_SINGLE = 1e-5
 NUMBERS = ("value", "low", "high")
 Findings = Mapping[str, Mapping[str, Any]]
 
@@ -70,8 +69,8 @@ def condensed(report: Report) -> dict[str, dict[str, Any]]:
 
 def close(a: float, b: float, claim: str = "") -> bool:
     """Whether two numbers of a claim are one up to rounding; two that are not defined are."""
-    relative, absolute = (BY_SINGLE, BY_SINGLE) if claim in SINGLE else (RELATIVE, ABSOLUTE)
-    return math.isclose(a, b, rel_tol=relative, abs_tol=absolute) or (math.isnan(a) and math.isnan(b))
+    absolute = ABSOLUTE_SINGLE if claim in SINGLE else ABSOLUTE
+    return math.isclose(a, b, rel_tol=RELATIVE, abs_tol=absolute) or (math.isnan(a) and math.isnan(b))
 
 
 def differences(recorded: Findings, found: Findings) -> Iterator[str]:
