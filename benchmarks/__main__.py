@@ -13,6 +13,7 @@ from icl_interp.errors import InputError, unknown
 
 # Light: the modules import torch when they are asked to run.
 ABOUT = {
+    "product": "products of activations and weights, against those of torch",
     "train_step": "a training step, against torch's fused attention and GPT2Model",
     "evaluation": "the evaluation of a model, against the forward passes that it needs",
     "probes": "the default probes, together and each alone, against forward passes and cached activations",

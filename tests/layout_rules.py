@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1] / "icl_interp"
 LAYERS = {
     0: (
         *("errors", "devices", "provenance", "prompts", "reductions", "results", "resampling", "stored"),
-        *("registers", "plugins"),
+        *("registers", "plugins", "products"),
     ),
     1: ("tasks", "models", "theory", "baselines"),
     2: ("checkpoints", "training", "probes", "interventions", "evaluation"),
@@ -31,7 +31,7 @@ SIDEWAYS = {
     "devices": {"errors"},
     "provenance": {"errors"},
     "prompts": {"errors"},
-    "reductions": {"errors"},
+    "reductions": {"errors", "products"},
     "results": {"errors", "provenance", "stored"},
     "resampling": {"errors"},
     "stored": {"errors"},

@@ -95,7 +95,7 @@ def test_variants_take_turns():
 def test_list_names_every_benchmark(capsys):
     assert command.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["train_step", "evaluation", "probes", "report", "large"]
+    assert [line.split()[0] for line in lines] == ["product", "train_step", "evaluation", "probes", "report", "large"]
     for name in command.ABOUT:
         assert callable(importlib.import_module(f"benchmarks.{name}").run)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from icl_interp.models import scores as score_functions
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.hooks import HookPoint, at, listened
+from icl_interp.products import linear
 
 
 class KeysValues(NamedTuple):
@@ -156,7 +157,7 @@ class Attention(nn.Module):
 
     def _project(self, x: Tensor, letters: str) -> list[Float[Tensor, "batch token head d_head"]]:
         """Several projections by one matrix product, which is what makes it fast."""
-        flat = F.linear(x, *self._together(letters))
+        flat = linear(x, *self._together(letters))
         return list(flat.view(*x.shape[:2], len(letters), self.cfg.n_heads, self.cfg.head_width).unbind(2))
 
     def _together(self, letters: str) -> tuple[Tensor, Tensor]:
@@ -193,7 +194,7 @@ class Attention(nn.Module):
             # A sum of heads rounds otherwise than one product: who only read must leave the output bit-identical.
             if untouched is None or not torch.equal(result, untouched):
                 return result.sum(2) + self.b_O
-        return F.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
+        return linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
 
     def _visibility(self, x: Tensor, rows: slice | None, hide_query: bool) -> Float[Tensor, "query key"]:
         """0 where a query sees a key, -inf where not; kept between calls because it rarely changes."""

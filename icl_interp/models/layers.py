@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.hooks import HookPoint, listened
+from icl_interp.products import linear
 
 
 def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -134,5 +135,5 @@ class MLP(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_model"]:
         """The MLP's addition to the residual stream."""
-        hidden = self.hook_post(self.act(self.hook_pre(F.linear(x, self.W_in.T, self.b_in))))
-        return F.linear(hidden, self.W_out.T, self.b_out)
+        hidden = self.hook_post(self.act(self.hook_pre(linear(x, self.W_in.T, self.b_in))))
+        return linear(hidden, self.W_out.T, self.b_out)

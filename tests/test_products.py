@@ -1,0 +1,105 @@
+"""Products by either kernel, against float64."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import must_fail
+from torch import Tensor
+
+from icl_interp import products
+from icl_interp.products import MULTIPLICATIONS, ROWS, linear
+
+N_IN, N_OUT = 64, MULTIPLICATIONS // ROWS // 64  # with ROWS rows just large enough
+needs_onednn = pytest.mark.skipif(not products.ONEDNN, reason="torch has no oneDNN for this processor")
+
+
+def drawn(*shape: int, stream: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(stream))
+
+
+def operands(*rows: int, n_out: int = N_OUT) -> list[Tensor]:
+    return [drawn(*rows, N_IN), drawn(n_out, N_IN, stream=1), drawn(n_out, stream=2)]
+
+
+def kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which of the two kernels is called from now on."""
+    called: list[str] = []
+    for name in ("linear", "conv2d"):
+        kernel = getattr(F, name)
+        monkeypatch.setattr(F, name, lambda *args, name=name, kernel=kernel: called.append(name) or kernel(*args))
+    return called
+
+
+def is_the_product(product, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    """Up to float32's rounding of a sum of 64 terms of size 1."""
+    wanted = torch.einsum("...i,oi->...o", x.double(), weight.double())
+    wanted = wanted if bias is None else wanted + bias.double()
+    torch.testing.assert_close(product(x, weight, bias).double(), wanted, rtol=0, atol=1e-4)
+
+
+SHAPES = [(ROWS,), (ROWS - 1,), (2, ROWS // 2), (3, 5, ROWS), (2 * ROWS,), (1, 1), (0, 7)]
+
+
+@pytest.mark.parametrize("rows", SHAPES)
+def test_it_is_the_product(rows: tuple[int, ...]) -> None:
+    x, weight, bias = operands(*rows)
+    is_the_product(linear, x, weight, bias)
+    is_the_product(linear, x, weight, None)
+    if x.numel():
+        must_fail(is_the_product, lambda x, weight, bias: linear(x, weight), x, weight, bias)
+        must_fail(is_the_product, lambda x, weight, bias: linear(x.flip(-1), weight, bias), x, weight, bias)
+
+
+@needs_onednn
+def test_only_large_products_in_float32_are_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = kernels(monkeypatch)
+    x, weight, bias = operands(ROWS)
+    linear(x, weight, bias)
+    linear(x[1:], weight, bias)  # too few rows
+    linear(x, weight[1:], bias[1:])  # too few multiplications
+    linear(x.double(), weight.double(), bias.double())
+    assert called == ["conv2d", "linear", "linear", "linear"]
+    monkeypatch.setattr(products, "ONEDNN", False)
+    linear(x, weight, bias)
+    assert called[-1] == "linear"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_layout_in_memory_makes_no_difference(turned: bool) -> None:
+    x, weight, bias = operands(ROWS, 2)
+    if turned:
+        x, weight = x.transpose(0, 1).contiguous().transpose(0, 1), weight.T.contiguous().T
+        assert not x.is_contiguous()
+        assert not weight.is_contiguous()
+    is_the_product(linear, x, weight, bias)
+    is_the_product(linear, x[:, :1].expand(-1, 2, -1), weight, bias)
+    assert linear(x, weight, bias).is_contiguous()
+
+
+def test_gradients_are_those_of_the_product() -> None:
+    def gradients_agree(product) -> None:
+        given = [t.requires_grad_() for t in operands(4, ROWS)]
+        # To the sine of the output, so that gradients depend on it.
+        found = torch.autograd.grad(product(*given).sin().sum(), given)
+        exact = [t.detach().double().requires_grad_() for t in given]
+        wanted = torch.autograd.grad((exact[0] @ exact[1].T + exact[2]).sin().sum(), exact)
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a.double(), b, rtol=1e-3, atol=1e-2)
+
+    gradients_agree(linear)
+    must_fail(gradients_agree, lambda x, weight, bias: linear(x, weight.detach(), bias) + 0 * weight.sum())
+
+
+def test_a_row_with_nan_spoils_no_other() -> None:
+    x, weight, bias = operands(ROWS)
+    whole = linear(x, weight, bias)
+    x[3, 5] = torch.nan
+    out = linear(x, weight, bias)
+    assert out[3].isnan().all()
+    others = torch.arange(ROWS) != 3
+    torch.testing.assert_close(out[others], whole[others], rtol=0, atol=1e-5)
+
+
+def test_the_same_operands_give_the_same_bits() -> None:
+    given = operands(3, ROWS)
+    assert torch.equal(linear(*given), linear(*given))
