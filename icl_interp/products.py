@@ -1,4 +1,9 @@
-"""The product of activations and weights, by the kernel that is fastest for it."""
+"""Products of activations, with weights and with themselves, by the kernel that is fastest for them.
+
+On a CPU torch computes products with MKL and convolutions with oneDNN. MKL leaves half of the vector units of AMD's
+processors idle and oneDNN does not, so there a large product in float32 takes half the time as a convolution of width 1
+(`python -m benchmarks product`). oneDNN knows no float64.
+"""
 
 import platform
 
@@ -6,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.grad import conv2d_weight
 
 ONEDNN = torch.backends.mkldnn.is_available() and platform.machine().lower() in ("x86_64", "amd64")
 # Below these sizes what a convolution costs besides its arithmetic is more than it saves.
@@ -17,19 +23,36 @@ def linear(
 ) -> Float[Tensor, "*row n_out"]:
     """x weight^T + bias, as `torch.nn.functional.linear`.
 
-    On a CPU torch computes products with MKL and convolutions with oneDNN. MKL leaves half of the vector units of AMD's
-    processors idle and oneDNN does not, so there a large product in float32 takes half the time as a convolution of
-    width 1 (`python -m benchmarks product`). oneDNN knows no float64.
-
     >>> x, weight, bias = torch.randn(1024, 64), torch.randn(256, 64), torch.randn(256)
     >>> torch.allclose(linear(x, weight, bias), F.linear(x, weight, bias), rtol=0, atol=1e-4)
     True
     """
-    n_rows = x.numel() // max(1, x.shape[-1])
-    large = n_rows >= ROWS and n_rows * weight.numel() >= MULTIPLICATIONS
-    if not (ONEDNN and large and x.dtype == torch.float32 and x.device.type == "cpu"):
+    if not _by_convolution(x, len(weight)):
         return F.linear(x, weight, bias)
-    # One image of one line, whose pixels are rows and whose channels are columns: no number moves in memory.
-    image = x.reshape(1, 1, n_rows, x.shape[-1]).permute(0, 3, 1, 2)
-    out = F.conv2d(image, weight[:, :, None, None], bias)
+    out = F.conv2d(_image(x), weight[:, :, None, None], bias)
     return out.permute(0, 2, 3, 1).reshape(*x.shape[:-1], len(weight))
+
+
+def gram(x: Float[Tensor, "row d"]) -> Float[Tensor, "d d"]:
+    """x^T x: the products of all pairs of columns.
+
+    >>> x = torch.randn(1024, 128)
+    >>> torch.allclose(gram(x), x.T @ x, rtol=0, atol=1e-2)
+    True
+    """
+    if not _by_convolution(x, x.shape[1]):
+        return x.T @ x
+    # What a convolution's weights would be moved by: sums over pixels of products of channels.
+    return conv2d_weight(_image(x), (x.shape[1], x.shape[1], 1, 1), _image(x))[:, :, 0, 0]
+
+
+def _by_convolution(x: Float[Tensor, "*row n_in"], n_out: int) -> bool:
+    """Whether a product is computed by oneDNN."""
+    n_rows = x.numel() // max(1, x.shape[-1])
+    large = n_rows >= ROWS and x.numel() * n_out >= MULTIPLICATIONS
+    return ONEDNN and large and x.dtype == torch.float32 and x.device.type == "cpu"
+
+
+def _image(x: Float[Tensor, "*row n_in"]) -> Float[Tensor, "1 n_in 1 n_row"]:
+    """One image of one line, whose pixels are rows and whose channels are columns: no number moves in memory."""
+    return x.reshape(1, 1, -1, x.shape[-1]).permute(0, 3, 1, 2)

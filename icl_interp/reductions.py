@@ -4,11 +4,14 @@ All of them add up in float64 whatever comes in, keep their state where the batc
 to rounding) however the stream was cut or merged. Rows, the first axis of a batch, are what is reduced.
 """
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from icl_interp.errors import InputError
+from icl_interp.products import gram
 
 
 class Moments:
@@ -36,7 +39,7 @@ class Moments:
         self.mean = torch.zeros((), dtype=torch.float64)
         self._squares = torch.zeros((), dtype=torch.float64)
 
-    def update(self, batch: Float[Tensor, "row *shape"], where: Bool[Tensor, "row *shape"] | None = None) -> None:
+    def update(self, batch: Float[Tensor, "row *shape"], where: Bool[Tensor, "row *#shape"] | None = None) -> None:
         """Add rows; with `where`, only the elements at which it is true.
 
         Raises:
@@ -44,12 +47,16 @@ class Moments:
         """
         part = Moments()
         values = batch.detach().double()
-        if where is None:
-            where = torch.ones_like(values, dtype=torch.bool)
-        part.count = where.sum(0).double()
+        part.count = values.new_full(values.shape[1:], len(values))
+        if where is not None:
+            part.count = where.sum(0).to(values).expand(values.shape[1:]).clone()
+        # Mostly an element counts in all rows or in none, and those of none are cleared at the end.
+        mixed = where if where is not None and bool(((part.count > 0) & (part.count < len(values))).any()) else None
         # What is left out may be NaN, and NaN times 0 is NaN: hence `where` and no products.
-        part.mean = values.where(where, 0.0).sum(0) / part.count.clamp(min=1)
-        part._squares = (values - part.mean).where(where, 0.0).square().sum(0)
+        part.mean = _kept(values, mixed).sum(0) / part.count.clamp(min=1)
+        part._squares = _kept(values - part.mean, mixed).square().sum(0)
+        if where is not None:
+            part.mean, part._squares = (t.where(part.count > 0, 0.0) for t in (part.mean, part._squares))
         self.merge(part)
 
     def merge(self, other: "Moments") -> None:
@@ -65,6 +72,21 @@ class Moments:
         self._squares += other._squares + delta.square() * self.count * share
         self.mean += delta * share
         self.count.copy_(count)
+
+    def over(self, entries: Sequence[int]) -> "Moments":
+        """Those of some entries of the first axis together, as if what came for each of them had been rows of one.
+
+        >>> m = Moments()
+        >>> m.update(torch.tensor([[1.0, 1e9, 4.0], [3.0, 1e9, 4.0]]))
+        >>> m.over([0, 2]).result.tolist()  # of 1, 3, 4, 4
+        [3.0, 1.224744871391589]
+        """
+        together, chosen = Moments(), list(entries)
+        count, mean = self.count[chosen], self.mean[chosen]
+        together.count = count.sum(0)
+        together.mean = (count * mean).sum(0) / together.count.clamp(min=1)
+        together._squares = self._squares[chosen].sum(0) + (count * (mean - together.mean).square()).sum(0)
+        return together
 
     @property
     def _empty(self) -> bool:
@@ -161,13 +183,14 @@ class Gram:
         if len(batch):
             part = Gram()
             values = batch.detach()
-            # The products of a batch keep its own precision: once it is centred nothing cancels. So does its mean, and
-            # what that lacks is added afterwards: this spares a copy of the batch in float64.
+            # The products of a batch keep its own precision, which spares a copy in float64: once it is centred nothing
+            # cancels. It is centred twice, because a mean in its precision may miss by more than the spread.
             about = values.mean(0)
             centred = values - about
-            rest = centred.mean(0).double()
-            part.count, part.mean = len(values), about.double() + rest
-            part._squares = _add_products(_products(centred).double(), rest, -len(values))
+            rest = centred.mean(0)
+            centred -= rest
+            part.count, part.mean = len(values), about.double() + rest.double()
+            part._squares = gram(centred.flatten(0, -2))
             self.merge(part)
 
     def merge(self, other: "Gram") -> None:
@@ -176,12 +199,14 @@ class Gram:
         if not other.count:
             return
         if not self.count:
-            self.count, self.mean, self._squares = other.count, other.mean.clone(), other._squares.clone()
+            self.count, self.mean = other.count, other.mean.clone()
+            self._squares = other._squares.clone().double()
             return
         count = self.count + other.count
         share, delta = other.count / count, other.mean - self.mean
-        self._squares += other._squares
-        _add_products(self._squares, delta, self.count * share)
+        between = delta.view(-1, delta.shape[-1])
+        # In place: what stays is to stand where it stood (see `Rows`).
+        self._squares.add_(other._squares).addmm_(between.T, between, alpha=self.count * share)
         self.mean += delta * share
         self.count = count
 
@@ -259,7 +284,7 @@ class PerPrompt:
         self._rows = Rows()
 
     def update(
-        self, batch: Float[Tensor, "prompt token *shape"], where: Bool[Tensor, "prompt token *shape"] | None = None
+        self, batch: Float[Tensor, "prompt token *shape"], where: Bool[Tensor, "prompt token *#shape"] | None = None
     ) -> None:
         """Add prompts; with `where`, a prompt's mean is over the tokens at which it is true, and NaN without any."""
         values = batch.detach().double()
@@ -272,25 +297,9 @@ class PerPrompt:
         return self._rows.all.movedim(0, -1)
 
 
-class Pooled(Moments):
-    """`Moments` over prompts and the tokens of a kind together."""
-
-    def update(
-        self, batch: Float[Tensor, "prompt token *shape"], where: Bool[Tensor, "prompt token *shape"] | None = None
-    ) -> None:
-        """Add the tokens of some prompts; with `where`, only the elements at which it is true."""
-        super().update(batch.flatten(0, 1), None if where is None else where.flatten(0, 1))
-
-
-def _products(vectors: Float[Tensor, "row *place d"]) -> Float[Tensor, "d d"]:
-    flat = vectors.flatten(0, -2)
-    return flat.T @ flat
-
-
-def _add_products(total: Float[Tensor, "d d"], vectors: Float[Tensor, "*place d"], factor: float) -> Tensor:
-    """Adds the products of a few vectors, times a factor, where the total stands."""
-    flat = vectors.view(-1, vectors.shape[-1])
-    return total.addmm_(flat.T, flat, alpha=factor)
+def _kept(values: Tensor, where: Tensor | None) -> Tensor:
+    """Values with 0 in place of those that do not count."""
+    return values if where is None else values.where(where, 0.0)
 
 
 def _same_shape(mine: Tensor, other: Tensor, anything_goes: bool) -> None:

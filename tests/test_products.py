@@ -7,7 +7,7 @@ from helpers import must_fail
 from torch import Tensor
 
 from icl_interp import products
-from icl_interp.products import MULTIPLICATIONS, ROWS, linear
+from icl_interp.products import MULTIPLICATIONS, ROWS, gram, linear
 
 N_IN, N_OUT = 64, MULTIPLICATIONS // ROWS // 64  # with ROWS rows just large enough
 needs_onednn = pytest.mark.skipif(not products.ONEDNN, reason="torch has no oneDNN for this processor")
@@ -103,3 +103,33 @@ def test_a_row_with_nan_spoils_no_other() -> None:
 def test_the_same_operands_give_the_same_bits() -> None:
     given = operands(3, ROWS)
     assert torch.equal(linear(*given), linear(*given))
+
+
+# ---- products of all columns ----------------------------------------------------------------------------------------
+
+
+def is_the_gram_matrix(product, x: Tensor) -> None:
+    wanted = torch.einsum("ri,rj->ij", x.double(), x.double())
+    torch.testing.assert_close(product(x).double(), wanted, rtol=0, atol=1e-4 * max(1, len(x)) ** 0.5)
+
+
+@pytest.mark.parametrize(("rows", "d"), [(4 * ROWS, 128), (ROWS, 256), (3, 256), (ROWS, 3), (1, 1), (0, 2)])
+def test_products_of_all_columns(rows: int, d: int) -> None:
+    x = drawn(rows, d)
+    is_the_gram_matrix(gram, x)
+    is_the_gram_matrix(gram, x.T.contiguous().T)
+    is_the_gram_matrix(gram, drawn(rows, 2 * d)[:, ::2])
+    if rows > 1:
+        must_fail(is_the_gram_matrix, lambda x: gram(x - x.mean(0)), x + 1)
+
+
+@needs_onednn
+def test_only_large_ones_of_columns_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+    kernel = products.conv2d_weight
+    monkeypatch.setattr(products, "conv2d_weight", lambda *args: called.append("convolution") or kernel(*args))
+    x = drawn(4 * ROWS, 128)
+    gram(x)
+    gram(x.double())
+    gram(x[:ROWS])
+    assert called == ["convolution"]

@@ -315,7 +315,7 @@ class Bench:
 
     def read(self, prompts: Prompts, probes: Sequence[Probe]) -> None:
         """Have probes read whole prompts, on the model that reads contexts."""
-        run_probes(self.reader, prompts, probes, self.encoding, batch_size=self.chunks(prompts)[0].stop)
+        run_probes(self.reader, prompts, probes, self.encoding)
 
     def chunks(self, prompts: Prompts) -> list[slice]:
         """Whole prompts, so many at once."""

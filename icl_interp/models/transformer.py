@@ -262,11 +262,19 @@ def chunks(model: HookedTransformer, n: int, n_tokens: int, fewest: int = 8) -> 
     >>> chunks(model, 200, 40)
     [slice(0, 102, None), slice(102, 200, None)]
     """
+    step = max(fewest, min(MOST_AT_ONCE, CACHED // widest_bytes(model, n_tokens)))
+    return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+
+
+def widest_bytes(model: HookedTransformer, n_tokens: int) -> int:
+    """Bytes of the widest activation of a prompt: of an MLP's hidden layer, queries, keys and values, or scores.
+
+    >>> widest_bytes(HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=64, n_heads=2)), 40) == 4 * 40 * 256
+    True
+    """
     cfg = model.cfg
     widest = max(cfg.mlp_width, 3 * cfg.n_heads * cfg.head_width, cfg.n_heads * n_tokens)
-    step = CACHED // (widest * n_tokens * model.unembed.W_U.element_size())
-    step = max(fewest, min(MOST_AT_ONCE, step))
-    return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+    return widest * n_tokens * model.unembed.W_U.element_size()
 
 
 def _as_slice(positions: range | Sequence[int], n_tokens: int) -> slice:

@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.probes.base import Hook, Kept, Positions, Probe, kept_axes, new_reduction
+from icl_interp.probes.base import Hook, Positions, Probe
+from icl_interp.probes.by_kind import ByKind
 from icl_interp.results import Result, make_array, make_arrays
 
 # Weights this close to the largest (relatively) tie with it.
@@ -156,9 +157,7 @@ class AttentionEntropy(Probe):
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
         """Two a layer: the scores, which tell what is visible, and the pattern."""
         self._positions = positions
-        self._kept: list[dict[str | float, Kept]] = [
-            {kind: new_reduction(self.per_prompt) for kind in positions} for _ in range(model.cfg.n_layers)
-        ]
+        self._kept = [ByKind(positions, self.per_prompt) for _ in range(model.cfg.n_layers)]
         self._heads = tuple(range(model.cfg.n_heads))
         self._visible: dict[int, Tensor] = {}
         hooks: list[Hook] = []
@@ -180,22 +179,19 @@ class AttentionEntropy(Probe):
             pattern = part / part.sum(-1, keepdim=True).clamp(min=torch.finfo(part.dtype).tiny)
         step = _at_once(pattern)
         parts = zip(pattern.split(step), visible.split(step), strict=True)
-        quantities = torch.cat([torch.stack(PatternStatistics.of(*part), -1) for part in parts])
-        for kind, places in self._positions.items():
-            # (batch, head, query, quantity) -> (batch, query, head, quantity)
-            rows = quantities[:, :, list(places)].transpose(1, 2)
-            several = (rows[..., -1:] > 1).expand_as(rows)
-            self._kept[layer][kind].update(rows, where=several)
+        quantities = torch.cat([torch.stack(PatternStatistics.of(*part), 1) for part in parts])
+        rows = quantities.transpose(1, 3)  # (batch, query, head, quantity)
+        self._kept[layer].update(rows, where=rows[..., -1:] > 1)
 
     def results(self) -> dict[str, Result]:
         """One matrix a statistic."""
         # (layer, position, head, quantity, statistic)
-        values = torch.stack([torch.stack([m.result for m in kinds.values()]) for kinds in self._kept]).cpu()
+        values = torch.stack([kept.result for kept in self._kept]).cpu()
         axes = {
             "layer": tuple(range(len(self._kept))),
             "head": self._heads,
             "position": tuple(self._positions),
-            **kept_axes(self.per_prompt, values.shape[-1]),
+            **self._kept[0].axis(),
         }
         note = "over the queries of each kind that see more than one key"
         parts = {
@@ -237,9 +233,7 @@ class AttentionTargets(Probe):
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
         """The pattern of every layer."""
         self._positions = {kind: where for kind, where in positions.items() if kind not in ("x", "y", "xy", "token")}
-        self._kept: list[dict[str | float, Kept]] = [
-            {kind: new_reduction(False) for kind in self._positions} for _ in range(model.cfg.n_layers)
-        ]
+        self._kept = [ByKind(self._positions) for _ in range(model.cfg.n_layers)]
         self._heads = tuple(range(model.cfg.n_heads))
         return [(f"blocks.{i}.attn.hook_pattern", partial(self._read, i)) for i in range(model.cfg.n_layers)]
 
@@ -248,12 +242,11 @@ class AttentionTargets(Probe):
         own = len(self.kinds) - 1
         is_of = {kind: torch.from_numpy(self.kinds == kind).to(best.device)[best] for kind in ("x", "y", "xy")}
         hits = torch.stack([best == own, best == 0, is_of["x"] & (best != own), is_of["y"], is_of["xy"]], -1)
-        for kind, places in self._positions.items():
-            self._kept[layer][kind].update(hits[:, :, list(places)].transpose(1, 2).double())
+        self._kept[layer].update(hits.transpose(1, 2).double())
 
     def results(self) -> dict[str, Result]:
         """The shares."""
-        values = torch.stack([torch.stack([m.result[..., 0] for m in kinds.values()]) for kinds in self._kept])
+        values = torch.stack([kept.result[..., 0] for kept in self._kept])
         axes = {"layer": tuple(range(len(self._kept))), "head": self._heads, "position": tuple(self._positions)}
         return {"share": make_array(values.transpose(1, 2).cpu().numpy(), {**axes, "target": TARGETS})}
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from icl_interp.errors import InputError
@@ -15,14 +15,12 @@ from icl_interp.models.hooks import check_names
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
-from icl_interp.reductions import PerPrompt, Pooled
 from icl_interp.results import Result
 
 Hook = tuple[str, Callable[..., Any]]
 # Token positions by kind: "x", "y" (or "xy" where one token shows both), and "query" for the last one. In a sweep over
 # alternative last tokens a kind is the x of one of them.
 Positions = Mapping[str, Sequence[int]] | Mapping[str | float, Sequence[int]]
-Kept = Pooled | PerPrompt  # what a probe keeps of the values it reads
 
 
 @runtime_checkable
@@ -122,22 +120,12 @@ def started(model: HookedTransformer, probes: Sequence[Probe], positions: Positi
     return hooks
 
 
-def at_places(t: Float[Tensor, "batch token *rest"], places: Sequence[int]) -> Float[Tensor, "batch place *rest"]:
+def at_places(t: Shaped[Tensor, "batch token *rest"], places: Sequence[int]) -> Shaped[Tensor, "batch place *rest"]:
     """An activation at some token positions: a view where these are evenly spaced, as those of a kind mostly are."""
     steps = {b - a for a, b in pairwise(places)} or {1}
     if len(steps) == 1 and min(steps) > 0:
         return t[:, places[0] : places[-1] + 1 : steps.pop()]
     return t[:, list(places)]
-
-
-def new_reduction(per_prompt: bool) -> Kept:
-    """Where a probe keeps what it reads: a value a prompt, or mean and standard deviation over all of them."""
-    return PerPrompt() if per_prompt else Pooled()
-
-
-def kept_axes(per_prompt: bool, n: int) -> dict[str, tuple[str, ...] | tuple[int, ...]]:
-    """The last axis of what a reduction gives."""
-    return {"prompt": tuple(range(n))} if per_prompt else {"statistic": ("mean", "std")}
 
 
 _reading: list[Probe] = []  # the probe that reads at this moment

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.probes.base import Hook, Kept, Positions, Probe, at_places, kept_axes, new_reduction
-from icl_interp.reductions import Extremes
+from icl_interp.probes.base import Hook, Positions, Probe
+from icl_interp.probes.by_kind import ByKind
 from icl_interp.results import Result, make_array
 
 
@@ -44,24 +44,14 @@ class LayerNormScale(Probe):
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
         """One at every norm's scale."""
         self._norms, self._positions = tuple(model.norms), positions
-        keys = [(norm, kind) for norm in self._norms for kind in positions]
-        self._kept: dict[tuple[str, str | float], Kept] = {key: new_reduction(self.per_prompt) for key in keys}
-        self._extremes = {key: Extremes() for key in keys}
+        self._kept = {norm: ByKind(positions, self.per_prompt, extremes=True) for norm in self._norms}
         return [(f"{norm}.hook_scale", partial(self._read, norm)) for norm in self._norms]
 
     def _read(self, norm: str, scale: Float[Tensor, "batch token 1"], hook: object) -> None:
-        for kind, places in self._positions.items():
-            values = at_places(scale, places)[..., 0]
-            self._kept[norm, kind].update(values)
-            self._extremes[norm, kind].update(values.flatten())
+        self._kept[norm].update(scale[..., 0])
 
     def results(self) -> dict[str, Result]:
         """The scales."""
-        parts = [kept.result for kept in self._kept.values()]
-        axes = {"norm": self._norms, "position": tuple(self._positions), **kept_axes(self.per_prompt, len(parts[0]))}
-        if not self.per_prompt:
-            ends = [torch.stack([e.minimum, e.maximum]) for e in self._extremes.values()]
-            parts = [torch.cat(pair) for pair in zip(parts, ends, strict=True)]
-            axes["statistic"] = ("mean", "std", "min", "max")
-        shape = tuple(len(coordinates) for coordinates in axes.values())
-        return {"scale": make_array(torch.stack(parts).view(shape).cpu().numpy(), axes, "stream")}
+        kept = list(self._kept.values())
+        axes = {"norm": self._norms, "position": tuple(self._positions), **kept[0].axis()}
+        return {"scale": make_array(torch.stack([each.result for each in kept]).cpu().numpy(), axes, "stream")}

@@ -10,8 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.probes.base import Hook, Kept, Positions, Probe, at_places, kept_axes, new_reduction
-from icl_interp.reductions import Gram, Moments
+from icl_interp.probes.base import Hook, Positions, Probe, at_places
+from icl_interp.probes.by_kind import ByKind
+from icl_interp.reductions import Gram
 from icl_interp.results import Result, make_array, make_curve
 
 
@@ -68,21 +69,17 @@ class LogitLens(Probe):
         """One before the first block and one after each."""
         names = depths(model)
         self._model, self._positions = model, positions
-        self._kept: list[dict[str | float, Kept]] = [
-            {kind: new_reduction(self.per_prompt) for kind in positions} for _ in names
-        ]
+        self._kept = [ByKind(positions, self.per_prompt) for _ in names]
         return [(name, partial(self._read, depth)) for depth, name in enumerate(names)]
 
     def _read(self, depth: int, stream: Float[Tensor, "batch token d_model"], hook: object) -> None:
-        seen = logit_lens(self._model, stream)
-        for kind, places in self._positions.items():
-            self._kept[depth][kind].update(at_places(seen, places))
+        self._kept[depth].update(logit_lens(self._model, stream))
 
     def results(self) -> dict[str, Result]:
         """The predictions."""
-        values = _over(self._kept, lambda kept: kept.result)
+        values = torch.stack([kept.result for kept in self._kept]).cpu().numpy()
         axes = {"depth": tuple(range(len(self._kept))), "position": tuple(self._positions)}
-        axes |= {"target": tuple(range(values.shape[2])), **kept_axes(self.per_prompt, values.shape[-1])}
+        axes |= {"target": tuple(range(values.shape[2])), **self._kept[0].axis()}
         return {"prediction": make_array(values, axes, "y", "depth counts the blocks passed")}
 
 
@@ -107,16 +104,15 @@ class ResidualStream(Probe):
         """One before the first block and one after each."""
         names = depths(model)
         self._positions = positions
-        self._norms = [{kind: Moments() for kind in positions} for _ in names]
+        self._norms = [ByKind(positions) for _ in names]
         self._vectors = [{kind: Gram() for kind in positions} for _ in names]
         return [(name, partial(self._read, depth)) for depth, name in enumerate(names)]
 
     def _read(self, depth: int, stream: Float[Tensor, "batch token d_model"], hook: object) -> None:
+        # In float64: a norm squares, and 1e20 is within float32.
+        self._norms[depth].update(torch.linalg.vector_norm(stream, dim=-1, dtype=torch.float64))
         for kind, places in self._positions.items():
-            vectors = at_places(stream, places).flatten(0, 1)
-            # In float64: a norm squares, and 1e20 is within float32.
-            self._norms[depth][kind].update(torch.linalg.vector_norm(vectors, dim=-1, dtype=torch.float64))
-            self._vectors[depth][kind].update(vectors)
+            self._vectors[depth][kind].update(at_places(stream, places).flatten(0, 1))
 
     def results(self) -> dict[str, Result]:
         """The five results."""
@@ -126,7 +122,10 @@ class ResidualStream(Probe):
         note = "depth counts the blocks passed; the positions of a kind are pooled"
         return {
             "norm": make_array(
-                _over(self._norms, lambda m: m.result), {**axes, "statistic": ("mean", "std")}, "stream", note
+                torch.stack([norms.result for norms in self._norms]).cpu().numpy(),
+                {**axes, **self._norms[0].axis()},
+                "stream",
+                note,
             ),
             "mean": make_array(mean, {**axes, "d_model": tuple(range(mean.shape[-1]))}, "stream", note),
             "mean_norm": make_array(np.linalg.norm(mean, axis=-1), axes, "stream", note),

@@ -9,7 +9,7 @@ import torch
 from icl_interp.errors import InputError
 from icl_interp.models import tokens as encodings
 from icl_interp.models.tokens import Encoding
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.transformer import HookedTransformer, widest_bytes
 from icl_interp.probes.attention import AttentionEntropy
 from icl_interp.probes.base import ModelWithEncoding, Probe, Source, batches, resolve, started
 from icl_interp.probes.heads import HeadOrthogonality
@@ -18,6 +18,10 @@ from icl_interp.probes.residual import LogitLens, ResidualStream
 from icl_interp.probes.sweep import Sweep, places, run
 from icl_interp.prompts import Prompts
 from icl_interp.results import Result
+
+# Bytes of the widest activation. Memory for larger ones is given back to the system after each step and asked for
+# anew, which can take longer than the arithmetic.
+WIDEST = 12 * 2**20
 
 
 def probe(
@@ -44,7 +48,7 @@ def probe(
         encoding: how prompts become tokens. By default the checkpoint's; for a bare model it is told from its `d_in`,
             but for paths, which are as wide as interleaved prompts: pass `States()` for these.
             Tokens without an encoding have the position kinds "token" and "query" (the last one).
-        batch_size: prompts at once.
+        batch_size: prompts that are encoded at once. Of a large model fewer run at once, as many as is fastest.
         queries: inputs; the last query of every prompt is put at each of them (first coordinate, others 0), and the
             probes read there only. Causal models read each context once.
         dtype: of a copy of the model that is measured. Far out float32 has lost the context: use torch.float64 there.
@@ -102,9 +106,11 @@ def _read(
     for tokens, positions in batches(model, prompts, encoding, batch_size):
         if hooks is None:
             hooks = started(model, probes, positions)
+        n_parts = math.ceil(len(tokens) * widest_bytes(model, tokens.shape[1]) / WIDEST)
         # Attached for this batch only: a stream may run the model itself to make its next prompts.
         with torch.no_grad(), model.hooks(fwd_hooks=hooks):
-            model(tokens)
+            for part in tokens.tensor_split(max(1, min(n_parts, len(tokens)))):
+                model(part)
 
 
 def _sweep(
