@@ -17,10 +17,12 @@ from benchmarks.sizes import ENCODING, PAPER, TINY, Size, prompts, untrained
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes import Probe
 from icl_interp.probes.runner import default_probes
+from icl_interp.products import fast
 
 BATCH, PROMPTS, MANY, TURNS = 64, 256, 1024, 3
 TOGETHER, FLAT = Goal(1.5, aim=1.25), Goal(1.1)
-BARE, ALL, PEER = "bare forward passes", "all default probes", "run_with_cache, then the same reductions"
+BARE, FASTER = "bare forward passes", "bare forward passes, products by the faster kernel"
+ALL, PEER = "all default probes", "run_with_cache, then the same reductions"
 
 
 def batches(size: Size, n: int) -> list[Tensor]:
@@ -88,8 +90,9 @@ def run(options: Options) -> list[Row]:
         )
 
     variants: dict[str, Callable[[], object]] = {BARE: lambda: forward(model, tokens), ALL: probing()}
+    variants[FASTER] = fast()(variants[BARE])
     variants |= {f"{p.name} alone": probing(p.name) for p in default_probes(model)}
-    variants[PEER] = lambda: cached(model, tokens, default_probes(model), size)
+    variants[PEER] = fast()(lambda: cached(model, tokens, default_probes(model), size))
     for name in (BARE, ALL):  # enough to warm up; a whole turn takes long
         variants[name]()
     times = take_turns(variants, options.turns_or(TURNS), warm_up=False)

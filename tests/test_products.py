@@ -1,13 +1,24 @@
 """Products by either kernel, against float64."""
 
+from collections.abc import Callable, Iterator
+from contextvars import Context
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
 from helpers import must_fail
 from torch import Tensor
 
-from icl_interp import products
-from icl_interp.products import MULTIPLICATIONS, ROWS, gram, linear
+import icl_interp
+from icl_interp import products, provenance
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import Measurement
+from icl_interp.probes.base import Probe
+from icl_interp.probes.sweep import Sweep, places, run
+from icl_interp.products import MULTIPLICATIONS, ROWS, fast, gram, linear
+from icl_interp.results import make_array
+from icl_interp.training import trainer
 
 N_IN, N_OUT = 64, MULTIPLICATIONS // ROWS // 64  # with ROWS rows just large enough
 needs_onednn = pytest.mark.skipif(not products.ONEDNN, reason="torch has no oneDNN for this processor")
@@ -19,6 +30,12 @@ def drawn(*shape: int, stream: int = 0) -> Tensor:
 
 def operands(*rows: int, n_out: int = N_OUT) -> list[Tensor]:
     return [drawn(*rows, N_IN), drawn(n_out, N_IN, stream=1), drawn(n_out, stream=2)]
+
+
+@pytest.fixture(autouse=True)
+def by_the_faster_kernel() -> Iterator[None]:
+    with fast():
+        yield
 
 
 def kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -61,7 +78,7 @@ def test_only_large_products_in_float32_are_convolutions(monkeypatch: pytest.Mon
     assert called == ["conv2d", "linear", "linear", "linear"]
     monkeypatch.setattr(products, "ONEDNN", False)
     linear(x, weight, bias)
-    assert called[-1] == "linear"
+    assert called[4:] == ["linear"]
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -133,3 +150,94 @@ def test_only_large_ones_of_columns_too(monkeypatch: pytest.MonkeyPatch) -> None
     gram(x.double())
     gram(x[:ROWS])
     assert called == ["convolution"]
+
+
+# ---- when ------------------------------------------------------------------------------------------------------------
+
+
+def asks_for_speed() -> bool:
+    return products._FAST.get()
+
+
+def test_the_faster_kernel_is_asked_for_and_put_back() -> None:
+    def in_and_out() -> None:
+        assert not asks_for_speed()
+        with fast(), fast():
+            assert asks_for_speed()
+        assert not asks_for_speed()
+        with pytest.raises(ZeroDivisionError), fast():
+            1 / 0  # noqa: B018
+        assert not asks_for_speed()
+        assert fast()(asks_for_speed)()
+        assert not asks_for_speed()
+
+    Context().run(in_and_out)
+
+
+@needs_onednn
+def test_a_model_by_itself_is_made_of_the_usual_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = icl_interp.load("affine")
+    prompts = checkpoint.task.sample(128, provenance.generator(0, "test/products"))
+    tokens = checkpoint.encoding.encode(prompts).float()
+    called = kernels(monkeypatch)
+
+    def by_hand() -> list[str]:
+        called.clear()
+        with torch.no_grad():
+            checkpoint.model(tokens)
+        return list(called)
+
+    def by_the_package() -> list[str]:
+        called.clear()
+        checkpoint.predict(prompts)
+        return list(called)
+
+    assert "conv2d" not in Context().run(by_hand)
+    assert "conv2d" in Context().run(by_the_package)
+    assert "conv2d" in by_hand()  # within the fixture's `fast`
+
+
+class Noting(Probe):
+    name = "noting"
+
+    def hooks(self, model, positions):
+        return [("hook_embed", lambda t, hook: noted.append(asks_for_speed()))]
+
+    def results(self):
+        return {}
+
+
+noted: list[bool] = []
+
+
+def probes() -> None:
+    icl_interp.probe(icl_interp.load("affine").model, torch.zeros(1, 3, 1), [Noting()])
+
+
+def sweeps() -> None:
+    checkpoint = icl_interp.load("affine")
+    prompts = checkpoint.task.sample(2, provenance.generator(0, "test/products"))
+    run(checkpoint.model, checkpoint.encoding, [Sweep(prompts, places([0.5], 1), (0.5,), probes=(Noting(),))])
+
+
+def measurements() -> None:
+    asked = Measurement("test/products", lambda lab: noted.append(asks_for_speed()) or make_array(0.0, {}))
+    checkpoint = icl_interp.load("affine")
+    Lab(checkpoint.model, checkpoint.task, checkpoint.encoding, n_units=2).measure_all([asked])
+
+
+@pytest.mark.parametrize("loop", [probes, sweeps, measurements])
+def test_the_packages_own_loops_ask_for_it(loop: Callable[[], None]) -> None:
+    noted.clear()
+    Context().run(loop)
+    assert noted
+    assert all(noted)
+    assert not Context().run(asks_for_speed)
+
+
+def test_so_does_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    noted.clear()
+    monkeypatch.setattr(trainer._Run, "go", lambda *_: noted.append(asks_for_speed()) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        Context().run(lambda: icl_interp.train("affine", tmp_path / "run"))
+    assert noted == [True]

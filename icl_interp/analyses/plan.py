@@ -9,6 +9,7 @@ from torch import Tensor
 from icl_interp.analyses.measurement import Measurement, Planned
 from icl_interp.errors import InputError
 from icl_interp.probes.sweep import Sweep, n_read
+from icl_interp.products import fast
 
 if TYPE_CHECKING:
     from icl_interp.analyses.lab import Lab
@@ -28,6 +29,7 @@ class _Open:
     asked: tuple[Sweep, ...] = ()
 
 
+@fast()
 def take(
     measurements: Sequence[Measurement[Any]],
     lab: "Lab",

@@ -21,6 +21,7 @@ from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer, chunks
 from icl_interp.models.weights import Wanted
+from icl_interp.products import fast
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import encode, environment, run_id, write_atomically, write_json
 from icl_interp.tasks.base import Task
@@ -135,7 +136,7 @@ def predict(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> F
     read, points = encoding.read_at(prompts.n_points, model.cfg.attention_dir)
     weight = model.unembed.W_U
     tokens_in = encoding.encode(prompts).to(weight)
-    with torch.no_grad(), model.fixed_weights():
+    with torch.no_grad(), fast(), model.fixed_weights():
         parts = [model(tokens_in[rows], read) for rows in chunks(model, len(prompts), tokens_in.shape[1]) or [slice(0)]]
     out = torch.cat(parts)
     if len(points) == prompts.n_points:

@@ -16,6 +16,7 @@ from icl_interp.probes.heads import HeadOrthogonality
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.residual import LogitLens, ResidualStream
 from icl_interp.probes.sweep import Sweep, places, run
+from icl_interp.products import fast
 from icl_interp.prompts import Prompts
 from icl_interp.results import Result
 
@@ -24,6 +25,7 @@ from icl_interp.results import Result
 WIDEST = 12 * 2**20
 
 
+@fast()
 def probe(
     model: HookedTransformer | ModelWithEncoding,
     prompts: Source,

@@ -19,6 +19,7 @@ from icl_interp.models.hooks import token_axis
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import MOST_AT_ONCE, HookedTransformer, chunks
 from icl_interp.probes.base import Hook, Probe, is_reading, started
+from icl_interp.products import fast
 from icl_interp.prompts import Prompts
 from icl_interp.reductions import Rows
 
@@ -116,7 +117,7 @@ def run(
     answers = [Rows() for _ in sweeps]
     hooks = [started(model, s.probes, {label: [i] for i, label in enumerate(s.labels)}) for s in sweeps]
     reader = reader or model
-    with torch.no_grad(), model.fixed_weights(), reader.fixed_weights():
+    with torch.no_grad(), fast(), model.fixed_weights(), reader.fixed_weights():
         for one in _by_context(sweeps):
             passes = [
                 _Pass([sweeps[i] for i in group], [hooks[i] for i in group], [answers[i] for i in group])

@@ -19,6 +19,7 @@ from icl_interp.devices import checked_device
 from icl_interp.errors import InputError, shown
 from icl_interp.models import tokens, weights
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.products import fast
 from icl_interp.provenance import encode, environment, generator, read_json, remove_leftovers, run_id, write_json
 from icl_interp.training import process, recipes, state
 from icl_interp.training.adam import Adam
@@ -33,6 +34,7 @@ class TrainingDiverged(InputError):
     """The loss became infinite or NaN. The last good checkpoint is kept."""
 
 
+@fast()
 def train(
     config: str | Path | dict | RunConfig, out: str | Path, *, progress: bool = True, device: str | None = None
 ) -> Checkpoint:
