@@ -77,11 +77,15 @@ def measured(e: Estimate) -> str:
 
     >>> measured(Estimate("error, far / near", 1.0, 0.0, 2.0, "log10"))
     'x10 [x1, x100]'
+    >>> measured(Estimate("share of the heads that matter", math.nan, math.nan, math.nan, "share"))
+    'no number'
     """
-    if e.unit in BASES:
-        return f"{natural(e.value, e.unit)} [{natural(e.low, e.unit)}, {natural(e.high, e.unit)}]"
-    interval = "" if e.low == e.high else f" [{e.low:.3g}, {e.high:.3g}]"
-    return f"{e.value:.3g}{interval} {e.unit}".rstrip()
+    if math.isnan(e.value):
+        return "no number"
+    interval = "" if e.low == e.high else f" [{natural(e.low, e.unit)}, {natural(e.high, e.unit)}]"
+    if math.isnan(e.low) or math.isnan(e.high):
+        interval = " (no interval)"
+    return f"{natural(e.value, e.unit)}{interval} {'' if e.unit in BASES else e.unit}".rstrip()
 
 
 def natural(value: float, unit: str) -> str:
@@ -90,7 +94,7 @@ def natural(value: float, unit: str) -> str:
     >>> natural(-1.0, "log10"), natural(0.25, "share")
     ('x0.1', '0.25')
     """
-    return f"x{BASES[unit] ** value:.3g}" if unit in BASES else f"{value:.3g}"
+    return f"x{BASES[unit] ** value:.3g}" if unit in BASES else f"{value + 0.0:.3g}"  # + 0.0: no minus before a zero
 
 
 def region(asked: Region, unit: str) -> str:

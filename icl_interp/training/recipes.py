@@ -52,7 +52,7 @@ def _read(source: str | Path) -> Any:
             raise InputError(f"{path} has {path.stat().st_size:,} bytes, but a recipe has at most {LARGEST:,}")
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', error)}") from error
     return _yaml(text, str(path))
 
 

@@ -117,6 +117,9 @@ def recorded() -> set[str]:
 
 def main(arguments: list[str]) -> int:
     """Compare or write; the exit status says whether anything differs."""
+    if "--help" in arguments:
+        print(__doc__)
+        return 0
     write, models = "--write" in arguments, [a for a in arguments if a != "--write"] or bundled.names()
     differing = 0
     for model in models:

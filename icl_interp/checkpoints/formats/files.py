@@ -207,7 +207,7 @@ def plain_yaml(file: Path) -> Stored:
             raise InputError(f"{file} has {file.stat().st_size:,} bytes, but at most {LARGEST:,} are read")
         data = yaml.load(file.read_text("utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {file}: {error}") from error
+        raise InputError(f"cannot read {file}: {getattr(error, 'strerror', error)}") from error
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{file} is not YAML: {textwrap.shorten(str(error), 200, placeholder=' ...')}") from error
     found = Stored(data, f"{file}: ")
