@@ -156,6 +156,7 @@ def _run_together(
         for one in passes:
             memory = reading.memory(prompts[rows], one.n_points or prompts.n_points, known)
             one.run(model, encoding, prompts, memory, rows, context, intact)
+            del memory  # that of the next chunk is to stand where it stood
         if tick:
             tick(rows.stop - rows.start)
 
