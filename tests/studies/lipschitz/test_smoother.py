@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers import must_fail
 
+from icl_interp.analyses import facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.experiments import calibration
 from icl_interp.interventions import intervene
@@ -35,8 +36,8 @@ def draw(*shape, seed=0):
 
 
 def judged(case, seed=0):
-    lab, facts = calibration.lab_for(case, seed=seed)
-    return SMOOTHER_CLAIM.judge_results(calibration.measure(lab, facts, [SMOOTHER_CLAIM]), facts)
+    lab, known = calibration.lab_for(case, seed=seed)
+    return SMOOTHER_CLAIM.judge_results(calibration.measure(lab, known, [SMOOTHER_CLAIM]), known)
 
 
 def transformer(encoding="interleaved", **more):
@@ -108,6 +109,27 @@ def test_heads_at_the_query_are_those_of_a_whole_pass(encoding, direction):
         last = lab.tokens(prompts).shape[1] - 1
         with intervene(lab.model, heads.PutOutputs(layer, [1], -mine[:, 1:], [last])):
             torch.testing.assert_close(edited[:, 0], lab.model(lab.tokens(prompts))[:, -1])
+
+
+def single_is_double(monkeypatch, change=lambda stream: stream):
+    """What is measured of a large model, in its own float32, is what float64 gives on the same prompts."""
+    model = transformer()
+    plain = Lab(model, AFFINE, Interleaved(), n_units=8, n_contexts=1)
+    prompts, wanted = plain.head_sample, heads.smoother(plain).values
+    monkeypatch.setattr(facts, "LARGE", 0)
+    large = Lab(model, AFFINE, Interleaved(), n_units=8, n_contexts=1)
+    large.head_sample = prompts  # its own sample is smaller
+    assert large.reader.unembed.W_U.dtype == torch.float32
+    with large.reader.hooks([("blocks.1.hook_resid_pre", lambda stream, hook: change(stream))]):
+        found = heads.smoother(large).values
+    monkeypatch.undo()
+    assert not np.isnan(wanted).all()
+    np.testing.assert_allclose(np.sqrt(found), np.sqrt(wanted), rtol=1e-4, atol=1e-5)
+
+
+def test_a_large_models_heads_are_measured_in_float32(monkeypatch):
+    single_is_double(monkeypatch)
+    must_fail(single_is_double, monkeypatch, lambda stream: 1.001 * stream)
 
 
 def test_the_stand_in_of_a_unit_is_theorys_smoother():
