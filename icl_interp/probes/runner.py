@@ -20,8 +20,8 @@ from icl_interp.products import fast
 from icl_interp.prompts import Prompts
 from icl_interp.results import Result
 
-# Bytes of the widest activation. Memory for larger ones is given back to the system after each step and asked for
-# anew, which can take longer than the arithmetic.
+# Bytes of the widest activation on a CPU. Memory for larger ones is given back to the system after each step and asked
+# for anew, which can take longer than the arithmetic.
 WIDEST = 12 * 2**20
 
 
@@ -108,7 +108,8 @@ def _read(
     for tokens, positions in batches(model, prompts, encoding, batch_size):
         if hooks is None:
             hooks = started(model, probes, positions)
-        n_parts = math.ceil(len(tokens) * widest_bytes(model, tokens.shape[1]) / WIDEST)
+        widest = WIDEST if tokens.device.type == "cpu" else math.inf
+        n_parts = math.ceil(len(tokens) * widest_bytes(model, tokens.shape[1]) / widest)
         # Attached for this batch only: a stream may run the model itself to make its next prompts.
         with torch.no_grad(), model.hooks(fwd_hooks=hooks):
             for part in tokens.tensor_split(max(1, min(n_parts, len(tokens)))):
