@@ -2,8 +2,13 @@
 
 import os
 import shutil
+import time
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
@@ -18,3 +23,15 @@ def browser() -> str:
     if path is None:
         pytest.skip("needs Chrome or Chromium: install one, or let BROWSER_PATH name it")
     return path
+
+
+def wait_until(tab: "Page", condition: str, seconds: float = 30) -> None:
+    """Wait until the JavaScript expression ``condition`` is true in ``tab``.
+
+    Playwright's ``wait_for_function`` asks for the second time by ``eval`` in the page. Our pages forbid that (their
+    content security policy), so it would fail whenever the condition does not hold at once.
+    """
+    end = time.monotonic() + seconds
+    while not tab.evaluate(condition):
+        assert time.monotonic() < end, f"not true after {seconds} s: {condition}"
+        time.sleep(0.05)

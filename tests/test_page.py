@@ -7,7 +7,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from browsers import browser
+from browsers import browser, wait_until
 from helpers import mostly_slow, must_fail
 from markupsafe import escape
 from small_reports import report
@@ -341,9 +341,7 @@ def test_a_browser_draws_every_plot_and_fetches_nothing(any_report, tmp_path):
             tab.on("pageerror", lambda error: said.append(str(error)))
             tab.on("dialog", lambda dialog: (said.append("dialog"), dialog.dismiss()))
             tab.goto((tmp_path / f"{name}.html").as_uri())
-            tab.wait_for_function(
-                f"document.querySelectorAll('.js-plotly-plot .main-svg').length >= {len(expected.figures)}"
-            )
+            wait_until(tab, f"document.querySelectorAll('.js-plotly-plot .main-svg').length >= {len(expected.figures)}")
             assert tab.locator(".js-plotly-plot").count() == len(expected.figures)
             assert tab.locator(".js-plotly-plot path, .js-plotly-plot .point").count() > 0
             assert tab.locator(".answer").bounding_box()["y"] < 200

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browsers import browser
+from browsers import browser, wait_until
 from helpers import must_fail
 from plotly.graph_objects import Figure
 from small_reports import report
@@ -115,11 +115,11 @@ def test_a_browser_lays_it_out_anew_and_back(figures, tmp_path: Path):
         tab.on("console", lambda message: said.append(message.text))
         tab.on("pageerror", lambda error: said.append(str(error)))
         tab.goto((tmp_path / "page.html").as_uri())
-        tab.wait_for_function("document.querySelectorAll('.js-plotly-plot .main-svg').length >= 3")
+        wait_until(tab, "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 3")
         lefts = "name => [...document.querySelectorAll(`#${name} .nsewdrag`)].map(e => e.getBoundingClientRect().x)"
         wide = {name: tab.evaluate(lefts, name) for name in ("growth", "heads")}
         tab.set_viewport_size({"width": 480, "height": 1000})
-        tab.wait_for_function("document.querySelector('#growth .main-svg').getBoundingClientRect().width < 480")
+        wait_until(tab, "document.querySelector('#growth .main-svg').getBoundingClientRect().width < 480")
         for name in ("growth", "heads"):
             assert max(tab.evaluate(lefts, name)) < 240 < max(wide[name])
             frame = f"document.querySelector('#{name}').parentElement.parentElement"
@@ -131,7 +131,7 @@ def test_a_browser_lays_it_out_anew_and_back(figures, tmp_path: Path):
                 assert abs(height - laid["layout"]["height"]) < 1
         assert tab.evaluate("document.querySelector('#claims .main-svg').getBoundingClientRect().width") > 900
         tab.set_viewport_size({"width": 1200, "height": 1000})
-        tab.wait_for_function("document.querySelector('#growth .main-svg').getBoundingClientRect().width > 700")
+        wait_until(tab, "document.querySelector('#growth .main-svg').getBoundingClientRect().width > 700")
         assert {name: tab.evaluate(lefts, name) for name in wide} == wide
         chromium.close()
     assert said == []
