@@ -18,7 +18,7 @@ ABOUT = {
     "evaluation": "the evaluation of a model, against the forward passes that it needs",
     "probes": "the default probes, together and each alone, against forward passes and cached activations",
     "report": "the default report of a large model, and of a bundled one, from a cold start",
-    "large": "verdicts and intervals of bundled models, analysed as they are and as if they were large",
+    "large": "verdicts and intervals of models, analysed as if they were small and as if they were large",
 }
 
 
@@ -48,11 +48,14 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=counted, metavar="N", help="threads of torch; by default its own number")
     parser.add_argument("--turns", type=counted, metavar="N", help="turns of each variant; by default each its own")
     parser.add_argument("--quick", action="store_true", help="the smallest sizes: a trial, whose numbers mean nothing")
+    parser.add_argument("--model", action="append", default=[], help="what `large` analyses: a name, or a run's folder")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write JSON")
     options = parser.parse_args(arguments)
     for name in options.names:
         if name not in ABOUT:
             raise unknown("benchmark", name, ABOUT)
+    if options.model and options.names != ["large"]:
+        raise InputError("--model says what `large` analyses: python -m benchmarks large --model MODEL")
     options.names = list(dict.fromkeys(options.names)) or list(ABOUT)
     return options
 
@@ -65,7 +68,7 @@ def measure(options: argparse.Namespace) -> None:
 
     if options.threads:
         torch.set_num_threads(options.threads)
-    console, asked = output.console(), Options(options.turns, options.quick)
+    console, asked = output.console(), Options(options.turns, options.quick, tuple(options.model))
     done: list[dict[str, Any]] = []
     found = {"environment": output.environment(torch.get_num_threads()), "quick": asked.quick, "benchmarks": done}
     if options.out:

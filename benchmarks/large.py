@@ -1,11 +1,12 @@
-"""What it costs that a large model is measured on fewer prompts: small models, analysed as they are and as if large.
+"""What it costs that a large model is measured on fewer prompts: models, analysed as if small and as if large.
 
 A large model's contexts are read in float32, its sample is smaller, and heads and blocks are ablated on a part of it
-(`analyses.facts.is_large`). Here the same is done to bundled models, whose plain reports are at hand to compare with.
+(`analyses.facts.is_large`). Here any model is measured both ways, whatever its size: bundled ones, or those asked for.
 """
 
 import math
 import statistics
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,7 +35,7 @@ DECIDED = ("supported", "contradicted")
 def judge(model: str, large: bool, quick: bool) -> dict[str, Any]:
     """Verdict and width of the interval of each claim, and widths of the intervals of heads' effects."""
     before = facts.LARGE
-    facts.LARGE = 0 if large else before
+    facts.LARGE = 0 if large else sys.maxsize
     try:
         less = {"n_prompts": 32, "claims": ("limits.softmax_hardmax",)} if quick else {}
         report = icl_interp.analyze(model, progress=False, **less)
@@ -60,10 +61,16 @@ def ratios(plain: Mapping[str, float], large: Mapping[str, float]) -> list[float
 
 
 def run(options: Options) -> list[Row]:
-    """Verdicts and widths of intervals of each model, both ways."""
+    """Verdicts and widths of intervals of each model, both ways.
+
+    Raises:
+        InputError: a model that was asked for is not there, or can't be read.
+    """
+    for model in options.models:  # before anything is measured
+        icl_interp.load(model)
     rows, changed = [], {"decided, then open": 0, "open, then decided": 0, "reversed": 0}
     n = 0
-    for model in MODELS[:1] if options.quick else MODELS:
+    for model in options.models or MODELS[: 1 if options.quick else None]:
         plain, large = (
             fresh.call(
                 judge,

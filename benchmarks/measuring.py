@@ -18,10 +18,12 @@ class Options:
     Attributes:
         turns: how often each variant is run; None for the benchmark's own number.
         quick: the smallest sizes, all in this process. The numbers then mean nothing.
+        models: what `large` analyses: bundled models, or files of others; empty for the benchmark's own choice.
     """
 
     turns: int | None = None
     quick: bool = False
+    models: tuple[str, ...] = ()
 
     def turns_or(self, usual: int) -> int:
         """The turns that were asked for, else 2 if quick, else the usual number."""

@@ -14,9 +14,13 @@ import pytest
 from helpers import must_fail
 from tqdm import tqdm
 
+import icl_interp
 from benchmarks import __main__ as command
 from benchmarks import fresh, large, output
-from benchmarks.measuring import Goal, Row, Seconds, judged, ratio_row, take_turns
+from benchmarks.measuring import Goal, Options, Row, Seconds, judged, ratio_row, take_turns
+from benchmarks.sizes import PAPER, TINY, untrained
+from icl_interp.analyses import facts
+from icl_interp.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 CASES = [
@@ -108,6 +112,8 @@ def test_list_names_every_benchmark(capsys):
         (["--turns", "0"], "from 1 up, but got '0'"),
         (["--threads", "many"], "from 1 up, but got 'many'"),
         (["--fast"], "unrecognized arguments: --fast"),
+        (["--model", "affine"], "python -m benchmarks large --model MODEL"),
+        (["large", "report", "--model", "affine"], "python -m benchmarks large --model MODEL"),
     ],
 )
 def test_wrong_input_gets_one_line(capsys, arguments, says):
@@ -240,6 +246,40 @@ def test_widths_are_compared_by_name():
     check_ratios(large.ratios)
     must_fail(check_ratios, lambda plain, wide: large.ratios(wide, plain))
     must_fail(check_ratios, lambda plain, wide: large.ratios(plain, wide)[::-1])
+
+
+def test_a_model_is_analysed_as_if_small_and_as_if_large(monkeypatch):
+    seen, usual = [], facts.LARGE
+
+    def analyze(model, **options):
+        seen.append((model, facts.is_large(untrained(TINY)), facts.is_large(untrained(PAPER))))
+        raise InputError("seen")
+
+    monkeypatch.setattr(icl_interp, "analyze", analyze)
+    for wide in (False, True):
+        with pytest.raises(InputError, match="seen"):
+            large.judge("mine", wide, quick=True)
+    assert seen == [("mine", False, False), ("mine", True, True)]
+    assert usual == facts.LARGE  # put back, also after an error
+
+
+def test_the_models_asked_for_are_compared(monkeypatch):
+    asked = []
+
+    def judge(model, large, quick):
+        asked.append((model, large))
+        return {"verdicts": {"claim": "inconclusive" if large else "supported"}, "widths": {}, "heads": {}}
+
+    monkeypatch.setattr(large, "judge", judge)
+    rows = large.run(Options(quick=True, models=("affine_seed1", "lsa_trap")))
+    assert asked == [("affine_seed1", False), ("affine_seed1", True), ("lsa_trap", False), ("lsa_trap", True)]
+    assert [row.what for row in rows][:2] == [
+        "affine_seed1: claim is supported, then inconclusive",
+        "lsa_trap: claim is supported, then inconclusive",
+    ]
+    with pytest.raises(InputError, match="no such path or bundled model: 'nothing'"):
+        large.run(Options(models=("lsa_trap", "nothing")))
+    assert len(asked) == 4  # nothing runs before all are found
 
 
 @pytest.mark.parametrize(
