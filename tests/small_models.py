@@ -8,6 +8,7 @@ from icl_interp.interventions.attention import AblateHeads, PutPatterns, SwapPat
 from icl_interp.interventions.base import At, Intervention
 from icl_interp.interventions.norms import FreezeNorms, InsertNorm
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
+from icl_interp.interventions.put import PutActivations, PutHeadOutputs
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Encoding, Interleaved, Stacked
 from icl_interp.models.transformer import HookedTransformer
@@ -77,6 +78,13 @@ def ablate_mean(model: HookedTransformer, *heads: tuple[int, int]) -> AblateHead
     return AblateHeads.measure(model, tokens_for(model, OTHERS), *heads)
 
 
+def put_heads(model: HookedTransformer) -> PutHeadOutputs:
+    """Two heads of the second layer, each at another token, write what they write there in other prompts."""
+    _, cache = model.run_with_cache(tokens_for(model).flip(0))
+    z = cache["blocks.1.attn.hook_z"]
+    return PutHeadOutputs(1, [0, 2], torch.stack([z[:, 5, 0], z[:, -1, 2]], 1), [5, -1])
+
+
 # Each is a function of the model, because some measure a reference on it first.
 EVERY = {
     "freeze all norms": freeze,
@@ -93,6 +101,10 @@ EVERY = {
     ),
     "patterns of other prompts": lambda model: PutPatterns.measure(model, tokens_for(model).flip(0)),
     "patterns of other prompts, one layer": lambda model: PutPatterns.measure(model, tokens_for(model).flip(0), [1]),
+    "keys of other prompts": lambda model: PutActivations.measure(
+        model, tokens_for(model).flip(0), ["blocks.0.attn.hook_k", "blocks.1.attn.hook_k"]
+    ),
+    "heads of other prompts": put_heads,
     "insert a norm": lambda model: InsertNorm("blocks.0.hook_resid_mid"),
     "at the query": lambda model: At((-1,), SwapPattern("uniform")),
     "at two tokens": lambda model: At((3, 6), freeze(model)),

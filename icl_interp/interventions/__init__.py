@@ -9,10 +9,11 @@ References are kept by position; `.at_query()` keeps the last position's only, w
 """
 
 from icl_interp.interventions.attention import AblateHeads, PutPatterns, SwapPattern, Temperature
-from icl_interp.interventions.base import At, Intervention, intervene
+from icl_interp.interventions.base import At, Intervention, intervene, mean_activations
 from icl_interp.interventions.norms import FreezeNorms, InsertNorm
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.interventions.patching import patch
+from icl_interp.interventions.put import PutActivations, PutHeadOutputs
 
 __all__ = [
     "AblateHeads",
@@ -21,10 +22,13 @@ __all__ = [
     "InsertNorm",
     "Intervention",
     "MeanOutputs",
+    "PutActivations",
+    "PutHeadOutputs",
     "PutPatterns",
     "SwapPattern",
     "Temperature",
     "intervene",
+    "mean_activations",
     "patch",
     "sublayers",
 ]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal, NoReturn, Self
 
 import torch
 from jaxtyping import Float
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from icl_interp.errors import InputError, unknown
 from icl_interp.interventions.base import Head, Hook, Intervention, by_layer, mean_activations, merge, reference
+from icl_interp.interventions.put import PutActivations
+from icl_interp.models.scores import hardmax
 from icl_interp.models.transformer import HookedTransformer
 
 
@@ -18,11 +20,26 @@ from icl_interp.models.transformer import HookedTransformer
 class SwapPattern(Intervention):
     """Replace attention patterns by their hardmax (one-hot at the largest weight) or by uniform weights.
 
-    Uniform covers the keys a query sees. Assumes nothing about scores; values stay as they are.
+    Uniform covers the keys a query sees. Hardmax takes the first of several keys that weigh the same, as
+    `models.scores.hardmax` does. Assumes nothing about scores; values stay as they are.
 
     Attributes:
         to: "hardmax" or "uniform".
         heads: the (layer, head) pairs to swap; None for all.
+
+    Raises:
+        InputError: `to` is another word, or the model has no such head.
+
+    A model whose patterns are one-hot already keeps its output:
+
+    >>> import torch
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
+    >>> cfg = HookedTransformerConfig(n_layers=1, d_model=8, score_fn="hardmax", init_std=1.0)
+    >>> model, tokens = HookedTransformer(cfg).eval(), torch.linspace(-1, 1, 5)[None, :, None]
+    >>> before = model(tokens)
+    >>> with intervene(model, SwapPattern("hardmax")):
+    ...     torch.allclose(model(tokens), before, atol=1e-5)
+    True
     """
 
     to: Literal["hardmax", "uniform"]
@@ -48,8 +65,9 @@ class SwapPattern(Intervention):
         def swap(pattern: Tensor, hook: object) -> Tensor:
             seen = visible[0]
             if self.to == "hardmax":
-                # Linear weights can be negative, and hidden keys weigh 0: they must not win.
-                weights = _one_hot(pattern.masked_fill(~seen, -torch.inf))
+                # Linear weights can be negative, and hidden keys weigh 0: they must not win. Detached, because hardmax
+                # hands softmax's gradient back, for training: an edit keeps its own, which is 0 almost everywhere.
+                weights = hardmax(pattern.detach().masked_fill(~seen, -torch.inf))
             else:
                 weights = seen.to(pattern) / seen.sum(-1, keepdim=True)
             return merge(pattern, 1, heads, weights)
@@ -62,9 +80,27 @@ class PutPatterns(Intervention):
     """Attend as in other prompts: patterns that were kept replace the model's own. Values stay the prompt's own.
 
     Assumes that the other prompts have the same number of tokens, and that prompt i is to attend as the i-th of them.
+    It is `PutActivations` of patterns, measured by layer.
+
+    Source: Elhage et al. (2021), *A mathematical framework for transformer circuits*, which runs a model with the
+    patterns forced that it had recorded.
 
     Attributes:
-        patterns: by hook.
+        patterns: by hook ("blocks.0.attn.hook_pattern"), `(batch, head, query, key)`.
+
+    Raises:
+        InputError: in a run of another number of prompts, or of prompts of another length.
+
+    The prompts' own patterns change nothing:
+
+    >>> import torch
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, init_std=1.0)).eval()
+    >>> tokens = torch.linspace(-1, 1, 10).reshape(2, 5, 1)
+    >>> before = model(tokens)
+    >>> with intervene(model, PutPatterns.measure(model, tokens)):
+    ...     torch.allclose(model(tokens), before, atol=1e-5)
+    True
     """
 
     patterns: Mapping[str, Float[Tensor, "batch head query key"]]
@@ -73,35 +109,52 @@ class PutPatterns(Intervention):
     def measure(
         cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], layers: Sequence[int] | None = None
     ) -> Self:
-        """The patterns of these prompts, in all layers or those listed."""
-        chosen = list(by_layer(model, None) if layers is None else by_layer(model, [(layer, 0) for layer in layers]))
+        """The patterns of these prompts, in all layers or those listed.
+
+        Raises:
+            InputError: the model has no such layer, or no attention.
+        """
+        chosen = by_layer(model, None if layers is None else [(layer, 0) for layer in layers])
         names = [f"blocks.{layer}.attn.hook_pattern" for layer in chosen]
-        with torch.no_grad():
-            _, cache = model.run_with_cache(tokens, names_filter=names)
-        return cls({name: cache[name] for name in names})
+        return cls(PutActivations.measure(model, tokens, names).values)
 
     def hooks(self, model: HookedTransformer) -> list[Hook]:
         """One a layer."""
+        return PutActivations(self.patterns).hooks(model)
 
-        def put(kept: Tensor) -> Callable[..., Tensor]:
-            def edit(pattern: Tensor, hook: object) -> Tensor:
-                if kept.shape != pattern.shape:
-                    raise InputError(
-                        f"patterns of shape {tuple(kept.shape)} (batch, head, query, key) cannot replace those of "
-                        f"shape {tuple(pattern.shape)}: measure them on as many prompts of the same length"
-                    )
-                return kept.to(pattern)
+    def at_query(self) -> NoReturn:
+        """Refused: patterns cover all tokens of a prompt.
 
-            return edit
-
-        return [(name, put(kept)) for name, kept in self.patterns.items()]
+        Raises:
+            InputError: always.
+        """
+        PutActivations(self.patterns).at_query()
 
 
 @dataclass(frozen=True)
 class Temperature(Intervention):
     """Divide attention scores by a temperature: above 1 flattens a softmax, below 1 sharpens it.
 
-    Does nothing to a hardmax. Hidden keys stay hidden.
+    Does nothing to a hardmax. Hidden keys stay hidden. Dividing a head's W_Q and b_Q by the temperature does the same.
+
+    Attributes:
+        value: the temperature, positive and finite.
+        heads: the (layer, head) pairs whose scores are divided; None for all.
+
+    Raises:
+        InputError: the temperature is not positive and finite, or the model has no such head.
+
+    Uniform weights have no scores to divide:
+
+    >>> import torch
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)).eval()
+    >>> tokens, uniform = torch.linspace(-1, 1, 5)[None, :, None], SwapPattern("uniform")
+    >>> with intervene(model, uniform):
+    ...     flat = model(tokens)
+    >>> with intervene(model, Temperature(2.0), uniform):
+    ...     torch.allclose(model(tokens), flat, atol=1e-5)
+    True
     """
 
     value: float
@@ -124,11 +177,31 @@ class Temperature(Intervention):
 class AblateHeads(Intervention):
     """Replace what heads write by nothing ("zero") or by its mean over reference prompts ("mean").
 
-    Mean ablation keeps what a head writes whatever the prompt, and removes only what it tells about the prompt.
+    Mean ablation keeps what a head writes whatever the prompt, and removes only what it tells about the prompt. It
+    assumes that the reference prompts are like those on which the model is to keep working, and as long.
+
+    Source: Michel, Levy & Neubig (2019), *Are sixteen heads really better than one?*, for zero ablation of heads; Wang,
+    Variengien, Conmy, Shlegeris & Steinhardt (2022), *Interpretability in the wild*, for mean ablation.
 
     Attributes:
         heads: the (layer, head) pairs to ablate.
         means: mean of `hook_z` by layer, `(token, head, d_head)`; empty for zero ablation.
+
+    Raises:
+        InputError: a head's layer was not measured, the model has no such head, or (in a run) prompts are longer than
+            those the means were taken over.
+
+    Without all heads of a layer, its bias b_O alone is left:
+
+    >>> import torch
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2)).eval()
+    >>> with torch.no_grad():
+    ...     b_O = model.blocks[0].attn.b_O.copy_(torch.arange(8.0))
+    >>> with intervene(model, AblateHeads.zero((0, 0), (0, 1))):
+    ...     _, cache = model.run_with_cache(torch.ones(3, 5, 1))
+    >>> torch.allclose(cache["blocks.0.hook_attn_out"], b_O.expand(3, 5, 8))
+    True
     """
 
     heads: tuple[Head, ...]
@@ -146,13 +219,21 @@ class AblateHeads(Intervention):
 
     @classmethod
     def measure(cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], *heads: Head) -> Self:
-        """Mean ablation, the mean taken over these prompts at each position."""
+        """Mean ablation, the mean taken over these prompts at each position.
+
+        Raises:
+            InputError: the model has no such head, or there is no prompt.
+        """
         layers = list(by_layer(model, heads))
         means = mean_activations(model, tokens, [f"blocks.{layer}.attn.hook_z" for layer in layers])
         return cls(heads, dict(zip(layers, means.values(), strict=True)))
 
     def only(self, *heads: Head) -> Self:
-        """The same reference for other heads of the layers measured."""
+        """The same reference for other heads of the layers measured.
+
+        Raises:
+            InputError: a head's layer was not measured.
+        """
         return replace(self, heads=heads)
 
     def at_query(self) -> Self:
@@ -170,7 +251,3 @@ class AblateHeads(Intervention):
             (f"blocks.{layer}.attn.hook_z", ablate(layer, heads))
             for layer, heads in by_layer(model, self.heads).items()
         ]
-
-
-def _one_hot(pattern: Tensor) -> Tensor:
-    return torch.zeros_like(pattern).scatter_(-1, pattern.argmax(-1, keepdim=True), 1.0)

@@ -20,23 +20,68 @@ OBSERVERS: list[Callable[[HookedTransformer, Sequence["Intervention"]], Abstract
 
 
 class Intervention(ABC):
-    """Something that can be attached to a model."""
+    """Something that can be attached to a model: functions by the hook point that they edit.
+
+    A function gets an activation and its hook, and returns a new tensor, or None to leave it; it never edits the old
+    one in place. Wrong settings are refused where it is made, a wrong model by `hooks`, wrong prompts in the run.
+
+    One factor undoes the other, and powers of 2 leave no rounding behind:
+
+    >>> import torch
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
+    >>> class Scale(Intervention):
+    ...     def __init__(self, factor):
+    ...         self.factor = factor
+    ...
+    ...     def hooks(self, model):
+    ...         return [("hook_embed", lambda t, hook: self.factor * t)]
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)).eval()
+    >>> tokens = torch.linspace(-1, 1, 5)[None, :, None]
+    >>> before = model(tokens)
+    >>> with intervene(model, Scale(4.0), Scale(0.25)):
+    ...     torch.allclose(model(tokens), before, atol=1e-5)
+    True
+    """
 
     @abstractmethod
     def hooks(self, model: HookedTransformer) -> list[Hook]:
-        """Functions and the hook points they go to."""
+        """Functions and the hook points they go to.
+
+        Raises:
+            InputError: the model does not have what is to be edited, such as a head.
+        """
+
+    def at_query(self) -> "Intervention":
+        """What of it acts on a last token that is read apart from its context, as sweeps read queries.
+
+        It is the same for what acts on every token alike. What is kept by position keeps the last one only.
+
+        Raises:
+            InputError: it acts on other tokens only.
+        """
+        return self
 
 
 @contextmanager
 def intervene(model: HookedTransformer, *interventions: Intervention) -> Iterator[HookedTransformer]:
-    """Run a model under interventions.
+    """Run a model under interventions: attached in the order given, detached at the end, also after an exception.
+
+    Args:
+        model: what runs.
+        interventions: each sees what the one before left.
+
+    Yields:
+        The same model.
+
+    Raises:
+        InputError: the model does not have a hook, or whatever else an intervention needs; then none is attached.
 
     >>> import torch
-    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig
+    >>> from icl_interp.interventions import SwapPattern
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)).eval()
     >>> tokens = torch.linspace(-1, 1, 5)[None, :, None]
     >>> before = model(tokens)
-    >>> from icl_interp.interventions.attention import SwapPattern
     >>> with intervene(model, SwapPattern("uniform")):
     ...     inside = model(tokens)
     >>> torch.equal(inside, before), torch.equal(model(tokens), before)
@@ -82,9 +127,25 @@ def _block(name: str, n_layers: int) -> int:
 class At(Intervention):
     """Another intervention, at some token positions only (queries, for scores and patterns).
 
-    >>> from icl_interp.interventions.attention import SwapPattern
-    >>> At((-1,), SwapPattern("uniform")).positions
-    (-1,)
+    Attributes:
+        positions: of tokens; negative ones count from the last.
+        inner: what acts there. It sees whole activations; what it changes elsewhere is undone.
+
+    Raises:
+        InputError: in a run of prompts that do not have all the positions.
+
+    Causal attention: tokens before the first of the positions cannot tell.
+
+    >>> import torch
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
+    >>> from icl_interp.interventions import SwapPattern
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)).eval()
+    >>> tokens = torch.linspace(-1, 1, 5)[None, :, None]
+    >>> before = model(tokens)
+    >>> with intervene(model, At((-1,), SwapPattern("uniform"))):
+    ...     inside = model(tokens)
+    >>> torch.allclose(inside[:, :-1], before[:, :-1], atol=1e-5), torch.allclose(inside[:, -1], before[:, -1])
+    (True, False)
     """
 
     positions: tuple[int, ...]
@@ -105,6 +166,15 @@ class At(Intervention):
             return edit
 
         return [(name, restrict(name, function)) for name, function in self.inner.hooks(model)]
+
+    def at_query(self) -> Intervention:
+        """The inner one at the last token, where that is one of the positions."""
+        if -1 not in self.positions:
+            raise InputError(
+                f"at the query there is the last token alone, but this acts at positions {self.positions}: "
+                "count from the last (-1), or intervene on the context"
+            )
+        return self.inner.at_query()
 
 
 def by_layer(model: HookedTransformer, heads: Sequence[Head] | None) -> dict[int, list[int]]:
@@ -137,7 +207,34 @@ def reference(rows: Tensor, t: Tensor) -> Tensor:
 def mean_activations(
     model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], names: Sequence[str]
 ) -> dict[str, Float[Tensor, "token ..."]]:
-    """The mean over prompts of what hooks show, at each position: the reference of mean ablation and frozen norms."""
+    """The mean over prompts of what hooks show, at each position: the reference of mean ablation and frozen norms.
+
+    Prompts are read in parts, so memory does not grow with their number.
+
+    Args:
+        model: what reads the prompts.
+        tokens: of the prompts.
+        names: of the hooks.
+
+    Returns:
+        By hook, the activation's mean over its first axis: `(token, d_model)` for the stream and what sublayers write,
+        `(token, head, d_head)` for `hook_z`, `(head, query, key)` for patterns.
+
+    Raises:
+        InputError: the model has no hook of a name, or there is no prompt.
+
+    The mean of one prompt is the prompt's own:
+
+    >>> import torch
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)).eval()
+    >>> tokens, hook = torch.linspace(-1, 1, 5)[None, :, None], "blocks.0.hook_resid_post"
+    >>> _, cache = model.run_with_cache(tokens)
+    >>> torch.allclose(mean_activations(model, tokens, [hook])[hook], cache[hook][0], atol=1e-5)
+    True
+    """
+    if not len(tokens):
+        raise InputError(f"a mean needs at least one prompt, but the tokens have shape {tuple(tokens.shape)}")
     totals: dict[str, Tensor] = {}
     for rows in chunks(model, len(tokens), tokens.shape[1]):
         _, cache = model.run_with_cache(tokens[rows], names_filter=list(names))

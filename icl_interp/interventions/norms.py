@@ -22,6 +22,21 @@ class FreezeNorms(Intervention):
     Attributes:
         scales: for each norm, the scale at each position, `(token, 1)`. Or one scale for each prompt, `(prompt, 1, 1)`,
             at every position alike: the intervention then serves runs of exactly these prompts.
+
+    Raises:
+        InputError: in a run, where prompts are longer than those that were measured, or (with a scale for each prompt)
+            their number is another.
+
+    The mean over a single prompt is its own scale, so that prompt keeps its output:
+
+    >>> import torch
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)).eval()
+    >>> tokens = torch.linspace(-1, 1, 5)[None, :, None]
+    >>> before = model(tokens)
+    >>> with intervene(model, FreezeNorms.measure(model, tokens)):
+    ...     torch.allclose(model(tokens), before, atol=1e-5)
+    True
     """
 
     scales: Mapping[str, Float[Tensor, "token 1"] | Float[Tensor, "prompt 1 1"]]
@@ -30,7 +45,11 @@ class FreezeNorms(Intervention):
     def measure(
         cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], norms: Sequence[str] | None = None
     ) -> Self:
-        """Scales at their mean over prompts, for all norms or those named ("blocks.0.ln1", ..., "ln_final")."""
+        """Scales at their mean over prompts, for all norms or those named ("blocks.0.ln1", ..., "ln_final").
+
+        Raises:
+            InputError: the model has no norm of that name, none at all that divides by a scale, or there is no prompt.
+        """
         for name in norms or ():
             if name not in model.norms:
                 raise unknown("norm", name, model.norms)
@@ -45,7 +64,11 @@ class FreezeNorms(Intervention):
         return replace(self, scales={name: scale[..., -1:, :] for name, scale in self.scales.items()})
 
     def only(self, *norms: str) -> Self:
-        """Some of the norms measured only."""
+        """Some of the norms measured only.
+
+        Raises:
+            InputError: a norm was not measured.
+        """
         for name in norms:
             if name not in self.scales:
                 raise unknown("measured norm", name, self.scales)
@@ -76,7 +99,20 @@ class InsertNorm(Intervention):
     Assumes that what reads the stream there can live with unit variance: a test of what a norm alone brings about.
 
     Attributes:
-        hook: where, for example "blocks.2.hook_resid_post".
+        hook: where, for example "blocks.2.hook_resid_post"; its activation is `(batch, token, d_model)`.
+        eps: added to the variance under the root.
+
+    The length of what comes there no longer matters. Here eps is 0 and the stream is 7 times as long:
+
+    >>> import torch
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, normalization_type=None)).eval()
+    >>> tokens, hook = torch.linspace(-1, 1, 5)[None, :, None], "blocks.0.hook_resid_pre"
+    >>> with intervene(model, InsertNorm(hook, eps=0.0)):
+    ...     once = model(tokens)
+    >>> with model.hooks([(hook, lambda t, hook: 7 * t)]), intervene(model, InsertNorm(hook, eps=0.0)):
+    ...     torch.allclose(model(tokens), once, atol=1e-5)
+    True
     """
 
     hook: str

@@ -7,6 +7,7 @@ from typing import Self
 from jaxtyping import Float
 from torch import Tensor
 
+from icl_interp.errors import unknown
 from icl_interp.interventions.base import Hook, Intervention, mean_activations, reference
 from icl_interp.models.transformer import HookedTransformer
 
@@ -18,19 +19,48 @@ class MeanOutputs(Intervention):
     It keeps what a sublayer writes whatever the prompt, and removes what it tells about the prompt. For attention this
     is `AblateHeads` of all heads of a layer, since what a layer writes is linear in them.
 
+    Assumes that the reference prompts are like those on which the model is to keep working, and as long.
+
+    Source: Wang, Variengien, Conmy, Shlegeris & Steinhardt (2022), *Interpretability in the wild*, for mean ablation.
+
     Attributes:
         means: by hook, `(token, d_model)`.
+
+    Raises:
+        InputError: in a run, where prompts are longer than those that were measured.
+
+    >>> import torch
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
+    >>> from icl_interp.interventions import AblateHeads
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0)).eval()
+    >>> tokens = torch.linspace(-1, 1, 20).reshape(4, 5, 1)
+    >>> with intervene(model, AblateHeads.measure(model, tokens, (0, 0), (0, 1))):
+    ...     by_head = model(tokens)
+    >>> with intervene(model, MeanOutputs.measure(model, tokens, sublayers(model, "attn"))):
+    ...     torch.allclose(model(tokens), by_head, atol=1e-5)
+    True
     """
 
     means: Mapping[str, Float[Tensor, "token d_model"]]
 
     @classmethod
     def measure(cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], names: Sequence[str]) -> Self:
-        """Means over these prompts, of the sublayers whose hooks are named."""
+        """Means over these prompts, of the sublayers whose hooks are named (`sublayers` lists them).
+
+        Raises:
+            InputError: the model has no hook of a name, or there is no prompt.
+        """
         return cls(mean_activations(model, tokens, names))
 
     def only(self, *names: str) -> Self:
-        """Some of the sublayers measured."""
+        """Some of the sublayers measured.
+
+        Raises:
+            InputError: a sublayer was not measured.
+        """
+        for name in names:
+            if name not in self.means:
+                raise unknown("measured sublayer", name, self.means)
         return replace(self, means={name: self.means[name] for name in names})
 
     def at_query(self) -> Self:
@@ -49,7 +79,9 @@ class MeanOutputs(Intervention):
 def sublayers(model: HookedTransformer, kind: str | None = None, layer: int | None = None) -> list[str]:
     """Hooks of what sublayers write: of all, of one kind ("attn" or "mlp") or of one block.
 
-    >>> from icl_interp.models.config import HookedTransformerConfig
+    Those that a model does not have are left out: it may be attention or MLP only.
+
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8))
     >>> sublayers(model, "attn")
     ['blocks.0.hook_attn_out', 'blocks.1.hook_attn_out']

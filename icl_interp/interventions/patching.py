@@ -46,6 +46,9 @@ def patch(
 ) -> DataArray:
     """The metric of a corrupted run with one activation at a time taken from the clean run.
 
+    Source: Meng, Bau, Andonian & Belinkov (2022), *Locating and editing factual associations in GPT* (causal tracing);
+    Zhang & Nanda (2023), *Towards best practices of activation patching in language models*, compares metrics.
+
     Args:
         model: runs on both prompts.
         clean: tokens whose activations are put in.
@@ -58,12 +61,24 @@ def patch(
     Returns:
         The metric over "layer" and the axes of `by`.
 
-    >>> from icl_interp.models.config import HookedTransformerConfig
+    Raises:
+        InputError: an activation or axis that cannot be patched, one that the model does not have, or clean and
+            corrupted tokens of two shapes.
+
+    >>> import torch
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, init_std=1.0))
     >>> clean, corrupted = torch.zeros(1, 5, 1), torch.ones(1, 5, 1)
     >>> result = patch(model, clean, corrupted, lambda out: out[0, -1, 0], "z")
     >>> dict(result.sizes)
     {'layer': 2, 'token': 5, 'head': 2}
+
+    With the whole stream before a block, all of the clean answer comes back, at every layer:
+
+    >>> metric = lambda out: out[0, -1, 0]
+    >>> whole = patch(model, clean, corrupted, metric, "resid_pre", by=())
+    >>> torch.allclose(torch.tensor(whole.values), metric(model(clean)).double(), atol=1e-5)
+    True
     """
     if activation not in AXES:
         raise unknown("activation", activation, AXES)

@@ -4,7 +4,7 @@ import torch
 from helpers import must_fail
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.interventions import intervene
+from icl_interp.interventions import PutActivations, intervene
 from icl_interp.models.diagonal_unit import DiagonalAttention
 from icl_interp.models.tokens import States
 from icl_interp.provenance import generator
@@ -57,7 +57,7 @@ def test_rescaled_keys_are_theorys_rescaled_product():
     torch.testing.assert_close(theory.head_product(A / factor.abs().square(), B), C)
     prompts = unit_start.multiplied(task.sample(3, generator(0, "test"), dtype=torch.float64), factor)
     shrunk = unit_start.multiplied(prompts, 1 / factor.abs().square().to(factor))
-    with intervene(plain, unit_start.PutKeys.measure(plain, shrunk.xs)):
+    with intervene(plain, PutActivations.measure(plain, shrunk.xs, [unit_start.KEYS])):
         found = plain(prompts.xs)
     torch.testing.assert_close(found, model(prompts.xs))
     must_fail(torch.testing.assert_close, plain(prompts.xs), model(prompts.xs))

@@ -10,7 +10,7 @@ from helpers import must_fail
 from icl_interp.analyses import facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.experiments import calibration
-from icl_interp.interventions import intervene
+from icl_interp.interventions import PutHeadOutputs, intervene
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.softmax_unit import SoftmaxAttention
 from icl_interp.models.tokens import Interleaved, Stacked
@@ -107,7 +107,7 @@ def test_heads_at_the_query_are_those_of_a_whole_pass(encoding, direction):
         edited = seen.again(layer, [1, 0], -mine.flip(1))
         torch.testing.assert_close(edited[:, :1], seen.again(layer, [1], -mine[:, 1:]))
         last = lab.tokens(prompts).shape[1] - 1
-        with intervene(lab.model, heads.PutOutputs(layer, [1], -mine[:, 1:], [last])):
+        with intervene(lab.model, PutHeadOutputs(layer, [1], -mine[:, 1:], [last])):
             torch.testing.assert_close(edited[:, 0], lab.model(lab.tokens(prompts))[:, -1])
 
 

@@ -5,8 +5,7 @@ product <u, a * v> then has |s_0i|^2 in its i-th term. It is as it was where key
 change of a_h alone.
 """
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import replace
 
 import torch
 from jaxtyping import Complex, Float
@@ -15,9 +14,9 @@ from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
-from icl_interp.interventions.base import Hook, Intervention, intervene
+from icl_interp.interventions.base import intervene
+from icl_interp.interventions.put import PutActivations
 from icl_interp.models.diagonal_unit import pairs
-from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
@@ -27,30 +26,8 @@ from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_state
 N_STARTS = 4
 LEAST, MOST = 0.5, 2.0  # |s_0| in each coordinate, uniform on a logarithmic scale
 USUAL, RESCALED, PLAIN = "s_0 of the task", "other s_0, heads rescaled", "other s_0, heads as they are"
+KEYS = "blocks.0.attn.hook_k"  # of the only layer
 Start = Complex[Tensor, " dim"]
-
-
-@dataclass(frozen=True)
-class PutKeys(Intervention):
-    """Replace the keys of the first layer by those of other prompts. Assumes as many prompts of the same length.
-
-    Attributes:
-        keys: of the other prompts.
-    """
-
-    keys: Float[Tensor, "batch token head d_head"]
-
-    @classmethod
-    def measure(cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"]) -> Self:
-        """The keys of these tokens."""
-        name = "blocks.0.attn.hook_k"
-        with torch.no_grad():
-            _, cache = model.run_with_cache(tokens, names_filter=[name])
-        return cls(cache[name])
-
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
-        """One, at the keys."""
-        return [("blocks.0.attn.hook_k", lambda keys, hook: self.keys.to(keys))]
 
 
 def other_starts(task: AutoregressiveProcess) -> Complex[Tensor, "start dim"]:
@@ -87,7 +64,7 @@ def starts(lab: Lab) -> DataArray:
         shrunk = multiplied(prompts, 1 / factor.abs().square().to(factor))
         for rows in lab.chunks(prompts):
             part = prompts[rows]
-            with intervene(lab.model, PutKeys.measure(lab.model, lab.tokens(shrunk[rows]))):
+            with intervene(lab.model, PutActivations.measure(lab.model, lab.tokens(shrunk[rows]), [KEYS])):
                 rescaled[rows] += errors(outputs(lab.model, lab, part), lab, part) / N_STARTS
     values = lab.by_unit(torch.stack([usual, rescaled, plain], -1))
     axes = {"unit": range(len(values)), "arm": (USUAL, RESCALED, PLAIN)}

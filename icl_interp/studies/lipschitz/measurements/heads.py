@@ -13,7 +13,6 @@ labelled tokens with the same weights, and so asks step 1 alone. Source of the s
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -27,7 +26,8 @@ from icl_interp.analyses import relevance
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
-from icl_interp.interventions.base import Hook, Intervention, intervene
+from icl_interp.interventions.base import intervene
+from icl_interp.interventions.put import PutHeadOutputs
 from icl_interp.models.attention import KeysValues
 from icl_interp.models.transformer import HookedTransformer, chunks
 from icl_interp.probes.base import observe
@@ -99,34 +99,6 @@ def fitted_scores(
 # ---- what stands in for a head ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PutOutputs(Intervention):
-    """Replace what heads of a layer read, their `hook_z`, at a token each. Assumes as many prompts.
-
-    Attributes:
-        layer: of the heads.
-        heads: which, one for each replacement.
-        outputs: what is put there.
-        places: at which token.
-    """
-
-    layer: int
-    heads: Sequence[int]
-    outputs: Float[Tensor, "batch edit d_head"]
-    places: Sequence[int]
-
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
-        """One, at the layer's head outputs."""
-
-        def put(z: Tensor, hook: object) -> Tensor:
-            edited = z.clone()
-            for head, place, output in zip(self.heads, self.places, self.outputs.unbind(1), strict=True):
-                edited[:, place, head] = output.to(z)
-            return edited
-
-        return [(f"blocks.{self.layer}.attn.hook_z", put)]
-
-
 class AtQuery(NamedTuple):
     """What all heads do at the last query, and a way to run the model again with one of them edited there.
 
@@ -185,7 +157,7 @@ class _AfterContext:
             return self.model.after(self.memory, self.query, self.position)[:, 0].double().cpu()
 
     def edited(self, layer: int, heads: Sequence[int], outputs: Tensor) -> Float[Tensor, "batch edit target"]:
-        edit, stream = PutOutputs(layer, heads, outputs, range(len(heads))), self.streams[layer]
+        edit, stream = PutHeadOutputs(layer, heads, outputs, range(len(heads))), self.streams[layer]
         with torch.no_grad(), intervene(self.model, edit):
             return self.model.resume_after(self.memory, stream.expand(-1, len(heads), -1), layer).double().cpu()
 
@@ -205,7 +177,7 @@ class _WholePrompts:
     def edited(self, layer: int, heads: Sequence[int], outputs: Tensor) -> Float[Tensor, "batch edit target"]:
         found = []
         for i, head in enumerate(heads):
-            with intervene(self.model, PutOutputs(layer, [head], outputs[:, i : i + 1], [self.place])):
+            with intervene(self.model, PutHeadOutputs(layer, [head], outputs[:, i : i + 1], [self.place])):
                 found.append(self.intact())
         return torch.stack(found, 1)
 
