@@ -18,6 +18,7 @@ from icl_interp.analyses.claim import Claim, asked_once, in_one_line
 from icl_interp.analyses.facts import Facts, is_large
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Measurement, Results
+from icl_interp.analyses.sizes import Sizes, checked
 from icl_interp.analyses.twins import measure
 from icl_interp.checkpoints import companions as companions_of
 from icl_interp.checkpoints import foreign, store
@@ -33,10 +34,6 @@ from icl_interp.report.comparison import Comparison
 from icl_interp.report.report import Report
 from icl_interp.tasks.base import Task
 
-N_UNITS, N_CONTEXTS = 128, 4  # antithetic pairs, and contexts of each function
-N_UNITS_LARGE, N_CONTEXTS_LARGE = 64, 2  # of a large model (`is_large`, which says what that costs)
-UNIT = 2 * N_CONTEXTS  # prompts of a unit
-MOST = 2**17  # prompts of an analysis: far more than a verdict needs, and memory grows with them
 log = logging.getLogger(__name__)
 
 
@@ -87,7 +84,7 @@ def analyze(
             registered, weights that hold NaN or infinity, a sample of no such size, a device that is not there or does
             not know float64.
     """
-    asked = None if n_prompts is None else whole(n_prompts, "n_prompts", 2 * UNIT, MOST)
+    n_prompts = None if n_prompts is None else checked(n_prompts)
     seed = whole(seed, "seed", 0)
     device = None if device is None else str(checked_device(device, torch.float64))
     selected = [asked_once(claim) for claim in registry.select(tuple(claims) if claims is not None else None)]
@@ -95,9 +92,7 @@ def analyze(
     weights.check_finite(loaded.model.named_parameters(), "the model")
     check_round_trip(loaded.config)
     started = time.perf_counter()
-    n_units, n_contexts = (asked // UNIT if asked else N_UNITS), N_CONTEXTS
-    if not asked and is_large(loaded.model):
-        n_units, n_contexts = N_UNITS_LARGE, N_CONTEXTS_LARGE
+    sizes = Sizes.of(loaded.model, n_prompts)
     error = evaluation.in_distribution(loaded, loaded.task, 1 if is_large(loaded.model) else 8)
     matched, left_out = companions_of_model(companions, loaded)
     known = Facts.of(
@@ -105,7 +100,7 @@ def analyze(
         loaded.task,
         tokens.name_of(loaded.encoding),
         error,
-        n_units=n_units,
+        n_units=sizes.n_units,
         optimizer="Adam" if loaded.config.training else "",
         snapshots=tuple(loaded.config.training.snapshots) if loaded.config.training else (),
         companions={role: other.name for role, other in matched.items()},
@@ -116,8 +111,8 @@ def analyze(
         loaded.model,
         loaded.task,
         loaded.encoding,
-        n_units=n_units,
-        n_contexts=n_contexts,
+        n_units=sizes.n_units,
+        n_contexts=sizes.n_contexts,
         seed=seed,
         counterpart=without_norm.model if without_norm else None,
         companions=matched,

@@ -158,6 +158,13 @@ def test_the_page_on_reports_names_every_key():
 
 
 @pytest.mark.slow
+def test_the_page_on_reports_gets_their_numbers_from_probes():
+    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "reference" / "report.md").read_text("utf-8"), re.DOTALL)
+    exec(compile(block, "report.md", "exec"), {})
+    must_fail(exec, compile(block.replace("< 1e-9", "< 0"), "report.md", "exec"), {})
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_the_site_builds_without_a_warning_and_opens_without_a_network():
     from playwright import sync_api as sync  # slow to import

@@ -20,7 +20,8 @@ from icl_interp.models.tokens import Interleaved, Stacked
 from icl_interp.probes import base
 from icl_interp.probes.attention import AttentionEntropy
 from icl_interp.probes.base import Probe, observe
-from icl_interp.probes.heads import HeadOrthogonality, map_orthogonality
+from icl_interp.probes.heads import HeadOrthogonality
+from icl_interp.probes.maps import map_orthogonality
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.residual import LogitLens, ResidualStream
 from icl_interp.probes.runner import probe

@@ -4,6 +4,7 @@ Register your own with `register(Claim(...))`: it then appears in every report.
 """
 
 import icl_interp.studies  # noqa: F401  (their claims are then registered)
+from icl_interp.analyses.bench import Bench
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
@@ -13,6 +14,7 @@ from icl_interp.analyses.registry import REGISTRY, register, select
 
 __all__ = [
     "REGISTRY",
+    "Bench",
     "Claim",
     "Condition",
     "Criterion",

@@ -13,6 +13,7 @@ single function with twice as many contexts. Units are left out, folded, permute
 import copy
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from icl_interp.analyses.facts import is_large, x_unit
 from icl_interp.analyses.plan import Numbers
+from icl_interp.analyses.sizes import Sizes
 from icl_interp.checkpoints import store
 from icl_interp.errors import InputError
 from icl_interp.interventions.attention import AblateHeads
@@ -36,6 +38,7 @@ from icl_interp.probes.runner import probe as run_probes
 from icl_interp.probes.sweep import Sweep, Tick, places, run
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
+from icl_interp.results import Result
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.vectors import inner
 
@@ -82,6 +85,43 @@ class Bench:
         self._samples: dict[tuple[str, int, int], Prompts] = {}
         self.prompts: Prompts = self.units("lab/prompts", n_contexts=n_contexts)
         self._intact: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        checkpoint: Any,
+        task: Task | None = None,
+        *,
+        n_prompts: int | None = None,
+        seed: int = 0,
+        device: str | None = None,
+        **settings: Any,
+    ) -> Self:
+        """The bench of a report: `analyze` with the same arguments measures on these very prompts.
+
+        `prompts` are those that most claims are measured on; `few` (two of each unit) those of the overlap of heads.
+
+        Args:
+            checkpoint: what `icl_interp.analyze` takes.
+            task: for what brings none.
+            n_prompts: of the sample; as many as a report has by default.
+            seed: of the sample.
+            device: where models run.
+            settings: `encoding`, `n_heads` and `settings` of `icl_interp.load`.
+
+        Raises:
+            InputError: what `icl_interp.load` refuses, or a sample of no such size.
+
+        >>> import icl_interp
+        >>> bench = Bench.of("affine", n_prompts=256)
+        >>> far = icl_interp.probe(bench.model, bench.prompts, encoding=bench.encoding, queries=[1e3, 1e4])
+        >>> far["layernorm_scale.scale"].indexes["position"].tolist()
+        [1000.0, 10000.0]
+        """
+        loaded = store.load(checkpoint, task, **settings)
+        sizes = Sizes.of(loaded.model, n_prompts)
+        kinds: dict[str, Any] = {"n_units": sizes.n_units, "n_contexts": sizes.n_contexts, "seed": seed}
+        return cls(loaded.model, loaded.task, loaded.encoding, device=device, **kinds)
 
     @cached_property
     def single(self) -> HookedTransformer:
@@ -313,9 +353,9 @@ class Bench:
         """Predictions for the query of each prompt, in the model's own float32, and what probes read there."""
         return run(self.single, self.encoding, [self.ask(prompts=prompts, probes=probes)])[0][:, 0]
 
-    def read(self, prompts: Prompts, probes: Sequence[Probe]) -> None:
-        """Have probes read whole prompts, on the model that reads contexts."""
-        run_probes(self.reader, prompts, probes, self.encoding)
+    def read(self, prompts: Prompts, probes: Sequence[Probe]) -> dict[str, Result]:
+        """Have probes read whole prompts, on the model that reads contexts: `icl_interp.probe` there."""
+        return run_probes(self.reader, prompts, probes, self.encoding)
 
     def chunks(self, prompts: Prompts) -> list[slice]:
         """Whole prompts, so many at once."""

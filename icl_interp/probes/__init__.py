@@ -11,7 +11,8 @@ from icl_interp.probes.attention import (
 )
 from icl_interp.probes.attribution import DirectAttribution
 from icl_interp.probes.base import Probe, observe
-from icl_interp.probes.heads import HeadOrthogonality, frobenius_cosines, map_orthogonality, principal_angles
+from icl_interp.probes.heads import HeadOrthogonality
+from icl_interp.probes.maps import frobenius_cosines, map_orthogonality, principal_angles
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.pattern import AttentionPattern
 from icl_interp.probes.record import Activations

@@ -4,9 +4,11 @@ import copy
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, shown
+from icl_interp.interventions.base import Intervention, is_hooked
 from icl_interp.models import tokens as encodings
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer, widest_bytes
@@ -33,13 +35,16 @@ def probe(
     encoding: Encoding | None = None,
     batch_size: int = 64,
     *,
-    queries: Sequence[float] | None = None,
+    queries: Sequence[float] | np.ndarray | None = None,
+    context: Sequence[Intervention] = (),
+    query: Sequence[Intervention] = (),
     dtype: torch.dtype | None = None,
 ) -> dict[str, Result]:
     """Measure a model on prompts. Memory does not grow with the number of prompts.
 
-    These are the measurements that verdicts are made of: on the prompts of a report, in its float64, the numbers are
-    those of the report. (Of a model of over two million parameters a report reads contexts in float32.)
+    These are the measurements that verdicts are made of: on the prompts of a report (`analyses.Bench.of`), in its
+    float64, the numbers are those of the report. (Of a model of over two million parameters a report reads contexts in
+    float32.)
 
     Args:
         model: a model, or a checkpoint, which brings its encoding.
@@ -53,6 +58,10 @@ def probe(
         batch_size: prompts that are encoded at once. Of a large model fewer run at once, as many as is fastest.
         queries: inputs; the last query of every prompt is put at each of them (first coordinate, others 0), and the
             probes read there only. Causal models read each context once.
+        context: with `queries`, interventions while the context is read. Whole prompts are probed inside
+            `icl_interp.intervene(model, ...)` instead.
+        query: with `queries`, interventions while the last query is read; what they keep by position, such as scales of
+            norms, they put there as it was measured at the last position.
         dtype: of a copy of the model that is measured. Far out float32 has lost the context: use torch.float64 there.
 
     Returns:
@@ -61,7 +70,9 @@ def probe(
 
     Raises:
         InputError: no prompts, prompts of different lengths or longer than `n_ctx`, tokens that are not whole prompts,
-            a probe that has nothing to measure in this model, two probes of one name.
+            a probe that has nothing to measure in this model, two probes of one name; with `queries`, a model to which
+            something is attached, since that would take each query for a token of the context; without, `context` or
+            `query`.
 
     >>> from icl_interp import tasks
     >>> from icl_interp.models.config import HookedTransformerConfig
@@ -75,6 +86,16 @@ def probe(
     >>> far = probe(model, task.sample(32, generator(0, "doc")), [AttentionEntropy()], queries=[1.0, 1e3])
     >>> far["attention_entropy.max_weight"].indexes["position"].tolist()
     [1.0, 1000.0]
+
+    Under interventions, here LayerNorms whose scales at the query stay what they are in distribution:
+
+    >>> from icl_interp.interventions import FreezeNorms
+    >>> prompts = task.sample(32, generator(0, "doc"))
+    >>> frozen = FreezeNorms.measure(model, encodings.Interleaved().encode(prompts))
+    >>> kept = probe(model, prompts, [LayerNormScale()], queries=[1.0, 1e3], query=[frozen])["layernorm_scale.scale"]
+    >>> at_1, at_1000 = kept.sel(norm="ln_final", statistic="mean").values
+    >>> bool(abs(at_1 - at_1000) < 1e-6 * at_1)
+    True
     """
     model, encoding = resolve(model, encoding)
     if probes is None:
@@ -88,7 +109,12 @@ def probe(
     if dtype is not None:
         model = copy.deepcopy(model).to(dtype)
     if queries is not None:
-        _sweep(model, prompts, probes, encoding, queries)
+        _sweep(model, prompts, probes, encoding, queries, context, query)
+    elif context or query:
+        raise InputError(
+            "context= and query= are for queries=...; to probe whole prompts under interventions, call probe inside "
+            "`with icl_interp.intervene(model, ...):`"
+        )
     else:
         _read(model, prompts, probes, encoding, batch_size)
     return {f"{p.name}.{name}": result for p in probes for name, result in p.results().items()}
@@ -121,19 +147,32 @@ def _sweep(
     prompts: Source,
     probes: Sequence[Probe],
     encoding: Encoding | None,
-    queries: Sequence[float],
+    queries: Sequence[float] | np.ndarray,
+    context: Sequence[Intervention],
+    query: Sequence[Intervention],
 ) -> None:
     """Alternative last tokens."""
+    if is_hooked(model):
+        raise InputError(
+            "with queries= the context and each query are read apart, so what is attached to the model would take a query "
+            "for a token of the context: leave `intervene`, and pass the interventions as context=[...] and query=[...]"
+        )
     if not isinstance(prompts, Prompts):
         raise InputError(f"queries change the inputs of Prompts, but got {type(prompts).__name__}")
     if not len(prompts) or not len(queries):
         raise InputError(f"there is nothing to probe: {len(prompts)} prompts and {len(queries)} queries")
-    xs = [float(x) for x in queries]
+    try:
+        xs = [float(x) for x in queries]
+    except (TypeError, ValueError):
+        raise InputError(
+            f"queries must be numbers (the last input's first coordinate; the others are 0), but got {shown(queries)}; "
+            "other inputs go into the prompts themselves"
+        ) from None
     for x in xs:
         if not math.isfinite(x):
             raise InputError(f"queries must be finite, but got {x}")
         if xs.count(x) > 1:
             raise InputError(f"queries must differ, but got {x:g} twice: each names its own results")
     encoding = encoding or encodings.infer(model.cfg.d_in, prompts.xs.shape[-1], prompts.n_targets)
-    at = places(queries, prompts.xs.shape[-1])
-    run(model, encoding, [Sweep(prompts, at, xs, probes=tuple(probes))])
+    at = places(xs, prompts.xs.shape[-1])
+    run(model, encoding, [Sweep(prompts, at, xs, context=tuple(context), query=tuple(query), probes=tuple(probes))])

@@ -42,7 +42,7 @@ class Sweep:
         n_points: cuts the prompts to so many points, the query included. A shorter context is the beginning of the
             whole one, in every encoding, so a causal model reads it no second time.
         context: interventions while the context is read.
-        query: interventions while the queries are read.
+        query: interventions while the queries are read (`Intervention.at_query` of each).
         probes: what reads the activations at the queries, as they are under the interventions.
     """
 
@@ -220,7 +220,8 @@ class _Pass:
     """Sweeps over the same contexts under the same interventions: their queries side by side, equal ones once."""
 
     def __init__(self, sweeps: Sequence[Sweep], hooks: Sequence[list[Hook]], answers: Sequence[Rows]) -> None:
-        self.n_points, self.query, self.answers = sweeps[0].n_points, sweeps[0].query, answers
+        self.n_points, self.answers = sweeps[0].n_points, answers
+        self.query = tuple(one.at_query() for one in sweeps[0].query)
         shared: dict[tuple[float, ...], int] = {}
         for sweep in sweeps:
             for place in sweep.queries.tolist() if sweep.queries.ndim == 2 else ():

@@ -11,7 +11,8 @@ from small_models import PROMPTS, make, tokens_for
 
 from icl_interp.interventions.attention import AblateHeads
 from icl_interp.interventions.base import intervene
-from icl_interp.probes.heads import HeadOrthogonality, _cosines, frobenius_cosines, map_orthogonality, principal_angles
+from icl_interp.probes.heads import HeadOrthogonality
+from icl_interp.probes.maps import cosines_of, frobenius_cosines, map_orthogonality, principal_angles
 from icl_interp.probes.runner import probe
 from icl_interp.provenance import generator
 
@@ -34,10 +35,12 @@ def leading(matrix, share):
 
 
 def written(model, prompts=PROMPTS):
-    """What each head adds to the stream: (batch, token, head, d_model) of each layer."""
+    """What each head adds to the stream, as a LayerNorm reads it: (batch, token, head, d_model) of each layer."""
     with torch.no_grad():
         _, cache = model.run_with_cache(tokens_for(model, prompts), names_filter=lambda name: name.endswith("result"))
-    return [cache[f"blocks.{layer}.attn.hook_result"].numpy() for layer in range(model.cfg.n_layers)]
+    outputs = [cache[f"blocks.{layer}.attn.hook_result"].numpy() for layer in range(model.cfg.n_layers)]
+    centred = model.cfg.normalization_type == "LN"
+    return [out - out.mean(-1, keepdims=True) if centred else out for out in outputs]
 
 
 def at_each_position(outputs):
@@ -67,9 +70,9 @@ def check_outputs(results, model, share, centre=at_each_position):
     return fewer
 
 
-@pytest.mark.parametrize("share", [0.9, 0.99])
-def test_head_outputs(share):
-    model = make()
+@pytest.mark.parametrize(("share", "name"), [(0.9, "pre"), (0.99, "pre"), (0.99, "no norm"), (0.99, "post")])
+def test_head_outputs(share, name):
+    model = make(name)
     results = probe(model, PROMPTS, [HeadOrthogonality(share)])
     assert tuple(results["head_orthogonality.output_cosine"].indexes["position"]) == ("x", "y", "query", "all")
     fewer = check_outputs(results, model, share)
@@ -118,18 +121,44 @@ def test_what_heads_write_whatever_the_prompt_does_not_count():
     np.testing.assert_allclose(found[0].sel(layer=1).values, found[1].sel(layer=1).values, atol=1e-9)
 
 
-def test_head_maps():
+def check_inner(found, model, prompts=PROMPTS):
+    for layer, outputs in enumerate(written(model, prompts)):
+        centred = at_each_position(outputs)
+        expected = np.einsum("bthd,btgd->hgb", centred, centred) / outputs.shape[1]
+        np.testing.assert_allclose(found.sel(layer=layer).values, expected, rtol=1e-8, atol=1e-10)
+
+
+def test_inner_products_of_each_prompt():
+    """Their means over prompts are what cosines are made of, however the prompts come."""
     model = make()
-    results = map_orthogonality(model, share=0.95)
-    ov, qk = model.OV.AB.detach().numpy(), model.QK.AB.detach().numpy()
-    for layer in range(2):
+    for size in (24, 5):
+        results = probe(model, PROMPTS, [HeadOrthogonality(angles=False, per_prompt=True)], batch_size=size)
+        found = results["head_orthogonality.output_inner"]
+        assert found.dims == ("layer", "head", "other", "prompt")
+        check_inner(found, model)
+        must_fail(check_inner, found * 1.001, model)
+        mean = found.mean("prompt").values
+        size_of = np.sqrt(np.einsum("lhh->lh", mean))
+        cosines = results["head_orthogonality.output_cosine"].sel(position="all").values
+        np.testing.assert_allclose(mean / size_of[:, :, None] / size_of[:, None], cosines, atol=1e-10)
+
+
+def check_maps(results, model, gain=True, centre=True):
+    """Against whole matrices: with C the removal of the mean and G the gains, maps are C G W_V W_O C and C G W_Q ..."""
+    d = model.cfg.d_model
+    norm = model.cfg.normalization_type
+    remove = np.eye(d) - 1 / d if centre and norm == "LN" else np.eye(d)
+    for layer, block in enumerate(model.blocks):
+        pre = model.cfg.norm_position == "pre" and norm is not None
+        gains = np.diag(block.ln1.w.detach().numpy()) if gain and pre else np.eye(d)
+        read = (remove if pre else np.eye(d)) @ gains
+        q, k, v, o = (getattr(block.attn, f"W_{c}").detach().numpy() for c in "QKVO")
+        ov = [read @ v[h] @ o[h] @ remove for h in range(3)]
+        qk = [read @ q[h] @ k[h].T @ read.T for h in range(3)]
         for h in range(3):
             for g in range(3):
                 at = {"layer": layer, "head": h, "other": g}
-                for kind, maps, inputs, outputs in (
-                    ("ov", ov[layer], "read", "write"),
-                    ("qk", qk[layer], "query", "key"),
-                ):
+                for kind, maps, inputs, outputs in (("ov", ov, "read", "write"), ("qk", qk, "query", "key")):
                     a, b = maps[h], maps[g]
                     assert value(results[f"{kind}_cosine"], **at) == pytest.approx(overlap_by_hand(a, b), abs=1e-9)
                     for side, left, right in ((inputs, a, b), (outputs, a.T, b.T)):
@@ -139,8 +168,28 @@ def test_head_maps():
                         assert np.isnan(got[len(expected) :]).all()
 
 
+@pytest.mark.parametrize("name", ["pre", "post", "rms", "no norm"])
+def test_head_maps(name):
+    model = make(name)
+    results = map_orthogonality(model, share=0.95)
+    check_maps(results, model)
+    if name == "pre":
+        must_fail(check_maps, results, model, gain=False)
+        must_fail(check_maps, results, model, centre=False)
+
+
+def test_maps_of_bare_weights_are_those_of_the_model():
+    """Without a norm nothing is folded and nothing removed: `model.OV` and `model.QK` as they are."""
+    model = make("no norm")
+    results = map_orthogonality(model, angles=False)
+    for kind, factored in (("ov", model.OV), ("qk", model.QK)):
+        whole = factored.AB.detach().numpy()
+        found = results[f"{kind}_cosine"].sel(layer=1, head=0, other=2)
+        assert float(found) == pytest.approx(overlap_by_hand(whole[1, 0], whole[1, 2]), abs=1e-9)
+
+
 def test_duplicated_and_orthogonal_heads():
-    model = make(d_head=4)
+    model = make("no norm", d_head=4)  # with a norm, gains and what it removes come into it
     attn = model.blocks[0].attn
     with torch.no_grad():
         for letter in "QKVO":
@@ -186,7 +235,7 @@ def test_a_head_that_writes_a_constant_has_no_cosine():
     assert np.isfinite(found.sel(layer=0).values[[0, 0, 2], [0, 2, 2]]).all()
     assert not np.isinf(found.values).any()
     raw = torch.tensor([[1e-12, 1.0], [1.0, 1.0]]).double()  # more than Cauchy and Schwarz allow
-    assert _cosines(raw).isnan().tolist() == [[False, True], [True, False]]
+    assert cosines_of(raw).isnan().tolist() == [[False, True], [True, False]]
 
 
 def check_small_angle(angles_between):

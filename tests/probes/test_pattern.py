@@ -10,7 +10,7 @@ from icl_interp.errors import InputError
 from icl_interp.interventions import SwapPattern, intervene
 from icl_interp.probes import AttentionPattern, observe, probe
 
-WEIGHT = "attention_pattern.weight"
+WEIGHT, STD = "attention_pattern.weight", "attention_pattern.std"
 SERVED = [name for name in ARCHITECTURES if not model_of(name).cfg.mlp_only]
 
 
@@ -34,6 +34,23 @@ def test_means_are_those_of_the_cache_however_the_stream_is_cut(name):
         assert found.dims == ("layer", "head", "query", "key")
         close(found.values)
     must_fail(close, expected[..., ::-1])
+
+
+@pytest.mark.parametrize("size", [64, 3])
+def test_deviations_are_those_of_the_cache_however_the_stream_is_cut(size):
+    model, tokens = model_of("pre"), tokens_of("pre")
+    _, cache = model.run_with_cache(tokens)
+    layers = range(model.cfg.n_layers)
+    patterns = torch.stack([cache[f"blocks.{i}.attn.hook_pattern"].double() for i in layers]).numpy()
+    results = probe(model, tokens, [AttentionPattern()], batch_size=size)
+
+    def check(mean, std):
+        np.testing.assert_allclose(std, patterns.std(1), rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose(mean**2 + std**2, (patterns**2).mean(1), rtol=1e-6, atol=1e-9)
+
+    check(results[WEIGHT].values, results[STD].values)
+    must_fail(check, results[WEIGHT].values, results[STD].values * 0.9)
+    assert results[STD].dims == results[WEIGHT].dims
 
 
 def test_of_the_last_token_alone_there_is_its_row():

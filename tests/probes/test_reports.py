@@ -1,6 +1,8 @@
 """A report's numbers are the probes' numbers: `icl_interp.probe` on a report's prompts gives what the report shows."""
 
+import copy
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,27 +11,37 @@ from helpers import must_fail
 from small_models import TASK, make
 
 import icl_interp
-from icl_interp.analyses.lab import Lab
-from icl_interp.models.tokens import Interleaved
+from icl_interp.analyses import Bench
+from icl_interp.analyses.claim import MIN_UNITS
+from icl_interp.interventions import FreezeNorms
 from icl_interp.probes.attention import AttentionEntropy
+from icl_interp.probes.heads import HeadOrthogonality
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.residual import LogitLens
 from icl_interp.studies.limits.claims.layers import N_SHOWN
 
-CLAIMS = ("limits.last_layer", "limits.layernorm_saturation", "limits.softmax_hardmax", "limits.softmax_uniform")
+CLAIMS = (
+    "limits.last_layer",
+    "limits.layernorm_saturation",
+    "limits.layernorm_causes_saturation",
+    "limits.softmax_hardmax",
+    "limits.softmax_uniform",
+    "heads.orthogonality",
+)
+N_PROMPTS = 8 * MIN_UNITS
 FAR = {"dtype": torch.float64}
 
 
 @functools.cache
 def results():
     """Of a small model; 32 pairs of functions of 4 contexts each."""
-    report = icl_interp.analyze(make().float(), task=TASK, claims=CLAIMS, n_prompts=256, seed=0, progress=False)
+    report = icl_interp.analyze(make().float(), task=TASK, claims=CLAIMS, n_prompts=N_PROMPTS, seed=0, progress=False)
     return report.results
 
 
-def bench(seed: int) -> Lab:
+def bench(seed: int) -> Bench:
     """Whose prompts are those of a report of this seed."""
-    return Lab(make().float(), TASK, Interleaved(), n_units=32, n_contexts=4, seed=seed)
+    return Bench.of(make().float(), TASK, n_prompts=N_PROMPTS, seed=seed)
 
 
 def probed(probe, name, prompts, xs=None, settings=None, move=0.0, model=None):
@@ -75,7 +87,51 @@ def softmax_entropy(seed=0, settings=FAR, move=0.0):
     return shown.values, found.values.reshape(6, 2, 32, 8).mean((1, 3))
 
 
+def head_orthogonality(seed=0, settings=FAR, move=0.0):
+    """Cosines of every two heads, what chance gives them, and inner products by unit: `heads/overlap`."""
+    shown, lab = results()["heads/overlap"], bench(seed)
+    model = make().float()
+    with torch.no_grad():
+        model.blocks[0].attn.W_O[0] *= 1 + move  # there is no query to move: a head that writes more
+    probe = HeadOrthogonality(angles=False, per_prompt=True)
+    whole = icl_interp.probe(model, lab.few, [probe], **settings)
+    found = {name.removeprefix("head_orthogonality."): values for name, values in whole.items()}
+    rows = []
+    for pair in shown.indexes["pair"]:
+        (layer, head), (_, other) = (map(int, one.split(".")) for one in pair.split(" ~ "))
+        at = {"layer": layer, "head": head, "other": other}
+        of_weights = [found[name].sel(**at) for name in ("ov_cosine", "qk_cosine")]
+        of_outputs = [found[name].sel(**at, position="all") for name in ("output_cosine", "output_chance")]
+        by_unit = found["output_inner"].sel(**at).values.reshape(MIN_UNITS, 2).mean(1)
+        rows.append([*(abs(float(one)) for one in (*of_weights, *of_outputs)), *by_unit])
+    return shown.values, np.array(rows)
+
+
+def last_layer(seed=0, settings=FAR, move=0.0):
+    """How far the logit lens after each block is from the final prediction, by unit: `layers/lens`."""
+    shown, lab = results()["layers/lens"].sel(lens="logit", statistic="residual"), bench(seed)
+    lens, prompts = LogitLens(per_prompt=True), lab.functions("layers/prompts")
+    moved = replace(prompts, xs=prompts.xs + move)
+    found = icl_interp.probe(make().float(), moved, [lens], **settings)["logit_lens.prediction"]
+    read = found.sel(position="query", target=0).values
+    return shown.values, np.square(read - read[-1]).reshape(len(read), MIN_UNITS, -1).mean(-1)
+
+
+def frozen_norms(seed=0, settings=FAR, move=0.0):
+    """The prediction far out where every norm keeps its usual scale at the query: `far/norm arms`."""
+    shown, lab = results()["far/norm arms"].sel(arm="frozen", statistic="mean"), bench(seed)
+    model = make().float()
+    frozen = FreezeNorms.measure(copy.deepcopy(model).double(), lab.tokens(lab.few))
+    queries, lens = [float(x) + move for x in shown.indexes["x"]], LogitLens(per_prompt=True)
+    found = icl_interp.probe(model, lab.prompts, [lens], queries=queries, query=[frozen], **settings)
+    last = found["logit_lens.prediction"].sel(target=0).values[-1]
+    return shown.values, last.reshape(len(queries), MIN_UNITS, -1).mean(-1).T
+
+
 FAMILIES = {
+    "head orthogonality": head_orthogonality,
+    "last layer": last_layer,
+    "frozen norms": frozen_norms,
     "logit lens": residual_stream,
     "norm scales": layernorm_scale,
     "delta": softmax_delta,

@@ -11,7 +11,7 @@ from architectures import ARCHITECTURES, model_of, tokens_of
 from helpers import must_fail, one_in
 
 from icl_interp.errors import InputError
-from icl_interp.probes.heads import map_orthogonality
+from icl_interp.probes.maps import map_orthogonality
 from icl_interp.provenance import generator
 from icl_interp.testing.edits import EDITS, differ
 from icl_interp.testing.edits.base import made, weights_of
@@ -244,8 +244,6 @@ def test_what_is_not_named_stays(aspect):
         ("weight maps", "writers centred"),
         ("weight maps", "a layer appended that writes nothing"),
         ("overlap of heads", "a head split in two"),
-        ("overlap of heads", "norm gains folded into what reads them"),
-        ("overlap of heads", "writers centred"),
         ("depth", "a layer appended that writes nothing"),
     ],
 )

@@ -125,7 +125,7 @@ def _centred(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
     return cfg
 
 
-IN_THE_STREAM: tuple[Aspect, ...] = ("weight maps", "overlap of heads", "affine lens")
+IN_THE_STREAM: tuple[Aspect, ...] = ("weight maps", "affine lens")
 
 WIDTH_DOUBLED = Edit("width doubled", "width", _always, _doubled, ("certificate", "overlap of heads", "weight maps"))
 ROTATED = Edit("stream rotated", "basis", _gains_left, _rotated)

@@ -16,7 +16,7 @@ from icl_interp.figures import reproductions
 from icl_interp.figures.style import safe
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.probes.heads import frobenius_cosines
+from icl_interp.probes.maps import frobenius_cosines
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_curve, table_of_rows
 from icl_interp.studies.autoregression.experiments import figure7, figure8, figure9, models

@@ -12,7 +12,8 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Interleaved, Stacked
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
-from icl_interp.studies.heads.claims.orthogonality import compared, directions, overlap, pairs_in
+from icl_interp.probes.heads import n_directions
+from icl_interp.studies.heads.claims.orthogonality import compared, overlap, pairs_in
 from icl_interp.studies.heads.constructions import CONSTRUCTIONS, ORTHOGONAL, a_coordinate_each
 from icl_interp.tasks import LinearRegression
 
@@ -75,7 +76,7 @@ def test_random_heads_lie_where_chance_puts_them():
     for seed in range(40):
         lab = Lab(random_heads(seed), calibration.TASK, Interleaved(), n_units=32, n_contexts=1, seed=seed)
         result = overlap(lab)
-        found = compared(result, directions(lab.model.cfg), pairs_in(result))
+        found = compared(result, n_directions(lab.model.cfg), pairs_in(result))
         assert found is not None
         positions.append(found.positions)
     _, low, high = np.array(positions).T

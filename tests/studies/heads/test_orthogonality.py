@@ -15,10 +15,12 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes import heads as probed
+from icl_interp.probes import maps
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.heads.claims import orthogonality as heads
-from icl_interp.studies.heads.claims.orthogonality import by_chance, compared, directions, pairs_in
+from icl_interp.studies.heads.claims.orthogonality import by_chance, compared, pairs_in
 
 ORTHOGONAL = "heads.orthogonality"
 N = 4000
@@ -146,7 +148,7 @@ def comparison(model) -> list[float]:
     """Mean overlap with its interval, and where it lies among overlaps by chance."""
     lab = Lab(model, TASK, Interleaved(), n_units=8, n_contexts=1)
     result = heads.overlap(lab)
-    found = compared(result, directions(model.cfg), pairs_in(result))
+    found = compared(result, probed.n_directions(model.cfg), pairs_in(result))
     assert found is not None
     return [found.mean.value, found.mean.low, found.mean.high, *found.positions, *np.quantile(found.chance, [0.1, 0.9])]
 
@@ -178,10 +180,9 @@ def test_edits_that_leave_the_function_leave_the_comparison(edit, name):
 
 
 def test_what_an_edit_changes_is_noticed(monkeypatch):
-    monkeypatch.setattr(heads, "directions", lambda cfg: cfg.d_model)
-    monkeypatch.setitem(globals(), "directions", lambda cfg: cfg.d_model)
+    monkeypatch.setattr(probed, "n_directions", lambda cfg: cfg.d_model)
     must_fail(check_edit, wider, "no norm")
-    monkeypatch.setattr(heads, "written", lambda model, layer: model.blocks[layer].attn.W_O.detach())
+    monkeypatch.setattr(maps, "written", lambda model, layer: model.blocks[layer].attn.W_O.detach())
     must_fail(check_edit, centred, "pre")
 
 

@@ -15,7 +15,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.probes.heads import frobenius_cosines
+from icl_interp.probes.maps import frobenius_cosines
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.autoregression.measurements.maps import needs_paths

@@ -1,13 +1,11 @@
 """The claim that heads are orthogonal: what heads of a layer write does not point the same way over functions."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses import relevance, scale
@@ -19,76 +17,18 @@ from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, Results, measurement
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.models.transformer import HookedTransformer
-from icl_interp.probes.base import Hook, Positions, Probe
-from icl_interp.probes.heads import ROUNDING, frobenius_cosines
-from icl_interp.prompts import Prompts
+from icl_interp.probes.heads import HeadOrthogonality, n_directions
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Result, make_array
+from icl_interp.results import make_array
 
 MAPS = ("OV", "QK", "outputs")
 SHOWN = (*MAPS, "chance")
-CENTRED = ("LN", "LNPre")  # norms that remove the mean over the stream
 MARGIN = 1.25  # factor by which an overlap must lie beyond chance
 TAIL = 0.025  # of overlaps by chance, on each side
 N_BY_CHANCE = 2**20  # overlaps drawn by chance, over all pairs; at most 20,000 means
 LESS = "what two heads of a layer write overlaps less than random directions would"
 MOST_PAIRS = 32  # of heads that are ablated together: each takes a run of the model, and what is shown is a median
-
-
-def directions(cfg: HookedTransformerConfig) -> int:
-    """Dimensions that the heads of a layer can write to together, in which chance turns them.
-
-    It is a number of the heads, not of the stream: a model of twice the width that computes the same keeps it.
-    """
-    return min(cfg.n_heads * cfg.head_width, cfg.d_model)
-
-
-def written(model: HookedTransformer, layer: int) -> Float[Tensor, "head d_head d_model"]:
-    """What heads write, as far as anything reads it: behind a LayerNorm the mean over the stream is removed."""
-    write = model.blocks[layer].attn.W_O.detach().double()
-    return write - write.mean(-1, keepdim=True) if model.cfg.normalization_type in CENTRED else write
-
-
-def read_in(model: HookedTransformer, layer: int, name: str) -> Float[Tensor, "head d_model d_head"]:
-    """W_Q, W_K or W_V with the gain of the norm before it folded in, centred where that norm centres its input.
-
-    Raw behind norms that come after their layer: their gains act on the stream itself.
-    """
-    weights = getattr(model.blocks[layer].attn, name).detach().double()
-    cfg = model.cfg
-    if cfg.norm_position == "post" or cfg.normalization_type is None:
-        return weights
-    gain = getattr(model.blocks[layer].ln1, "w", None)
-    folded = weights if gain is None else gain.detach().double()[:, None] * weights
-    return folded - folded.mean(-2, keepdim=True) if cfg.normalization_type in CENTRED else folded
-
-
-class _Mixtures(Probe):
-    """Every head's mixtures of values, `(batch, token, head, d_head)`, by layer."""
-
-    name: ClassVar[str] = "head_mixtures"
-
-    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
-        self._parts: list[list[Tensor]] = [[] for _ in range(model.cfg.n_layers)]
-        return [(f"blocks.{i}.attn.hook_z", partial(self._read, i)) for i in range(model.cfg.n_layers)]
-
-    def _read(self, layer: int, z: Float[Tensor, "batch token head d_head"], hook: object) -> None:
-        self._parts[layer].append(z.detach().double().cpu())
-
-    def results(self) -> dict[str, Result]:
-        return {}
-
-    def of(self, layer: int) -> Float[Tensor, "batch token head d_head"]:
-        """Those of a layer, less their mean over prompts at each position; what is read once is not kept."""
-        z = torch.cat(self._parts[layer])
-        self._parts[layer].clear()
-        mean = z.mean(0)
-        centred = z - mean
-        # The spread of a head that writes a constant is rounding, and has no direction.
-        varies = centred.square().sum((0, 1, 3)) > ROUNDING**2 * len(z) * mean.square().sum((0, 2))
-        return centred * varies[:, None]
 
 
 def pairs_of(cfg: HookedTransformerConfig) -> list[tuple[int, int, int]]:
@@ -104,42 +44,23 @@ def _names(pairs: Iterable[tuple[int, int, int]]) -> tuple[str, ...]:
 def overlap(lab: Lab) -> DataArray:
     """Overlap |<A, B>| / (|A| |B|) of every two heads of a layer, and what the claim needs to compare them.
 
-    Values: OV (W_V W_O) and QK (W_Q W_K^T), with norm gains folded in; outputs: what heads write in distribution, over
-    all tokens, centred at each position over prompts (what a head writes whatever the function does not count) and over
-    the stream where a LayerNorm reads it; chance: the root mean square overlap of these outputs where a head's
-    directions are turned at random (Haar) in the D dimensions that the heads of a layer can write to together. With M =
-    A^T B that is |M| / (|A| |B| sqrt(D)), because E tr(M Q)^2 = |M|^2 / D for Haar Q; it would be 1 / D for maps, which
-    are turned on both sides. Then <A, B> of the outputs for each unit; a head beside itself is its mean square.
-
-    NaN for heads that write a constant.
+    All of it is `probes.HeadOrthogonality` on whole prompts in distribution: OV, QK and outputs are its cosines without
+    sign; chance is its output_chance; then follow its inner products, each a mean over the prompts of a unit. A head
+    beside itself is its mean square. NaN for heads that write a constant.
     """
-    cfg, probe = lab.model.cfg, _Mixtures()
     prompts = lab.head_sample if is_large(lab.model) else lab.few
-    lab.read(prompts, [probe])
-    layers = [_in_layer(lab, i, probe.of(i), prompts) for i in range(cfg.n_layers)]
-    pairs = [*pairs_of(cfg), *((i, h, h) for i, h in lab.heads)]
-    values = np.stack([layers[i][:, a, b] for i, a, b in pairs])
-    axes = {"pair": _names(pairs), "value": (*SHOWN, *(f"unit {i}" for i in range(lab.units_in(prompts))))}
-    return make_array(values, axes, note=f"chance turns directions in {directions(cfg)} dimensions")
-
-
-def _in_layer(lab: Lab, layer: int, z: Float[Tensor, "batch token head d_head"], prompts: Prompts) -> np.ndarray:
-    """(value, head, other): the rows of `overlap` for the heads of a layer."""
-    model, write = lab.model, written(lab.model, layer).cpu()
-    query, key, value = (read_in(model, layer, name).cpu() for name in ("W_Q", "W_K", "W_V"))
-    flat = z.flatten(2).flatten(0, 1)
-    covariance = (flat.T @ flat / len(flat)).view(*z.shape[2:], *z.shape[2:])
-    grams = torch.einsum("hed,gfd->hegf", write, write)
-    own = torch.stack([grams[h, :, h] for h in range(len(write))])  # W_h W_h^T
-    # A^T B = W_h^T C W_g, C the covariance of two heads' mixtures. Its squared size: tr(C^T W_h W_h^T C W_g W_g^T).
-    squares = torch.einsum("hegf,hek,hkgl,glf->hg", covariance, own, covariance, own).clamp(min=0)
-    said = torch.einsum("bthe,hed->bthd", z, write)
-    by_unit = torch.from_numpy(lab.by_unit((said @ said.transpose(2, 3)).mean(1), prompts))
-    inner = by_unit.mean(0)
-    size = inner.diagonal().clamp(min=0).sqrt()
-    rows = [frobenius_cosines(value, write), frobenius_cosines(query, key.transpose(1, 2))]
-    rows += [part / size[:, None] / size for part in (inner, (squares / directions(model.cfg)).sqrt())]
-    return np.concatenate([torch.stack(rows).abs().numpy(), by_unit.numpy()])
+    found = lab.read(prompts, [HeadOrthogonality(angles=False, per_prompt=True)])
+    in_all = {name: found[f"head_orthogonality.{name}"] for name in ("output_cosine", "output_chance")}
+    outputs, chance = (values.sel(position="all").values for values in in_all.values())
+    maps = [found[f"head_orthogonality.{name}"].values for name in ("ov_cosine", "qk_cosine")]
+    shown = np.abs(np.stack([*maps, outputs, chance], -1))  # (layer, head, other, value)
+    inner = np.moveaxis(found["head_orthogonality.output_inner"].values, -1, 0)
+    by_unit = np.moveaxis(lab.by_unit(torch.from_numpy(inner), prompts), 0, -1)
+    each = np.concatenate([shown, by_unit], -1)
+    pairs = [*pairs_of(lab.model.cfg), *((i, h, h) for i, h in lab.heads)]
+    axes = {"pair": _names(pairs), "value": (*SHOWN, *(f"unit {i}" for i in range(by_unit.shape[-1])))}
+    note = f"chance turns directions in {n_directions(lab.model.cfg)} dimensions"
+    return make_array(np.stack([each[pair] for pair in pairs]), axes, note=note)
 
 
 @measurement("heads/pair ablation", version=2)
@@ -239,7 +160,7 @@ def by_chance(sizes: Float[np.ndarray, " pair"], n_directions: int) -> Float[np.
 def orthogonality(results: Results, facts: Facts) -> Evidence:
     """Do heads of a layer that matter write in directions that overlap less than chance?"""
     overlaps, roles = results[overlap], relevance.roles(results, facts)
-    names, n = pairs_in(overlaps), directions(facts.config)
+    names, n = pairs_in(overlaps), n_directions(facts.config)
 
     def both(pair: str, *allowed: str) -> bool:
         return all(roles[head] in allowed for head in pair.split(" ~ "))

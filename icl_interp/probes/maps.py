@@ -1,0 +1,199 @@
+"""How alike the heads of a layer are as maps: their OV and QK maps, from the weights alone."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.errors import InputError
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.results import make_arrays
+
+SHARE = 0.99
+CENTRED = ("LN", "LNPre")  # norms that remove the mean over the stream
+Bases = list[Tensor]  # one orthonormal basis a head, (d_model, k)
+
+
+def written(model: HookedTransformer, layer: int) -> Float[Tensor, "head d_head d_model"]:
+    """W_O of a layer's heads in float64, as far as anything reads it: behind a LayerNorm less its mean over the stream.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
+    >>> bool(written(model, 0).mean(-1).abs().max() < 1e-15)
+    True
+    """
+    write = model.blocks[layer].attn.W_O.detach().double()
+    return write - write.mean(-1, keepdim=True) if model.cfg.normalization_type in CENTRED else write
+
+
+def read_in(model: HookedTransformer, layer: int, name: str) -> Float[Tensor, "head d_model d_head"]:
+    """W_Q, W_K or W_V (`name`) in float64, with the gain of the norm before it folded in.
+
+    Centred over the stream where that norm centres its input. Raw where norms come after their layer: their gains act
+    on the stream itself.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
+    >>> x = torch.randn(5, 8).double()
+    >>> normalized = x - x.mean(-1, keepdim=True)  # up to the scale
+    >>> torch.allclose(normalized @ read_in(model, 0, "W_V")[1], normalized @ model.W_V[0, 1].double())
+    True
+    """
+    weights = getattr(model.blocks[layer].attn, name).detach().double()
+    cfg = model.cfg
+    if cfg.norm_position == "post" or cfg.normalization_type is None:
+        return weights
+    gain = getattr(model.blocks[layer].ln1, "w", None)
+    folded = weights if gain is None else gain.detach().double()[:, None] * weights
+    return folded - folded.mean(-2, keepdim=True) if cfg.normalization_type in CENTRED else folded
+
+
+def frobenius_cosines(
+    left: Float[Tensor, "head d_model d_head"], right: Float[Tensor, "head d_head d_model"]
+) -> Float[Tensor, "head head"]:
+    """cos(h, g) = <A_h, A_g> / (|A_h| |A_g|) for the maps A_h = left_h right_h, in the Frobenius inner product.
+
+    The absolute value is the Frobenius overlap. Never forms a map: <L R, L' R'> = sum of (L^T L') * (R R'^T), which
+    costs d_model d_head^2 instead of d_model^2 d_head. NaN for a map that is zero.
+
+    >>> left = torch.eye(4).view(2, 2, 4).transpose(1, 2)  # two heads that read different coordinates
+    >>> frobenius_cosines(left, left.transpose(1, 2)).round(decimals=6)
+    tensor([[1., 0.],
+            [0., 1.]], dtype=torch.float64)
+    """
+    left, right = left.detach().double(), right.detach().double()
+    inner = torch.einsum("hde,gdf->hgef", left, left) * torch.einsum("hed,gfd->hgef", right, right)
+    return cosines_of(inner.sum((-2, -1)))
+
+
+def principal_angles(a: Float[Tensor, "d_model k"], b: Float[Tensor, "d_model m"]) -> Float[Tensor, " angle"]:
+    """The min(k, m) angles between two subspaces, given by orthonormal columns, in radians, smallest first.
+
+    Small angles come from sines and large ones from cosines, so that all are accurate to rounding.
+    Source: Bjorck & Golub (1973), "Numerical methods for computing angles between linear subspaces".
+
+    >>> principal_angles(torch.eye(3)[:, :2], torch.eye(3)[:, 1:])
+    tensor([0.0000, 1.5708], dtype=torch.float64)
+    """
+    if a.shape[1] < b.shape[1]:
+        a, b = b, a
+    a, b = a.double(), b.double()
+    inner = a.T @ b
+    cosines = torch.linalg.svdvals(inner)
+    sines = torch.linalg.svdvals(b - a @ inner).flip(0)[: len(cosines)]
+    return torch.atan2(sines, cosines)
+
+
+def map_orthogonality(model: HookedTransformer, share: float = SHARE, angles: bool = True) -> dict[str, DataArray]:
+    """How alike heads of a layer are as maps: cosines and principal angles, from the weights alone.
+
+    The OV map W_V W_O takes what a head reads to what it writes; the QK map W_Q W_K^T is the bilinear form of query
+    and key. Both are those of `read_in` and `written`: gains of norms folded in, and nothing that a LayerNorm removes.
+    So they stay as they are when weights change and no output does. (`model.OV` and `model.QK` are the bare products.)
+    Subspaces are spanned by the fewest singular directions that hold `share` of a map's squared norm.
+
+    Returns:
+        ov_cosine, qk_cosine: `frobenius_cosines`, Matrix (layer, head, other).
+        With `angles` also ov_read_angles, ov_write_angles, qk_query_angles, qk_key_angles: `principal_angles` in
+        radians between what heads read from and write to, Matrix (layer, head, other, angle); NaN where a pair has
+        fewer angles.
+
+    Raises:
+        InputError: a model without two heads in a layer.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
+    >>> before = map_orthogonality(model)
+    >>> attn, gain = model.blocks[0].attn, torch.linspace(1, 2, 8)
+    >>> with torch.no_grad():  # gains move from the weights that read into the norm before them
+    ...     _ = model.blocks[0].ln1.w.copy_(gain)
+    ...     for weight in (attn.W_Q, attn.W_K, attn.W_V):
+    ...         _ = weight.div_(gain[:, None])
+    >>> bool(abs(map_orthogonality(model)["ov_cosine"] - before["ov_cosine"]).max() < 1e-6)  # weights are float32
+    True
+    """
+    if reason := refusal(model):
+        raise InputError(reason)
+    cosines: dict[str, list[Tensor]] = {"ov_cosine": [], "qk_cosine": []}
+    names = ("ov_read_angles", "ov_write_angles", "qk_query_angles", "qk_key_angles") if angles else ()
+    between: dict[str, list[Tensor]] = {name: [] for name in names}
+    for layer in range(model.cfg.n_layers):
+        query, key, value = (read_in(model, layer, name) for name in ("W_Q", "W_K", "W_V"))
+        for kind, left, right in (("ov", value, written(model, layer)), ("qk", query, key.transpose(1, 2))):
+            cosines[f"{kind}_cosine"].append(frobenius_cosines(left, right))
+            subspaces = _map_subspaces(left, right, share) if angles else ()
+            of_kind = [name for name in names if name.startswith(kind)]
+            for name, bases in zip(of_kind, subspaces, strict=True):
+                between[name].append(all_angles(bases, model.cfg.head_width))
+    axes, note = axes_of(model), note_on(share)
+    wide = {**axes, "angle": numbers(model.cfg.head_width)}
+    return {
+        **make_arrays({name: torch.stack(v).cpu().numpy() for name, v in cosines.items()}, axes),
+        **make_arrays(
+            {name: torch.stack(v).cpu().numpy() for name, v in between.items()},
+            wide,
+            dict.fromkeys(between, "rad"),
+            note,
+        ),
+    }
+
+
+def refusal(model: HookedTransformer) -> str | None:
+    """Why there are no two heads to compare."""
+    if model.cfg.mlp_only:
+        return "this model has no attention heads"
+    return "this model has one head a layer, and nothing to compare it with" if model.cfg.n_heads < 2 else None
+
+
+def cosines_of(inner: Float[Tensor, "head head"]) -> Float[Tensor, "head head"]:
+    """Inner products as cosines; NaN where one of the two is nothing but rounding."""
+    norms = inner.diagonal().clamp(min=0).sqrt()
+    # One after the other: the product of two tiny norms is 0. What is no cosine comes of a spread that is rounding.
+    cosines = inner / norms[:, None] / norms
+    return cosines.where(cosines.abs() <= 1 + 1e-6, torch.nan)
+
+
+def _map_subspaces(left: Tensor, right: Tensor, share: float) -> tuple[Bases, Bases]:
+    """Input and output subspaces of every left_h right_h, by way of a matrix no larger than d_head."""
+    q_in, r_in = torch.linalg.qr(left.detach().double())
+    q_out, r_out = torch.linalg.qr(right.detach().double().transpose(1, 2))
+    u, s, vh = torch.linalg.svd(r_in @ r_out.transpose(1, 2), full_matrices=False)
+    kept = [n_leading(values, share) for values in s]
+    inputs = [basis[:, :k] for basis, k in zip(q_in @ u, kept, strict=True)]
+    return inputs, [basis[:, :k] for basis, k in zip(q_out @ vh.transpose(1, 2), kept, strict=True)]
+
+
+def n_leading(singular_values: Float[Tensor, " k"], share: float) -> int:
+    """How many leading singular values hold this share of the sum of squares; none if all are zero."""
+    squares = singular_values.square()
+    total = squares.cumsum(0)
+    # What rounding leaves of a zero direction is none of the map's, also for a share of 1.
+    real = squares > squares[0] * (len(squares) * torch.finfo(squares.dtype).eps) ** 2
+    return int(min((total < share * total[-1]).sum() + 1, real.sum()))
+
+
+def all_angles(bases: Bases, n_angles: int) -> Float[Tensor, "head head angle"]:
+    """Principal angles of every pair, filled up with NaN."""
+    n = len(bases)
+    angles = torch.full((n, n, n_angles), torch.nan, dtype=torch.float64, device=bases[0].device)
+    for h in range(n):
+        for g in range(h, n):
+            between = principal_angles(bases[h], bases[g])
+            angles[h, g, : len(between)] = angles[g, h, : len(between)] = between
+    return angles
+
+
+def numbers(n: int) -> tuple[int, ...]:
+    """1 to n."""
+    return tuple(range(1, n + 1))
+
+
+def axes_of(model: HookedTransformer) -> dict[str, tuple[int, ...]]:
+    """The axes of every result: a head beside every other of its layer."""
+    heads = tuple(range(model.cfg.n_heads))
+    return {"layer": tuple(range(model.cfg.n_layers)), "head": heads, "other": heads}
+
+
+def note_on(share: float) -> str:
+    """What is said of angles."""
+    return f"subspaces hold {share:g} of the squared norm; smallest angle first, NaN where a pair has fewer"
