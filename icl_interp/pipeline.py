@@ -161,11 +161,18 @@ def _measure(
 ) -> tuple[Results, dict[str, str]]:
     """Everything the claims need, and what describes the model beside; and what failed, why."""
     failed: dict[str, str] = {}
+    started, part = time.perf_counter(), ""
     with tqdm(desc="measuring", leave=False, disable=None if progress else True) as bar:
 
         def watch(what: str, done: int, total: int) -> None:
-            bar.total, bar.n = total, done
-            bar.set_description(what)
+            nonlocal part
+            if what != part:  # each part's speed is its own: what is left of it is told from nothing before it
+                part = what
+                bar.set_description(what, refresh=False)
+                bar.reset(total)
+            bar.n = done
+            bar.set_postfix_str(f"{time.perf_counter() - started:.0f} s in all", refresh=False)
+            bar.refresh()
 
         errors = measure(lab, claims, known, described, watch)
     for name, error in errors.items():

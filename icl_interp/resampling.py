@@ -31,6 +31,7 @@ TOO_SMALL = 0.1  # of the sample's standard error: a draw with a smaller one use
 TOO_MANY = 0.05  # share of such draws from which on t means nothing
 ALIKE = 3.0  # largest ratio of the draws' spread and the standard error where a statistic is smooth
 CENTRED = 0.07  # by which the share of draws below the value may differ from a half where a statistic has no kink
+TINY = float(np.finfo(float).tiny)
 CHUNK = 2**18  # numbers that a statistic sees in one call
 PILOT = 2**20  # numbers spent on finding out which means a statistic uses
 PILOTS = 4, 64  # draws for that, at least and at most
@@ -149,6 +150,26 @@ def slope(log_x: Float[np.ndarray, " point"], log_y: Float[np.ndarray, "*batch p
     """Least-squares slope along the last axis: a growth exponent when both axes are logarithms."""
     centred = log_x - log_x.mean()
     return np.asarray((log_y * centred).sum(-1) / (centred**2).sum())
+
+
+def r_squared(
+    residual: float | np.ndarray, total: float | np.ndarray, empty: float = math.nan, least: float = TINY
+) -> np.ndarray:
+    """R2 = 1 - residual / total: the share of squares that a fit explains; below 0 where it does worse than nothing.
+
+    Args:
+        residual: squares of what the fit leaves, added up or averaged.
+        total: squares of what is to be explained, likewise: about their mean, or about 0.
+        empty: the value where there is nothing to explain and nothing is missed. 1 says that all of it is explained, 0
+            that none is: a verdict may rest on which.
+        least: a total up to this is nothing, and so is a residual: rounding.
+
+    >>> r_squared(np.array([0.0, 1.0, 0.0]), np.array([4.0, 4.0, 0.0]), empty=0.0)
+    array([1.  , 0.75, 0.  ])
+    """
+    residual, total = np.asarray(residual), np.asarray(total)
+    nothing = (total <= least) & (residual <= least)  # neither is a NaN, which stays in sight
+    return np.asarray(np.where(nothing, empty, 1 - residual / np.maximum(total, least)))
 
 
 # ---- from draws to ends ---------------------------------------------------------------------------------------------

@@ -121,16 +121,27 @@ def table_of_rows(rows: Sequence[Mapping[str, Any]], note: str = "") -> pd.DataF
     return make_table({name: [row[name] for row in rows] for name in (rows[0] if rows else ())}, note=note)
 
 
-def row_of(table: pd.DataFrame, **key: Any) -> dict[str, Any]:
-    """The first row with these values.
+def rows_in(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table, each by the names of the columns.
 
-    >>> row_of(make_table({"model": ["a", "b"], "error": [0.5, 0.25]}), model="b")["error"]
-    0.25
+    >>> rows_in(make_table({"model": ["a", "b"], "error": [0.5, 0.25]}))
+    [{'model': 'a', 'error': 0.5}, {'model': 'b', 'error': 0.25}]
     """
-    for found in table.to_dict("records"):
-        if all(found[name] == value for name, value in key.items()):
-            return found
-    raise InputError(f"the table has no row with {shown(key)}")
+    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+
+
+def table_of_numbers(numbers: Mapping[str, Any], note: str = "") -> pd.DataFrame:
+    """Single numbers by name as a table, a row each."""
+    return make_table({"name": list(numbers), "value": [float(number) for number in numbers.values()]}, note=note)
+
+
+def numbers_in(table: pd.DataFrame) -> dict[str, float]:
+    """The numbers by name that `table_of_numbers` holds.
+
+    >>> numbers_in(table_of_numbers({"w": 2, "loss": 0.5}))
+    {'w': 2.0, 'loss': 0.5}
+    """
+    return dict(zip(table["name"], table["value"], strict=True))
 
 
 def described(result: Result) -> dict[str, Any]:

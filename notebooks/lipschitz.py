@@ -133,7 +133,7 @@ finish(figure, 900)
 print(M.numpy().round(2))
 print(f"w = {w:.3f}; the rest, |M - w I| / w, is {float(theory.isotropy(M).deviation):.3f}")
 print(f"a point at {float(theory.half_weight_angle(w)):.2f} rad has half the weight of one at the query")
-print(f"the window averages about {float(theory.effective_keys(weights)):.0f} of {len(points)} points here")
+print(f"the window averages about {float(theory.effective_sample_size(weights)):.0f} of {len(points)} points here")
 print(f"answer {float((weights * labels).sum()):.3f}, truth {truth:.3f}, plain mean {float(labels.mean()):.3f}")
 
 # %% [markdown]

@@ -77,6 +77,9 @@ JUDGES = {
 }
 # Entropies and read-outs of the stream are computed where their one definition is; the rest asks these.
 DEFINED = {"xlogy": {"probes", "theory"}, "entr": {"probes", "theory"}, "unembed": {"probes", "models"}}
+# Studies read models with probes and edit them with interventions; these attach hooks themselves, and why.
+HOOKS_BY_HAND = {"studies/linear_attention/measurements/algorithms.py": "gradients flow through what it keeps"}
+ATTACH = ("run_with_cache", "run_with_hooks", "add_hook")
 # Neither `import icl_interp` nor `icl-interp --help` loads any of these.
 HEAVY = {"torch", "numpy", "plotly", "transformer_lens", "jaxtyping"}
 
@@ -320,6 +323,18 @@ def quantities_are_defined_once(sources: Sources) -> Iterator[str]:
                         yield f"{path}:{node.lineno}: calls {name}, which only {sorted(DEFINED[name])} may"
 
 
+def studies_attach_no_hooks(sources: Sources) -> Iterator[str]:
+    """What is read off a running model is a probe's, and what is changed in it an intervention's."""
+    for path, text in sources.items():
+        if not path.startswith("studies/") or path in HOOKS_BY_HAND:
+            continue
+        for node in nodes(text):
+            match node:
+                case ast.Call(func=ast.Attribute(attr=str(name)), keywords=given):
+                    if name in ATTACH or (name == "hooks" and "fwd_hooks" in {keyword.arg for keyword in given}):
+                        yield f"{path}:{node.lineno}: calls {name}; use a probe or an intervention"
+
+
 RULES = (
     imports_point_down,
     studies_stand_apart,
@@ -335,4 +350,5 @@ RULES = (
     html_has_one_origin,
     only_criteria_pass_verdicts,
     quantities_are_defined_once,
+    studies_attach_no_hooks,
 )

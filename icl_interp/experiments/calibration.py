@@ -92,6 +92,21 @@ class Construction:
         return case
 
 
+def between(g: torch.Generator, low: float, high: float, dtype: torch.dtype = torch.float32) -> float:
+    """A number drawn evenly between two others: what members of a family differ by.
+
+    Args:
+        g: draws it.
+        low: end of the interval.
+        high: end of the interval.
+        dtype: of the draw. Another one draws other numbers, so a family whose verdicts are stored keeps its own.
+
+    >>> between(generator(0, "doc"), 2, 2)
+    2.0
+    """
+    return low + (high - low) * float(torch.rand((), generator=g, dtype=dtype))
+
+
 CONSTRUCTIONS: Register[Construction] = Register("construction")
 
 

@@ -11,7 +11,7 @@ from xarray import DataArray
 
 from icl_interp import evaluation
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import Result, described, make_array, make_table, table_of_rows
+from icl_interp.results import Result, described, make_array, make_table, rows_in, table_of_rows
 
 SIGMAS = tuple(range(1, 11))
 FACTORS = "Ours / the paper's"  # starts the sentence of `in_numbers`
@@ -174,9 +174,7 @@ def rows_of(results: Mapping[str, Result], name: str, **key: Any) -> list[dict[s
     if not isinstance(stored, DataFrame):
         return []
     return [
-        row
-        for row in stored.to_dict("records")
-        if all(column in row and row[column] == value for column, value in key.items())
+        row for row in rows_in(stored) if all(column in row and row[column] == value for column, value in key.items())
     ]
 
 

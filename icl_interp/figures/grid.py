@@ -162,11 +162,9 @@ def whiskers(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> dict[str, An
     return {"array": np.asarray(high) - middle, "arrayminus": middle - np.asarray(low), "thickness": 1.2, "width": 3}
 
 
-def add_rule(figure: Figure, panel: int, y: float, ends: Span, name: str, legend: bool = True) -> None:
+def add_rule(figure: Figure, panel: int, y: float, ends: Span, name: str) -> None:
     """A horizontal dotted line across a panel."""
-    add_line(
-        figure, panel, name, list(ends), [y, y], INK, "dot", legend, line={"color": INK, "dash": "dot", "width": 1.2}
-    )
+    add_line(figure, panel, name, list(ends), [y, y], INK, "dot", line={"color": INK, "dash": "dot", "width": 1.2})
 
 
 def add_band(

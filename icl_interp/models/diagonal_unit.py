@@ -33,20 +33,6 @@ def pairs(states: Complex[Tensor, "*batch dim"]) -> Float[Tensor, "*batch two_di
     return torch.view_as_real(states.contiguous()).flatten(-2)
 
 
-def complex_of(real: Float[Tensor, "*batch two_dim"]) -> Complex[Tensor, "*batch dim"]:
-    """The complex coordinates that `pairs` holds.
-
-    Raises:
-        InputError: an odd number of coordinates makes no pairs.
-
-    >>> complex_of(torch.tensor([1.0, 2.0, 3.0, -1.0]))
-    tensor([1.+2.j, 3.-1.j])
-    """
-    if real.shape[-1] % 2:
-        raise InputError(f"pairs of real coordinates need an even number of them, but got {real.shape[-1]}")
-    return torch.view_as_complex(real.unflatten(-1, (-1, 2)).contiguous())
-
-
 def diagonals_of(matrix: Float[Tensor, "*head two_dim two_dim"]) -> Complex[Tensor, "*head dim"]:
     """The complex diagonals nearest to real matrices on `pairs`.
 
@@ -171,57 +157,3 @@ def _real(diagonal: Complex[Tensor, " dim"]) -> Float[Tensor, "two_dim two_dim"]
     """The multiplication by a complex diagonal, as a real matrix on `pairs`: a + ib is [[a, -b], [b, a]]."""
     blocks = [torch.stack([torch.stack([z.real, -z.imag]), torch.stack([z.imag, z.real])]) for z in diagonal.detach()]
     return torch.block_diag(*blocks)
-
-
-def read_diagonal_unit(model: HookedTransformer, tolerance: float = 0.0) -> DiagonalAttention:
-    """The unit that a transformer is, where its heads come in the pairs that `DiagonalAttention.to_transformer` makes.
-
-    A real head weighs a key y by x^T F y with F = W_Q W_K^T, x the state before the last one, and maps it by W_V W_O,
-    all in the coordinates of tokens and predictions. Both matrices must be multiplications by complex diagonals.
-
-    Args:
-        model: one layer of linear attention on `pairs`, with `queries="previous"` and `position_weights="free"`.
-        tolerance: how far, relative to the largest entry, a matrix may lie from a complex diagonal; and the largest
-            bias, or weight past attention, that is taken for none.
-
-    Raises:
-        InputError: naming what the model has that the unit has not.
-    """
-    cfg = model.cfg
-    others = {
-        f"n_layers={cfg.n_layers}": cfg.n_layers != 1,
-        "an MLP": not cfg.attn_only,
-        f"score_fn={cfg.score_fn!r}": cfg.score_fn != "linear",
-        f"score_norm={cfg.score_norm!r}": cfg.score_norm is not None,
-        f"queries={cfg.queries!r}": cfg.queries != "previous",
-        f"position_weights={cfg.position_weights!r}": cfg.position_weights != "free",
-        f"attention_dir={cfg.attention_dir!r}": cfg.attention_dir != "causal",
-        "a norm": cfg.normalization_type is not None,
-        "learned positions": cfg.positional_embedding_type != "none",
-        f"embed_bound={cfg.embed_bound}": cfg.embed_bound is not None,
-        f"{cfg.n_heads} heads, no pairs of them": cfg.n_heads % 2 == 1,
-        f"d_in={cfg.d_in} and d_out={cfg.d_out}": cfg.d_in != cfg.d_out or cfg.d_in % 2 == 1,
-    }
-    if found := [name for name, present in others.items() if present]:
-        raise InputError(
-            f"this model is no layer of diagonal linear attention on complex states, it has {', '.join(found)}"
-        )
-    weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
-    embed, out = weights["embed.W_E"], weights["unembed.W_U"]
-    read = {letter: embed @ weights[f"blocks.0.attn.W_{letter}"] for letter in "QKV"}
-    forms = model.blocks[0].attn.scale * read["Q"] @ read["K"].transpose(1, 2)  # (head, query, key)
-    values = read["V"] @ weights["blocks.0.attn.W_O"] @ out  # (head, key, prediction)
-    biases = [weights[f"blocks.0.attn.b_{letter}"] for letter in "QKVO"] + [weights["embed.b_E"], embed @ out]
-    outside = max(float(part.abs().max()) for part in [*biases, weights["unembed.b_U"]])
-    for matrices, turn in ((forms, -1j), (values.mT, 1j)):
-        # The second head of a pair weighs by Im w = Re(-i w), and what it weighs is turned by i.
-        found = diagonals_of(matrices)
-        rest = matrices - torch.stack([_real(diagonal) for diagonal in found])
-        outside = max(outside, float((turn * found[::2] - found[1::2]).abs().max()), float(rest.abs().max()))
-    if outside > tolerance:
-        raise InputError(
-            f"biases, weights past attention, or what is no complex diagonal reach {outside:.2g}, which the unit does "
-            "not have: raise tolerance to ignore them"
-        )
-    a, b = diagonals_of(forms)[::2], diagonals_of(values.mT)[::2]
-    return DiagonalAttention(a, b, weights["blocks.0.attn.W_P"])

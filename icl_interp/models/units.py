@@ -202,29 +202,3 @@ def read_layer(model: HookedTransformer) -> LayerForm:
     direct = embed @ out
     direct[-1] += weights["blocks.0.attn.b_O"] @ out + weights["unembed.b_U"][0]
     return LayerForm(values, forms, direct)
-
-
-def read_unit(model: HookedTransformer, tolerance: float = 0.0) -> LinearSelfAttention:
-    """The LSA unit that a transformer of one head is, in float64. `read_layer(model).product` is for several heads.
-
-    Of W_PV only the last row can be known, and of W_KQ all but the last column: what predictions read.
-
-    Args:
-        model: a transformer of one layer of linear attention.
-        tolerance: the largest bias, or weight past attention, that is taken for none.
-
-    Raises:
-        InputError: several heads, biases larger than the tolerance, or what `read_layer` refuses.
-    """
-    layer = read_layer(model)
-    if len(layer.values) > 1:
-        raise InputError(f"{len(layer.values)} heads make no single unit: use read_layer(model).product")
-    if layer.outside > tolerance:
-        raise InputError(
-            f"biases or weights past attention reach {layer.outside:.2g}, which an LSA unit does not have: raise "
-            "tolerance to ignore them, or use read_layer"
-        )
-    d_in = len(layer.direct) - 1
-    w_pv, w_kq = torch.zeros(2, d_in, d_in, dtype=torch.float64)
-    w_pv[-1], w_kq[:, :-1] = layer.values[0, :-1], layer.forms[0, :d_in, : d_in - 1]
-    return LinearSelfAttention(w_pv, w_kq)

@@ -39,11 +39,24 @@ def entropy_deficit(
 
     It is the Kullback-Leibler divergence of the row from uniform weights: 0 for these, log n for a one-hot row.
 
+    Source: Kullback & Leibler (1951), "On information and sufficiency".
+
     >>> bool(entropy_deficit(torch.full((8,), 0.125)).abs() < 1e-6)
     True
     """
     n = torch.as_tensor(pattern.shape[-1], dtype=pattern.dtype) if visible is None else visible
     return n.log() - entropy(pattern)
+
+
+def among(pattern: Float[Tensor, "*batch key"], keys: Sequence[int]) -> Float[Tensor, "*batch chosen"]:
+    """The weights of each row on some keys, scaled to add up to 1; all 0 where these keys have no weight.
+
+    >>> among(torch.tensor([[0.5, 0.25, 0.25, 0.0], [0.0, 0.0, 0.0, 1.0]]), [1, 2])
+    tensor([[0.5000, 0.5000],
+            [0.0000, 0.0000]])
+    """
+    part = pattern[..., list(keys)]
+    return part / part.sum(-1, keepdim=True).clamp(min=torch.finfo(part.dtype).tiny)
 
 
 def hardmax_distance(
@@ -131,12 +144,25 @@ class AttentionEntropy(Probe):
 
     Args:
         per_prompt: keep a value for each prompt instead of mean and standard deviation.
-        keys: places of the keys that count; the weights on these are scaled to add up to 1. Default: all keys.
+        keys: places of the keys that count; the weights on these are scaled to add up to 1 (`among`). Default: all.
 
     Results:
         entropy, normalised_entropy, deficit, effective_keys, max_weight, delta, visible_keys: Matrix (layer, head,
             position, statistic) each, the statistics being "mean" and "std", or with `per_prompt` (layer, head,
             position, prompt). All NaN for a kind whose queries see one key only.
+
+    Raises:
+        InputError: a model without attention, or whose weights need not add up to 1 (raised by `probe` and `observe`).
+
+    Attention without queries is even, so it has the largest entropy, log n:
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.probes.runner import probe
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
+    >>> _ = torch.nn.init.zeros_(model.blocks[0].attn.W_Q)
+    >>> results = probe(model, torch.randn(4, 6, 1), [AttentionEntropy()])
+    >>> results["attention_entropy.entropy"].sel(position="query", statistic="mean").values.round(4)  # log 6
+    array([[1.7918, 1.7918]])
     """
 
     name: ClassVar[str] = "attention_entropy"
@@ -175,8 +201,7 @@ class AttentionEntropy(Probe):
     def _read(self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object) -> None:
         visible = self._visible.pop(layer)
         if self.keys is not None:
-            part = pattern[..., list(self.keys)]
-            pattern = part / part.sum(-1, keepdim=True).clamp(min=torch.finfo(part.dtype).tiny)
+            pattern = among(pattern, self.keys)
         step = _at_once(pattern)
         parts = zip(pattern.split(step), visible.split(step), strict=True)
         quantities = torch.cat([torch.stack(PatternStatistics.of(*part), 1) for part in parts])
@@ -219,6 +244,19 @@ class AttentionTargets(Probe):
     Results:
         share: Matrix (layer, head, position, target). Targets are "itself", "the first token", "an x" (another than
             itself), "a y" and "a pair"; the first token is also an x or a pair. Of equal weights the first one counts.
+
+    Raises:
+        InputError: a model without attention (raised by `probe` and `observe`).
+
+    The last token attends to itself, to an x, to a y or to a pair, so these shares add up to 1:
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.probes.runner import probe
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
+    >>> tokens, kinds = torch.randn(8, 5, 1), ("x", "y", "x", "y", "x")
+    >>> share = probe(model, tokens, [AttentionTargets(kinds)])["attention_targets.share"].sel(position="query")
+    >>> share.sel(target=["itself", "an x", "a y", "a pair"]).sum("target").values
+    array([[1., 1.]])
     """
 
     name: ClassVar[str] = "attention_targets"

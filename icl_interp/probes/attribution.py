@@ -41,13 +41,17 @@ class DirectAttribution(Probe):
     divided by the prediction's variance, over prompts: shares add up to 1. A share below 0 or above 1 belongs to parts
     that cancel. What a part does through later layers counts as theirs: to see it, ablate (`AblateHeads`).
 
-    The method is direct logit attribution (Elhage et al., 2021, "A mathematical framework for transformer circuits"),
+    Source: Elhage et al. (2021), "A mathematical framework for transformer circuits": direct logit attribution, here
     with a number as the output.
 
     Results, without units; NaN where the prediction does not vary:
         head: Matrix (layer, head, position, target); none in a model without attention.
         mlp: Matrix (layer, position, target); none in a model without MLPs.
         read_in: Matrix (position, target).
+
+    Raises:
+        InputError: a model whose prediction is no sum of parts: a post-norm one, or one with tanh for norms (raised by
+            `probe` and `observe`).
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.probes.runner import probe

@@ -30,6 +30,21 @@ class LayerNormScale(Probe):
     Results, in units of the residual stream:
         scale: Matrix (norm, position, statistic), the statistics being "mean", "std", "min" and "max", or with
             `per_prompt` (norm, position, prompt).
+
+    Raises:
+        InputError: a model without a norm that divides by a scale (raised by `probe` and `observe`).
+
+    Without positions the first norm sees a token x as the vector x W (a fresh model has no biases):
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.probes.runner import probe
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=8, positional_embedding_type="none")
+    >>> model = HookedTransformer(config)
+    >>> scale = probe(model, torch.full((4, 6, 1), 3.0), [LayerNormScale()])["layernorm_scale.scale"]
+    >>> stream = 3.0 * model.embed.W_E[0].detach()
+    >>> sigma = float((stream.var(correction=0) + config.eps).sqrt())
+    >>> abs(float(scale.sel(norm="blocks.0.ln1", position="query", statistic="mean")) - sigma) < 1e-6
+    True
     """
 
     name: ClassVar[str] = "layernorm_scale"

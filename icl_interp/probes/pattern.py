@@ -1,4 +1,4 @@
-"""The attention pattern itself: what every head attends to, on average over prompts."""
+"""The attention pattern itself: what every head attends to, on average over prompts, and how that varies."""
 
 from functools import partial
 from typing import ClassVar
@@ -14,25 +14,32 @@ from icl_interp.results import Result, make_array
 
 
 class AttentionPattern(Probe):
-    """Mean attention weight of every token on every token, for each head.
+    """Attention weight of every token on every token, for each head: mean and standard deviation over prompts.
 
     Prompts of one task show the same kind of thing at the same place, so means over prompts tell which places a head
     looks at. They do not tell what it looks for: a head that finds the nearest neighbour, wherever that stands, has an
-    even mean pattern (`AttentionEntropy` tells the two apart).
+    even mean pattern (`AttentionEntropy` tells the two apart). A head that looks at places alone has no deviation.
 
     Args:
         last: only the row of the last token, the query of a prompt.
 
     Results, without units:
-        weight: Matrix (layer, head, query, key). "query" and "key" count the tokens of a prompt from 0; of alternative
-            last tokens "query" holds their kinds.
+        weight: the mean, Matrix (layer, head, query, key). "query" and "key" count the tokens of a prompt from 0; of
+            alternative last tokens "query" holds their kinds.
+        std: the standard deviation, likewise. The mean square of a weight is weight^2 + std^2.
+
+    Raises:
+        InputError: a model without attention (raised by `probe` and `observe`).
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.probes.runner import probe
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2))
-    >>> weight = probe(model, torch.randn(4, 6, 1), [AttentionPattern()])["attention_pattern.weight"]
+    >>> results = probe(model, torch.randn(4, 6, 1), [AttentionPattern()])
+    >>> weight = results["attention_pattern.weight"]
     >>> weight.sizes["query"], bool(abs(weight.sum("key") - 1).max() < 1e-6)
     (6, True)
+    >>> float(results["attention_pattern.std"].sel(query=0).max())  # the first token sees itself only
+    0.0
     """
 
     name: ClassVar[str] = "attention_pattern"
@@ -59,12 +66,15 @@ class AttentionPattern(Probe):
         self._seen[layer].update(pattern[:, :, self._places])
 
     def results(self) -> dict[str, Result]:
-        """The mean weights."""
-        weight = torch.stack([seen.mean for seen in self._seen]).cpu().numpy()
+        """The mean weights and their deviations."""
+        moments = torch.stack([seen.result for seen in self._seen]).cpu().numpy()
         axes = {
             "layer": range(len(self._seen)),
             "head": self._heads,
             "query": self._names,
-            "key": range(weight.shape[-1]),
+            "key": range(moments.shape[-2]),
         }
-        return {"weight": make_array(weight, axes, "", "mean over prompts")}
+        return {
+            "weight": make_array(moments[..., 0], axes, "", "mean over prompts"),
+            "std": make_array(moments[..., 1], axes, "", "standard deviation over prompts"),
+        }

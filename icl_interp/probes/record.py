@@ -26,6 +26,20 @@ class Activations(Probe):
 
     Results:
         each hook by its name: Array (prompt, axis 1, axis 2, ...).
+
+    Raises:
+        InputError: a hook that the model has not (raised by `probe` and `observe`).
+
+    What a head weighs by and what it writes are as the model has them: z is the pattern times the values.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.probes.runner import probe
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0))
+    >>> seen = Activations([f"blocks.0.attn.hook_{name}" for name in ("pattern", "v", "z")])
+    >>> _ = probe(model, torch.randn(4, 6, 1), [seen])
+    >>> pattern, v, z = seen.recorded.values()
+    >>> torch.allclose(torch.einsum("bhqk,bkhd->bqhd", pattern, v), z, atol=1e-5)
+    True
     """
 
     name: ClassVar[str] = "activations"

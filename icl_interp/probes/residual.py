@@ -53,11 +53,23 @@ def logit_lens(model: HookedTransformer, stream: Float[Tensor, "*batch d_model"]
 class LogitLens(Probe):
     """The prediction that the stream holds after 0, 1, ..., all blocks: `logit_lens` by depth and position kind.
 
+    Source: nostalgebraist (2020), "interpreting GPT: the logit lens".
+
     Args:
         per_prompt: keep a value for each prompt instead of mean and standard deviation.
 
     Results, in units of y:
         prediction: Matrix (depth, position, target, statistic), or with `per_prompt` (depth, position, target, prompt).
+
+    After all blocks it is the prediction:
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.probes.runner import probe
+    >>> model, tokens = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8)), torch.randn(4, 6, 1)
+    >>> lens = probe(model, tokens, [LogitLens(per_prompt=True)])["logit_lens.prediction"]
+    >>> last = torch.from_numpy(lens.sel(depth=2, position="query", target=0).values)
+    >>> torch.allclose(last, model(tokens)[:, -1, 0].double(), atol=1e-6)
+    True
     """
 
     name: ClassVar[str] = "logit_lens"
@@ -96,6 +108,18 @@ class ResidualStream(Probe):
         mean_norm: |E h|, Matrix (depth, position).
         spectrum: eigenvalues of Cov h, largest first, Curve (depth, position, component).
         participation_ratio: (sum l)^2 / sum l^2 of these, Matrix (depth, position); NaN where nothing varies.
+
+    Source: of the participation ratio, Abbott, Rajan & Sompolinsky (2011), "Interactions between intrinsic and
+    stimulus-evoked activity in recurrent neural networks".
+
+    Where inputs are numbers and there are no positions, the stream starts on a line:
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.probes.runner import probe
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=8, positional_embedding_type="none")
+    >>> results = probe(HookedTransformer(config), torch.randn(4, 6, 1), [ResidualStream()])
+    >>> round(float(results["residual_stream.participation_ratio"].sel(depth=0, position="token")), 5)
+    1.0
     """
 
     name: ClassVar[str] = "residual_stream"

@@ -154,8 +154,9 @@ def _sweep(
     """Alternative last tokens."""
     if is_hooked(model):
         raise InputError(
-            "with queries= the context and each query are read apart, so what is attached to the model would take a query "
-            "for a token of the context: leave `intervene`, and pass the interventions as context=[...] and query=[...]"
+            "with queries= the context and each query are read apart, so what is attached to the model would take a "
+            "query for a token of the context: leave `intervene`, and pass the interventions as context=[...] and "
+            "query=[...]"
         )
     if not isinstance(prompts, Prompts):
         raise InputError(f"queries change the inputs of Prompts, but got {type(prompts).__name__}")

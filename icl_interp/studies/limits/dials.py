@@ -10,16 +10,13 @@ from icl_interp.experiments.power import Dial
 from icl_interp.models.blank import blank
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.studies.limits.constructions import functions, layers, learned, mechanisms, neighbours
+from icl_interp.studies.limits.constructions.layers import number
 from icl_interp.studies.limits.constructions.neighbours import Wrong
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
 
 CONSTANTS = Polynomial(degrees=(0,), inputs=Uniform(-1, 1), coefficients=Uniform(-4, 4), n_points=20)
 DEGREES = (2, 4)  # trained on, where functions of degrees 1 and 3 are asked for as well
-
-
-def _number(g: torch.Generator, low: float, high: float) -> float:
-    return low + (high - low) * float(torch.rand((), generator=g, dtype=torch.float64))
 
 
 # ---- far from the training data -------------------------------------------------------------------------------------
@@ -140,14 +137,14 @@ DIALS: tuple[Dial, ...] = (
         "share of the labels that is left far out",
         mechanisms.ERASED,
         "one head forgets the labels as the query grows, the other keeps this share of them",
-        lambda v, g: of_labels([_number(g, 0.05, 0.2), 0.0], [1.0 - v, v]),
+        lambda v, g: of_labels([number(g, 0.05, 0.2), 0.0], [1.0 - v, v]),
         (1.0, 0.5, 0.3, 0.22, 0.18, 0.1, 1e-3, 1e-5, 0.0),
     ),
     Dial(
         "share of a cubic in the prediction",
         mechanisms.LINEAR,
         "a line, and a head of linear scores, whose weight for the query itself grows like its square",
-        lambda v, g: cubic_beside_the_mean(v * _number(g, 0.5, 2)),
+        lambda v, g: cubic_beside_the_mean(v * number(g, 0.5, 2)),
         (1.0, 1e-10, 1e-11, 1e-12, 1e-13, 1e-15, 0.0),
     ),
     Dial(

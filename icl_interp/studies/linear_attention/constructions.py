@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.baselines.regression import LeastSquares
-from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, Predictor
+from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, Predictor, between
 from icl_interp.models.blank import LINEAR, blank
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
@@ -42,10 +42,6 @@ CONVERGED, BALANCED, PL, IDENTITY, RISK, QUERY, COVARIATE, RANDOM, ALGORITHM, OR
 # ---- tasks -----------------------------------------------------------------------------------------------------------
 
 
-def _uniform(g: torch.Generator, low: float, high: float) -> float:
-    return low + (high - low) * float(torch.rand((), generator=g))
-
-
 def _whole(g: torch.Generator, low: int, high: int) -> int:
     """A whole number, both ends included."""
     return int(torch.randint(low, high + 1, (), generator=g))
@@ -53,14 +49,14 @@ def _whole(g: torch.Generator, low: int, high: int) -> int:
 
 def two_variances(g: torch.Generator) -> LinearRegression:
     """Two coordinates whose variances differ by a factor 3 to 6."""
-    small, ratio = _uniform(g, 0.3, 1), _uniform(g, 3, 6)
+    small, ratio = between(g, 0.3, 1), between(g, 3, 6)
     return LinearRegression(n_dims=2, covariance=(small, ratio * small), n_points=N + 1)
 
 
 def isotropic(g: torch.Generator) -> LinearRegression:
     """Two to four coordinates of one variance."""
     d = _whole(g, 2, 4)
-    return LinearRegression(n_dims=d, covariance=(_uniform(g, 0.3, 3),) * d, n_points=N + 1)
+    return LinearRegression(n_dims=d, covariance=(between(g, 0.3, 3),) * d, n_points=N + 1)
 
 
 def noisy(g: torch.Generator) -> LinearRegression:
@@ -69,15 +65,15 @@ def noisy(g: torch.Generator) -> LinearRegression:
     Without noise the mean of as many squared errors as are measured is off by 5 %, as much as the claim on risks lets
     pass.
     """
-    variances = tuple(_uniform(g, 0.5, 1.5) for _ in range(5))
-    share = _uniform(g, 0.5, 0.6)
+    variances = tuple(between(g, 0.5, 1.5) for _ in range(5))
+    share = between(g, 0.5, 0.6)
     return LinearRegression(n_dims=5, covariance=variances, noise_std=(share * sum(variances)) ** 0.5, n_points=N + 1)
 
 
 def _one_small(g: torch.Generator) -> LinearRegression:
     """Four coordinates, one of a variance 20 to 100 times smaller; prompts long enough to need it inverted."""
-    variances = tuple(_uniform(g, 1, 1.5) for _ in range(3))
-    return LinearRegression(n_dims=4, covariance=(1 / _uniform(g, 20, 100), *variances), n_points=41)
+    variances = tuple(between(g, 1, 1.5) for _ in range(3))
+    return LinearRegression(n_dims=4, covariance=(1 / between(g, 20, 100), *variances), n_points=41)
 
 
 def random_covariance(g: torch.Generator) -> LinearRegression:
@@ -86,12 +82,12 @@ def random_covariance(g: torch.Generator) -> LinearRegression:
     The R2 that the claims ask for is a mean of squared errors over 2,048 prompts. Where variances have tails, as those
     of an exponential law, it is off by more than the tenth that the claims let pass.
     """
-    return LinearRegression(n_dims=_whole(g, 2, 3), covariance=Uniform(0, _uniform(g, 1, 3)), n_points=N + 1)
+    return LinearRegression(n_dims=_whole(g, 2, 3), covariance=Uniform(0, between(g, 1, 3)), n_points=N + 1)
 
 
 def _long_tails(g: torch.Generator) -> LinearRegression:
     """A diagonal covariance that is new in every prompt, of a law with tails."""
-    laws = (Exponential(_uniform(g, 0.5, 2)), LogNormal(_uniform(g, 0.5, 1)))
+    laws = (Exponential(between(g, 0.5, 2)), LogNormal(between(g, 0.5, 1)))
     return LinearRegression(n_dims=_whole(g, 2, 3), covariance=laws[_whole(g, 0, 1)], n_points=N + 1)
 
 
@@ -152,7 +148,7 @@ def by_place(weights: Float[Tensor, " example"], d: int) -> HookedTransformer:
 
 def _one_place(g: torch.Generator) -> Case:
     task, weights = two_variances(g), torch.zeros(N)
-    weights[_whole(g, 0, N - 1)] = _uniform(g, 0.5, 1) * N
+    weights[_whole(g, 0, N - 1)] = between(g, 0.5, 1) * N
     return Case(by_place(weights, 2), task)
 
 
@@ -185,25 +181,25 @@ def path_of(task: LinearRegression, models: dict[int, HookedTransformer]) -> Cas
 
 def _flow(g: torch.Generator) -> Case:
     task = two_variances(g)
-    sigma = _uniform(g, 0.2, 0.99) * float(theory.initial_scale_limit(task.covariance_matrix, N))
+    sigma = between(g, 0.2, 0.99) * float(theory.initial_scale_limit(task.covariance_matrix, N))
     return path_of(task, flow(task, *theory.initial_point(sigma, start(g, 2))))
 
 
 def _random_flow(g: torch.Generator) -> Case:
     task = _long_tails(g)
-    return path_of(task, flow(task, *theory.initial_point(_uniform(g, 0.1, 0.3), start(g, task.dim))))
+    return path_of(task, flow(task, *theory.initial_point(between(g, 0.1, 0.3), start(g, task.dim))))
 
 
 def _unbalanced_flow(g: torch.Generator) -> Case:
     task = two_variances(g)
-    matrix, scalar = theory.initial_point(_uniform(g, 0.1, 0.5), start(g, 2))
-    return path_of(task, flow(task, matrix, _uniform(g, 2, 4) * scalar))
+    matrix, scalar = theory.initial_point(between(g, 0.1, 0.5), start(g, 2))
+    return path_of(task, flow(task, matrix, between(g, 2, 4) * scalar))
 
 
 def _trap(g: torch.Generator) -> Case:
     task = two_variances(g)
     product, _ = trained_landscape(task).rank_one
-    factor = _uniform(g, 0.1, 0.3)
+    factor = between(g, 0.1, 0.3)
     return path_of(task, {step: by_inputs((1 - factor**step) * product).to_transformer(N_CTX) for step in range(1, 10)})
 
 
@@ -223,7 +219,7 @@ def _least_squares(make: Callable[[torch.Generator], LinearRegression], g: torch
 
 def _bounded(g: torch.Generator) -> Case:
     task = two_variances(g)
-    bound = _uniform(g, 2.5, 3.5) * float(task.covariance_matrix.trace()) ** 0.5
+    bound = between(g, 2.5, 3.5) * float(task.covariance_matrix.trace()) ** 0.5
 
     def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
         return LeastSquares(task).predict(prompts).clamp(-bound, bound)

@@ -83,7 +83,7 @@ from icl_interp.theory.lipschitz.rates import (
 from icl_interp.theory.lipschitz.table import LossTable, loss_table
 from icl_interp.theory.lipschitz.window import (
     attention_weights,
-    effective_keys,
+    effective_sample_size,
     half_weight_angle,
     harmonic_shrinkage,
     key_count,
@@ -123,7 +123,7 @@ __all__ = [
     "class_bias_limit",
     "class_finite_prompt_term",
     "draw_contexts",
-    "effective_keys",
+    "effective_sample_size",
     "finite_prompt_term",
     "fitted_slope",
     "function_class",

@@ -16,7 +16,7 @@ from icl_interp.theory.softmax import as_float64
 
 __all__ = [
     "attention_weights",
-    "effective_keys",
+    "effective_sample_size",
     "half_weight_angle",
     "harmonic_shrinkage",
     "key_count",
@@ -86,17 +86,18 @@ def prediction(
     return (attention_weights(keys, query, matrix) * as_float64(labels)).sum(-1)
 
 
-def effective_keys(weights: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
-    """1 / sum_i a_i^2, the number of keys that a window averages: n for equal weights, 1 for one key.
+def effective_sample_size(weights: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
+    """N2 = 1 / sum_i a_i^2, the number of keys that a window averages: n for equal weights, 1 for one key.
 
-    Label noise of variance sigma^2 becomes sigma^2 / N2 in the prediction.
+    Label noise of variance sigma^2 becomes sigma^2 / N2 in the prediction. It is at most exp(H) with H the entropy of
+    the weights, the number of keys that `probes.PatternStatistics` calls effective.
 
-    Source: the noise term of Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Proof
-    Sketch", read as a count.
+    Source: Kish (1965), Survey Sampling: the effective sample size of weights that add up to 1. It is the noise term
+    of Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Proof Sketch", as a count.
 
     Example:
         >>> import torch
-        >>> effective_keys(torch.full((4,), .25))
+        >>> effective_sample_size(torch.full((4,), .25))
         tensor(4., dtype=torch.float64)
     """
     return 1 / as_float64(weights).square().sum(-1)
@@ -299,7 +300,7 @@ def key_count(w: Window, n: int, d: int) -> PerWindow:
     """N2 = n Z(w)^2 / Z(2w), the number of keys that a window averages among n on the sphere; n tanh(w) / w for d = 3.
 
     It holds for long prompts. A finite window has at least one key: where the formula falls towards 1, use the
-    Monte Carlo of `loss_table` or `effective_keys` instead.
+    Monte Carlo of `loss_table` or `effective_sample_size` instead.
 
     Source: the inverse of `noise_limit`; Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by
     A. Mokhtari, "ICL estimator intuition", row "Number of points that are attended to".

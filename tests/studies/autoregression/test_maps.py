@@ -12,14 +12,14 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.evaluation import in_distribution
 from icl_interp.experiments import calibration
 from icl_interp.models.blank import blank
-from icl_interp.models.diagonal_unit import DiagonalAttention, complex_of, pairs
+from icl_interp.models.diagonal_unit import DiagonalAttention, pairs
 from icl_interp.models.tokens import Augmented, States
 from icl_interp.provenance import generator
 from icl_interp.studies.autoregression.claims import map as claims
 from icl_interp.studies.autoregression.claims.map import MAP_CLAIM
 from icl_interp.studies.autoregression.constructions import maps as made
 from icl_interp.studies.autoregression.measurements import maps
-from icl_interp.tasks import AutoregressiveProcess
+from icl_interp.tasks import AutoregressiveProcess, complex_states
 from icl_interp.testing import ignorant
 from icl_interp.theory import autoregression as theory
 
@@ -50,7 +50,7 @@ def paths(task, name, other_end=True):
 def test_a_step_is_a_sum_over_transitions(n_heads):
     """Written out in numpy; with two heads, in complex coordinates."""
     xs = paths(UNITARY, "step")
-    states = complex_of(xs).numpy() if n_heads == 2 else xs.numpy()
+    states = complex_states(xs).numpy() if n_heads == 2 else xs.numpy()
     expected = np.zeros_like(states[:, 0])
     for t in range(1, states.shape[1]):
         expected += states[:, t] * (states[:, t - 1].conj() * states[:, -1]).sum(-1, keepdims=True)
@@ -77,7 +77,7 @@ def test_minimisers_are_of_the_form_of_the_ratio(ratio):
     rows = torch.diag(point.positions[-1].expand(6)) + torch.diag(point.positions[-2].expand(5), -1)
     eye = torch.eye(4, dtype=torch.complex128)
     unit = DiagonalAttention(eye, point.product.T.to(torch.complex128), rows)
-    expected = pairs(unit(complex_of(xs))[:, -1].detach())
+    expected = pairs(unit(complex_states(xs))[:, -1].detach())
     torch.testing.assert_close(maps.forms(PAIRED, xs, 2)[maps.TURN].fixed, expected)
     on_path = maps.forms(PAIRED, paths(PAIRED, "ratio", other_end=False), 2)[maps.TURN].fixed
     must_fail(torch.testing.assert_close, on_path, expected)

@@ -13,6 +13,7 @@ from icl_interp.models.diagonal_unit import DiagonalAttention
 from icl_interp.studies.autoregression.claims.softmax import SOFTMAX_CLAIM
 from icl_interp.studies.autoregression.constructions import maps as made
 from icl_interp.studies.autoregression.measurements import maps_softmax
+from icl_interp.studies.autoregression.measurements.unit import real_heads_needed
 from icl_interp.tasks import AutoregressiveProcess
 from icl_interp.tasks.distributions import Normal
 from icl_interp.testing import ignorant
@@ -32,7 +33,7 @@ def test_linear_attention_misses_nothing_with_the_needed_heads(matrices, d, angl
     task = AutoregressiveProcess(n_dims=d, matrices=matrices, n_points=6)
     eye = torch.eye(angles, dtype=torch.complex128)
     case = calibration.Case(DiagonalAttention(eye, eye, torch.eye(6, dtype=torch.float64)).to_transformer(), task)
-    assert case.model.cfg.n_heads == maps_softmax.needed_heads(task)
+    assert case.model.cfg.n_heads == real_heads_needed(task)
 
     def misses_nothing(case):
         lab, _ = calibration.lab_for(case)

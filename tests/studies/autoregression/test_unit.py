@@ -9,10 +9,11 @@ from helpers import must_fail
 from known import facts
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.models.diagonal_unit import DiagonalAttention, pairs, read_diagonal_unit
+from icl_interp.models.diagonal_unit import DiagonalAttention, pairs
 from icl_interp.models.tokens import States
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
+from icl_interp.results import numbers_in
 from icl_interp.studies.autoregression.measurements import unit
 from icl_interp.tasks import AutoregressiveProcess, Normal
 from icl_interp.tasks.autoregressive import complex_states
@@ -41,14 +42,14 @@ def dense(**settings):
 
 def test_the_real_heads_of_a_unit_are_its_complex_ones():
     one = random_unit()
-    read = read_diagonal_unit(one.to_transformer(), tolerance=1e-12)
+    a, b = one.A.detach(), one.B.detach()
     found = unit.heads_of(one.to_transformer())
 
     def check(found):
-        torch.testing.assert_close(found.keys[::2], read.A.detach())
-        torch.testing.assert_close(found.values[::2], read.B.detach())
-        torch.testing.assert_close(found.keys[1::2], -1j * read.A.detach())
-        torch.testing.assert_close(found.values[1::2], 1j * read.B.detach())
+        torch.testing.assert_close(found.keys[::2], a)
+        torch.testing.assert_close(found.values[::2], b)
+        torch.testing.assert_close(found.keys[1::2], -1j * a)
+        torch.testing.assert_close(found.values[1::2], 1j * b)
 
     check(found)
     must_fail(check, unit.Heads(found.keys.conj(), found.values))
@@ -102,7 +103,7 @@ def test_heads_say_what_the_unit_and_the_transformer_say():
 
 
 def fits(model):
-    return unit.named(bench(model).measure(unit.unit_fit))
+    return numbers_in(bench(model).measure(unit.unit_fit))
 
 
 def test_diagonals_explain_a_unit_and_not_a_dense_layer():

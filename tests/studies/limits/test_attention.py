@@ -21,7 +21,7 @@ from icl_interp.studies.limits.constructions.mechanisms import step_beside_atten
 from icl_interp.studies.limits.measurements import ablation
 from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, NOTHING, QUERY
 from icl_interp.studies.limits.measurements.seeds import OWN
-from icl_interp.tasks import Continuous, Uniform
+from icl_interp.tasks import AutoregressiveProcess, Continuous, Uniform
 
 NECESSARY, SUFFICIENT = "limits.attention_necessary", "limits.attention_sufficient"
 N = 40
@@ -251,6 +251,9 @@ def test_who_cannot_be_asked():
     assert "none trained with MLPs is at hand" in judge(SUFFICIENT, {}, known(attn_only=True)).reason
     fixed = known(task=Continuous(function="abs", inputs=Uniform(-1, 1), n_points=9))
     assert judge(NECESSARY, {}, fixed).verdict == "not_applicable"
+    path = known("with MLP", attn_only=True, task=AutoregressiveProcess(n_dims=2, n_points=9), encoding="states")
+    for claim in (NECESSARY, SUFFICIENT):
+        assert "this model's task shows paths" in judge(claim, {}, path).reason
 
 
 # ---- known truth ----------------------------------------------------------------------------------------------------

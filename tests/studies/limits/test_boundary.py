@@ -8,6 +8,7 @@ import torch
 from helpers import must_fail
 from small_models import TASK, make, small_lab
 from stored_curves import approach
+from tables import row_of
 
 from icl_interp import tasks
 from icl_interp.analyses.bench import GRID, MAGNITUDES
@@ -15,7 +16,6 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.experiments.calibration import TASK as LONG
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator
-from icl_interp.results import row_of
 from icl_interp.studies.limits.constructions.layers import random_pre_norm, scalar_layer
 from icl_interp.studies.limits.measurements import boundary, far
 from icl_interp.theory import limits as theory

@@ -15,10 +15,10 @@ from icl_interp.experiments.calibration import judge
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
-from icl_interp.studies.limits.claims.context import r_squared
+from icl_interp.studies.limits.claims.context import told_by
 from icl_interp.studies.limits.constructions import learned
 from icl_interp.studies.limits.measurements import context, far
-from icl_interp.studies.limits.measurements.context import cross_validated, products
+from icl_interp.studies.limits.measurements.context import held_out_errors, products
 
 ERASED = "limits.context_erased"
 ABOUT_ONE = replace(TASK, coefficients=tasks.Normal(1, 1))  # E f(x) = 1 + x
@@ -94,7 +94,7 @@ def test_beyond_goes_on_where_the_far_grid_ends():
 
 def r2(target: torch.Tensor, parameters: torch.Tensor | None = None) -> float:
     features = products((PARAMETERS if parameters is None else parameters)[UNIT], N_UNITS)
-    residual, total = cross_validated(features, target, UNIT)
+    residual, total = held_out_errors(features, target, UNIT)
     means = [v.view(N_UNITS, -1).mean(1).numpy() for v in (residual, total)]
     axes = {
         "direction": ("+", "-"),
@@ -102,7 +102,7 @@ def r2(target: torch.Tensor, parameters: torch.Tensor | None = None) -> float:
         "statistic": ("residual", "total"),
         "unit": tuple(range(N_UNITS)),
     }
-    return r_squared(make_array(np.stack([means, means])[:, None], axes), "coefficients").value
+    return told_by(make_array(np.stack([means, means])[:, None], axes), "coefficients").value
 
 
 def test_cross_validated_r2():
@@ -128,7 +128,7 @@ def test_noise_of_the_unit_is_no_information_about_its_coefficients():
     def check(hold_out):
         own = torch.randn(N_UNITS, generator=generator(3, "test/info"), dtype=torch.float64)[UNIT]
         many = torch.randn(N_UNITS, 24, generator=generator(4, "test/info"), dtype=torch.float64)
-        residual, total = cross_validated(many[UNIT], own, hold_out)
+        residual, total = held_out_errors(many[UNIT], own, hold_out)
         assert 1 - float(residual.mean() / total.mean()) < 0.1
 
     check(UNIT)
@@ -170,7 +170,7 @@ def test_information_measures_far_f():
     assert np.isfinite(result.values).all()
     fixed = tasks.Continuous(function="exp", inputs=tasks.Uniform(-1, 1), n_points=7)
     constant = context.information(Lab(make("pre"), fixed, Interleaved(), n_units=9, n_contexts=3))
-    assert r_squared(constant, "coefficients").value < 0.1
+    assert told_by(constant, "coefficients").value < 0.1
 
 
 # ---- on models that know their task ---------------------------------------------------------------------------------

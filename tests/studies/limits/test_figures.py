@@ -13,7 +13,7 @@ from icl_interp.figures.style import Symlog
 from icl_interp.figures.text import number
 from icl_interp.report import Report
 from icl_interp.studies.heads.claims.orthogonality import pairs_in
-from icl_interp.studies.limits.claims.context import r_squared, spread
+from icl_interp.studies.limits.claims.context import spread, told_by
 from icl_interp.studies.limits.claims.layernorm import growth_exponents
 from icl_interp.studies.limits.figures import heads
 from icl_interp.studies.limits.measurements.failure import SCALES
@@ -148,7 +148,7 @@ def context_shows(r: Report, figure: go.Figure):
         np.testing.assert_array_equal(shown.y, spread(curve)[keep][order])
     info = r.results["context/information"]
     shown = [t for t in figure.data if t.xaxis == "x2"]
-    assert [t.x[0] for t in shown] == [r_squared(info, name).value for name in info.indexes["inputs"]]
+    assert [t.x[0] for t in shown] == [told_by(info, name).value for name in info.indexes["inputs"]]
     guide = trace(figure, "guide: 1/|x|")
     np.testing.assert_allclose(np.array(guide.y) * guide.x, guide.y[0] * guide.x[0], rtol=1e-12)
 

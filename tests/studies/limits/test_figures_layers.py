@@ -12,7 +12,7 @@ from xarray import DataArray
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
 from icl_interp.results import make_array, make_curve
-from icl_interp.studies.limits.claims.layers import r_squared
+from icl_interp.studies.limits.claims.layers import seen_by
 from icl_interp.studies.limits.claims.patterns import LARGEST
 from icl_interp.studies.limits.figures.layers import FLOOR
 from icl_interp.studies.limits.measurements.ablation import ALL, QUERY
@@ -51,7 +51,7 @@ def check_curves(r, figure):
 
 def check_lens(r, figure):
     for name, lens in (("logit lens", "logit"), ("affine read-out", "affine")):
-        found = [r_squared(r.results["layers/lens"], lens, depth) for depth in range(3)]
+        found = [seen_by(r.results["layers/lens"], lens, depth) for depth in range(3)]
         trace = named(figure, name)
         assert np.allclose(trace.y, [max(i.value, FLOOR) for i in found])
         assert np.allclose(np.array(trace.y) + trace.error_y.array, [max(i.high, FLOOR) for i in found])

@@ -18,7 +18,7 @@ from icl_interp.provenance import generator
 from icl_interp.resampling import Interval
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import layers as limits_layers
-from icl_interp.studies.limits.claims.layers import EDITS, LENSES, PARTS, left, r_squared
+from icl_interp.studies.limits.claims.layers import EDITS, LENSES, PARTS, left, seen_by
 from icl_interp.studies.limits.constructions.mechanisms import step_in_layers, step_twice
 from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, QUERY
 
@@ -112,7 +112,7 @@ def test_decodable_is_not_formed(measured, monkeypatch):
     monkeypatch.setattr(
         limits_layers,
         "_before",
-        lambda results, n: {"before": Estimate.of("", r_squared(results["layers/lens"], "affine", n - 1))},
+        lambda results, n: {"before": Estimate.of("", seen_by(results["layers/lens"], "affine", n - 1))},
     )
     must_fail(check_decodable_is_not_formed, measured)
 

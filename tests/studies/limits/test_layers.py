@@ -13,7 +13,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import layers as limits_layers
-from icl_interp.studies.limits.claims.layers import LENSES, cross_validated, left, r_squared
+from icl_interp.studies.limits.claims.layers import LENSES, held_out_readings, left, seen_by
 from icl_interp.studies.limits.constructions.layers import LABEL, TOKEN, WRITTEN, hand_set
 from icl_interp.studies.limits.constructions.mechanisms import step_elsewhere, step_in_layers
 
@@ -43,15 +43,15 @@ def check_held_out(predict):
 
 
 def in_sample(features, target, fold):
-    return cross_validated(
+    return held_out_readings(
         torch.cat([features] * 2), torch.cat([target] * 2), torch.arange(2 * len(fold)) // len(fold)
     )[: len(fold)]
 
 
 def test_held_out_predictions_are_those_of_least_squares():
-    check_held_out(cross_validated)
+    check_held_out(held_out_readings)
     must_fail(check_held_out, in_sample)
-    must_fail(check_held_out, lambda x, y, fold: cross_validated(x, y, fold.sort().values))
+    must_fail(check_held_out, lambda x, y, fold: held_out_readings(x, y, fold.sort().values))
 
 
 def check_nothing_to_find(predict):
@@ -63,18 +63,18 @@ def check_nothing_to_find(predict):
 
 
 def test_a_read_out_does_not_see_what_is_not_there():
-    check_nothing_to_find(cross_validated)
+    check_nothing_to_find(held_out_readings)
     must_fail(check_nothing_to_find, in_sample)
     # Nor does a feature that never varies break it.
     features, target, fold = rows()
     constant = torch.full((60, 1), 3.0).double()
     assert_close(
-        cross_validated(torch.cat([features, constant], 1), target, fold),
-        cross_validated(features, target, fold),
+        held_out_readings(torch.cat([features, constant], 1), target, fold),
+        held_out_readings(features, target, fold),
         rtol=1e-4,
         atol=1e-4,
     )
-    assert_close(cross_validated(constant, target, fold), target.mean().expand(60), rtol=0.1, atol=0.3)
+    assert_close(held_out_readings(constant, target, fold), target.mean().expand(60), rtol=0.1, atol=0.3)
 
 
 # ---- layers of known truth ------------------------------------------------------------------------------------------
@@ -106,8 +106,8 @@ def check_formed_in_the_first_layer(found, finding):
     """Both lenses see all of it after the first layer; without the second all is left, without the first nothing."""
     result = found.results["layers/lens"]
     for lens in LENSES:
-        assert r_squared(result, lens, 1).value == pytest.approx(1, abs=1e-6)
-        assert r_squared(result, lens, 0).high < 0.1
+        assert seen_by(result, lens, 1).value == pytest.approx(1, abs=1e-6)
+        assert seen_by(result, lens, 0).high < 0.1
     assert finding.verdict == "contradicted"
     assert left(found.results["layers/without last"], "last block").low > 1 - 1e-6
     by_block = finding.causal["by block"]
@@ -134,7 +134,7 @@ def test_the_share_follows_what_each_layer_adds(measured):
     shares = []
     for second in (0.0, 0.3, 1.0, 3.0):
         found = bench(measured, two_layers(1.0, second))
-        shares.append(r_squared(found.results["layers/lens"], "affine", 1).value)
+        shares.append(seen_by(found.results["layers/lens"], "affine", 1).value)
         lab = found.lab
         prompts = lab.task.sample(4000, generator(1, "test/share"))
         # The context's mean over labelled pairs, the query's own left out.

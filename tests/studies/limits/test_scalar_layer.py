@@ -7,13 +7,13 @@ paper's constants must fail in them.
 import pytest
 import torch
 from helpers import mostly_slow, must_fail
+from tables import row_of
 from torch.testing import assert_close
 
 from icl_interp.errors import InputError
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
-from icl_interp.results import row_of
 from icl_interp.studies.limits.constructions.layers import CONSTRUCTIONS
 from icl_interp.studies.limits.measurements import scalar_layer
 from icl_interp.theory import limits as theory

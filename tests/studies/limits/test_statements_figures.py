@@ -91,7 +91,7 @@ def test_r2_in_the_own_range_is_that_of_the_law():
     axes = {"statistic": ("error",), "inputs": (5,), "functions": (5,)}
 
     def check(interval):
-        found = curves.own_r2(make_array([[[0.25 * square]]], axes), interval)
+        found = curves.r2_in_own_cell(make_array([[[0.25 * square]]], axes), interval)
         assert found == pytest.approx(0.75, abs=0.01)
 
     check("U(-5,5)")

@@ -14,7 +14,7 @@ from icl_interp.analyses.claim import low_r2
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.units import read_layer
-from icl_interp.results import make_curve
+from icl_interp.results import make_curve, numbers_in
 from icl_interp.studies.linear_attention.constructions import flow
 from icl_interp.studies.linear_attention.hand_built import by_inputs
 from icl_interp.studies.linear_attention.measurements import setting
@@ -32,7 +32,7 @@ TRAP = by_inputs(WHERE.rank_one[0]).to_transformer(N + 1)
 def numbers(model, task=TASK):
     lab, _ = bench(model, task)
     table = lab.measure(lsa_weights.numbers)
-    return dict(zip(table["name"], table["value"], strict=True))
+    return numbers_in(table)
 
 
 # ---- where training ends ---------------------------------------------------------------------------------------------

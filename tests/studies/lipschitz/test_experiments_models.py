@@ -11,6 +11,7 @@ from icl_interp.experiments import obtain, scales
 from icl_interp.provenance import generator
 from icl_interp.studies.lipschitz.experiments import bias_noise, models, norm_growth
 from icl_interp.studies.lipschitz.experiments import window as window_experiment
+from icl_interp.studies.lipschitz.measurements.unit import sigma_of
 from icl_interp.theory import lipschitz as theory
 from icl_interp.training import recipes
 
@@ -50,7 +51,7 @@ def test_a_variant_differs_in_what_was_asked_for_alone():
 
 def test_windows_are_read_off_whitened():
     of = task(inputs=ELLIPSOID)
-    sigma = models.covariance_of(of)
+    sigma = sigma_of(of)
     torch.testing.assert_close(sigma, torch.diag(torch.tensor(ELLIPSOID.sigma, dtype=torch.float64)))
 
     def check(factor):
@@ -99,6 +100,5 @@ def test_errors_are_the_loss_of_theory():
     must_fail(check, 12.0)
 
 
-def test_classes_are_those_of_the_tasks():
-    assert models.class_of(task(2.0)) == theory.function_class("relu", 2.0)
+def test_lengths_are_those_of_training():
     assert models.trained_length(window(1.0)) == scales.SCALES["small"].n_points

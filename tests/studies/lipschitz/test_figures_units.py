@@ -10,6 +10,7 @@ from ridge_units import FEW, RELU, bench, best, square, unit
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
 from icl_interp.figures.style import traces_of
+from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.measurements import unit as read
 from icl_interp.studies.lipschitz.measurements import unit_directions, unit_loss
 
@@ -43,7 +44,7 @@ def window():
 
 
 def check_window(results, figure):
-    curve, found = results[unit_loss.window_loss], read.named(results[unit_loss.optimum])
+    curve, found = results[unit_loss.window_loss], numbers_in(results[unit_loss.optimum])
     for part in ("loss", "bias", "noise"):
         assert np.array_equal(named(figure, part).x, curve["w"].values)
         assert np.allclose(named(figure, part).y, curve.sel(part=part).values)

@@ -13,11 +13,11 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.softmax_unit import SoftmaxAttention, read_softmax_unit
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
+from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.measurements import unit as measured
 from icl_interp.studies.lipschitz.measurements.unit import (
     functions_of,
     kernel,
-    named,
     needs_all_directions,
     needs_sphere,
     needs_unit,
@@ -31,7 +31,7 @@ from icl_interp.testing.edits import EDITS
 
 def found(model, task=RELU):
     lab = bench(model, task)
-    return torch.from_numpy(lab.measure(kernel).sel(matrix="M").values), named(lab.measure(scores))
+    return torch.from_numpy(lab.measure(kernel).sel(matrix="M").values), numbers_in(lab.measure(scores))
 
 
 def full(scale, seed=0):

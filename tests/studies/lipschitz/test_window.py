@@ -8,11 +8,12 @@ from helpers import must_fail
 from ridge_units import RELU, TURNED, N, bench, best, judge, square, unit, value
 
 from icl_interp.analyses.criterion import Estimate
+from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.claims import covariance, window
 from icl_interp.studies.lipschitz.claims.window import factor
 from icl_interp.studies.lipschitz.constructions.units import unwhitened
 from icl_interp.studies.lipschitz.measurements import unit_loss
-from icl_interp.studies.lipschitz.measurements.unit import functions_of, named, sigma_of
+from icl_interp.studies.lipschitz.measurements.unit import functions_of, sigma_of
 from icl_interp.studies.lipschitz.measurements.unit_loss import matrix_losses, optimum
 from icl_interp.tasks import RidgeFunction, Sphere
 from icl_interp.theory import lipschitz as theory
@@ -121,7 +122,7 @@ def test_losses_agree_with_the_table(times):
 
 
 def test_windows_that_are_no_worse_have_a_hundredth_more_loss_at_their_ends():
-    found = named(bench(unit(best() * EYE)).measure(optimum))
+    found = numbers_in(bench(unit(best() * EYE)).measure(optimum))
     ends = torch.tensor([found["flat low"], found["flat high"]]).double()
     losses = theory.window_loss(unit_loss.loss_table_of(RELU), ends, RELU.lipschitz, RELU.noise_std).value
     assert torch.allclose(losses, torch.full((2,), 1.01 * found["loss"]).double(), rtol=1e-3)

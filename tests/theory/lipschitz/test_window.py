@@ -102,7 +102,7 @@ def test_the_number_of_keys():
     check(theory.key_count)
     must_fail(check, lambda w, n, d: theory.key_count(w, n, d + 1))
     weights = torch.tensor([[0.25, 0.25, 0.25, 0.25], [1.0, 0, 0, 0]])
-    assert_close(theory.effective_keys(weights), torch.tensor([4.0, 1.0], dtype=torch.float64))
+    assert_close(theory.effective_sample_size(weights), torch.tensor([4.0, 1.0], dtype=torch.float64))
 
 
 def test_the_half_weight_angle():

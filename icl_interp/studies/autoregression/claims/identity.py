@@ -6,6 +6,7 @@ from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Precon
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
+from icl_interp.results import numbers_in
 from icl_interp.studies.autoregression.measurements import unit_heads
 from icl_interp.studies.autoregression.measurements.unit import (
     PAPER,
@@ -13,7 +14,6 @@ from icl_interp.studies.autoregression.measurements.unit import (
     complex_heads,
     heads,
     n_complex,
-    named,
     needs_unit,
     positions,
     process_in,
@@ -75,7 +75,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     found = complex_heads(stored_heads(results[heads]))
     n_heads, dim = found.keys.shape
     matrix, by_chance = unit_heads.cosines(found), unit_heads.random_largest(n_heads, dim)
-    fit = named(results[unit_fit]).get("fit of pairs", 0.0)
+    fit = numbers_in(results[unit_fit]).get("fit of pairs", 0.0)
     asked = {**own, "fit of pairs": Estimate.exactly("share of predictions that complex diagonals explain", fit)}
     says = answer(
         IDENTITY,

@@ -25,12 +25,13 @@ from icl_interp.studies.autoregression.measurements.maps import (
     needs_predicted_form,
     predicted_form,
 )
-from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE
+from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE, not_above
 
 NEAR, FAR = 0.1, 0.3  # share of the mean square of predictions that the form leaves unexplained
 BESIDE, AS_FAR = 0.25, 1.0  # of the distance between the form and its nearest rival
 APART = 0.02  # the least distance between the form and its nearest rival
 LEARNED = 0.5  # R2: a single gradient step on a short prompt never comes near 0.9
+not_learned = not_above(LEARNED)
 NAMES = {
     STEP: "one step of gradient descent on the prompt",
     TURN: "turning the last state by the ratio of the last two",
@@ -53,11 +54,6 @@ MAP = Criterion(
         ),
     ),
 )
-
-
-def not_learned(facts: Facts) -> str | None:
-    """Says that a model predicts less than half of the variance of the next state; None for one that predicts more."""
-    return None if facts.r2 > LEARNED else f"in-distribution R2 {facts.r2:.3f}, {LEARNED} needed"
 
 
 def interval(result: DataArray, form: str, last: str = ELSEWHERE, who: str = MODEL) -> Interval:

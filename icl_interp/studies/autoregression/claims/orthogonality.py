@@ -19,12 +19,13 @@ from icl_interp.studies.autoregression.measurements.maps_heads import (
     likeness,
     needs_heads_of_a_layer,
 )
-from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE
+from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE, not_above
 
 FALLEN, RISEN = 0.5, 1.0  # mean |cos| over that before training
 CHANCE, ABOVE = 1.0, 1.25  # mean |cos| over the largest that chance gives in 97.5 of 100 draws
 UPPER = 0.975
 LEARNED = 0.1  # R2: without augmented tokens and commuting matrices the paper's own models hardly get further
+not_learned = not_above(LEARNED)
 
 ORTHOGONAL = Criterion(
     "mean |cosine| between the tensors (query-key times value-output map) of two heads: over that before training (the "
@@ -35,11 +36,6 @@ ORTHOGONAL = Criterion(
         Condition("chance", (0.0, CHANCE), (ABOVE, INF), scale="log"),
     ),
 )
-
-
-def not_learned(facts: Facts) -> str | None:
-    """Says that a model predicts less than a tenth of the variance of the next state; None for one that does more."""
-    return None if facts.r2 > LEARNED else f"in-distribution R2 {facts.r2:.3f}, {LEARNED} needed"
 
 
 def mean_of(result: DataArray, when: str = NOW) -> float:

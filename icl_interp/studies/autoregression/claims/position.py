@@ -12,6 +12,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import numbers_in
 from icl_interp.studies.autoregression.measurements import unit_positions as parts
 from icl_interp.studies.autoregression.measurements.unit import (
     PAPER,
@@ -19,7 +20,6 @@ from icl_interp.studies.autoregression.measurements.unit import (
     heads,
     is_paired,
     n_complex,
-    named,
     needs_process,
     needs_unit,
     positions,
@@ -166,7 +166,7 @@ def past_evidence(results: Results, facts: Facts) -> Evidence:
     asked = {
         **own,
         "error": error(results[positions_cut]),
-        "fit": Estimate.exactly("share of predictions that diagonals explain", named(results[unit_fit])["fit"]),
+        "fit": Estimate.exactly("share of predictions that diagonals explain", numbers_in(results[unit_fit])["fit"]),
     }
     decided = PAST.decide(asked).condition
     says = answer(

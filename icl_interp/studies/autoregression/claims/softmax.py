@@ -11,14 +11,8 @@ from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import bootstrap
 from icl_interp.studies.autoregression.measurements.maps import TINY
-from icl_interp.studies.autoregression.measurements.maps_softmax import (
-    ALL,
-    MISSED,
-    missed,
-    needed_heads,
-    needs_softmax_layer,
-)
-from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE, process_in
+from icl_interp.studies.autoregression.measurements.maps_softmax import ALL, MISSED, missed, needs_softmax_layer
+from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE, process_in, real_heads_needed
 
 FAILS, LEARNS = 0.01, 0.001  # normalised error
 SOME = 0.5  # normalised error from which a model has learned too little to tell
@@ -61,7 +55,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     threshold = bound(SOFTMAX, asked, "error", f"at least {FAILS:g}", f"at most {LEARNS:g}")
     says += (
         f" Its mean squared error is {asked['error'].value:.3g} times that of the best guess without the prompt "
-        f"({threshold}), where linear attention with {needed_heads(process_in(facts))} heads can have 0."
+        f"({threshold}), where linear attention with {real_heads_needed(process_in(facts))} heads can have 0."
     )
     return Evidence(
         asked,

@@ -28,9 +28,9 @@ SPARE = Criterion(
 )
 
 
-def rise(result: DataArray, arm: str, over: str = INTACT) -> Interval:
-    """The normalised error of an arm less that of another; units are resampled."""
-    return bootstrap(lambda a, b: a - b, result.sel(arm=arm).values, result.sel(arm=over).values)
+def rise(result: DataArray, arm: str) -> Interval:
+    """The normalised error of an arm less that of the intact model; units are resampled."""
+    return bootstrap(lambda a, b: a - b, result.sel(arm=arm).values, result.sel(arm=INTACT).values)
 
 
 def needs_spare_heads(facts: Facts) -> str | None:

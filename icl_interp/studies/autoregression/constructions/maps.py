@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from icl_interp.experiments.calibration import NO, YES, Case, Construction
+from icl_interp.experiments.calibration import NO, YES, Case, Construction, between
 from icl_interp.models.blank import blank
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.diagonal_unit import DiagonalAttention
@@ -33,13 +33,9 @@ MAP, TOKENS, ORTHOGONAL, DEPTH, SOFTMAX, SPECIALISE = (
 N_POINTS = 12
 
 
-def _uniform(g: torch.Generator, low: float, high: float) -> float:
-    return low + (high - low) * float(torch.rand((), generator=g))
-
-
 def _size(g: torch.Generator) -> float:
     """A number of either sign, from 0.5 to 2."""
-    return _uniform(g, 0.5, 2) * (1 if torch.rand((), generator=g) < 0.5 else -1)
+    return between(g, 0.5, 2) * (1 if torch.rand((), generator=g) < 0.5 else -1)
 
 
 @functools.cache
@@ -101,7 +97,7 @@ def _stepping(g: torch.Generator, task: AutoregressiveProcess, share: float) -> 
 
 def one_step(g: torch.Generator) -> Case:
     """A gradient step of about the best size."""
-    return _stepping(g, AutoregressiveProcess(n_dims=3, n_points=N_POINTS), _uniform(g, 0.9, 1.1))
+    return _stepping(g, AutoregressiveProcess(n_dims=3, n_points=N_POINTS), between(g, 0.9, 1.1))
 
 
 def on_augmented(g: torch.Generator) -> Case:
@@ -117,7 +113,7 @@ def on_augmented(g: torch.Generator) -> Case:
         (attn,) = (block.attn for block in model.blocks)
         attn.W_Q[0, state], attn.W_K[0, earlier] = inside[0], inside[0]
         attn.W_V[0, state], attn.W_O[0, :, written] = inside[1], inside[1].T
-        attn.W_P.copy_(_uniform(g, 0.9, 1.1) * steps(task)[:, None].expand(-1, n))
+        attn.W_P.copy_(between(g, 0.9, 1.1) * steps(task)[:, None].expand(-1, n))
     return Case(model, task, encoding=Augmented())
 
 
@@ -161,7 +157,7 @@ def unitary(g: torch.Generator) -> Case:
 def alike(g: torch.Generator) -> Case:
     """Proposition 3 again, with heads that all weigh by nearly the same: the prediction is that of `unitary`."""
     task = AutoregressiveProcess(n_dims=3, matrices="unitary", n_points=8)
-    mixing = torch.eye(3, dtype=torch.float64) + _uniform(g, 3, 6)
+    mixing = torch.eye(3, dtype=torch.float64) + between(g, 3, 6)
     return Case(unit(theory.unitary_minimiser(3, 8, scale=_size(g)), mixing), task)
 
 
@@ -170,7 +166,7 @@ def tiled(g: torch.Generator, mixing: Tensor | None = None) -> Case:
     task = AutoregressiveProcess(n_dims=3, matrices="unitary", n_points=8, tiles=2)
     one = unit(theory.unitary_minimiser(3, 8, scale=_size(g)), mixing)
     model = blank(**{**asdict(one.cfg), "d_in": task.dim, "d_out": task.dim})
-    share = _uniform(g, 0.2, 0.8)
+    share = between(g, 0.2, 0.8)
     read, write = one.embed.W_E.detach(), one.unembed.W_U.detach()
     weights = {**one.state_dict(), "embed.W_E": torch.cat([share * read, (1 - share) * read])}
     weights |= {"unembed.W_U": torch.cat([write, write], 1), "unembed.b_U": model.unembed.b_U.detach()}
@@ -192,7 +188,7 @@ def fourier() -> Complex[Tensor, "head dim"]:
 def paired(g: torch.Generator) -> Case:
     """Proposition 6, with any ratio of p_{T-1} to p_T."""
     task = AutoregressiveProcess(n_dims=4, matrices="conjugate_pairs", n_points=8)
-    point = theory.orthogonal_minimiser(4, 8, ratio=_uniform(g, -0.6, 0.6), scale=_size(g))
+    point = theory.orthogonal_minimiser(4, 8, ratio=between(g, -0.6, 0.6), scale=_size(g))
     return Case(unit(point), task)
 
 
@@ -217,7 +213,7 @@ def empty_first(g: torch.Generator) -> Case:
 def short_of_steps(g: torch.Generator, least: float = 0.5, most: float = 0.6) -> Case:
     """Five layers on plain states, and a share of what least squares says in their place."""
     task = AutoregressiveProcess(n_dims=4, matrices="rotations", n_points=2 * N_POINTS)
-    share, n = _uniform(g, least, most), task.n_points
+    share, n = between(g, least, most), task.n_points
     model = two_layers(g, task, before(n), steps(task)[:, None].expand(-1, n))
     return Case(_deeper(model, 5, last=2), task, predictor=lambda prompts: share * least_squares(prompts))
 
@@ -228,7 +224,7 @@ def short_of_softmax(g: torch.Generator, least: float, most: float) -> Case:
     cfg = HookedTransformerConfig(
         n_layers=1, d_model=8, n_heads=4, n_ctx=N_POINTS, d_in=4, d_out=4, attn_only=True, normalization_type=None
     )
-    share = 1 - _uniform(g, least, most)
+    share = 1 - between(g, least, most)
     model = HookedTransformer(cfg, seed=int(torch.randint(10**6, (), generator=g)))
     return Case(model, task, predictor=lambda prompts: share * prompts.ys)
 

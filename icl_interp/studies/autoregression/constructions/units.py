@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction
+from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, between
 from icl_interp.models.diagonal_unit import DiagonalAttention
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.tasks.autoregressive import AutoregressiveProcess, MatrixName
@@ -30,10 +30,6 @@ Positions = Float[Tensor, "token token"]
 
 
 # ---- parts -----------------------------------------------------------------------------------------------------------
-
-
-def _uniform(g: torch.Generator, low: float, high: float) -> float:
-    return low + (high - low) * float(torch.rand((), generator=g))
 
 
 def _turn(g: torch.Generator, n: int) -> Square:
@@ -79,7 +75,7 @@ def unitary(g: torch.Generator) -> Case:
     """Proposition 3 with as many heads as coordinates: p_T B^T A = I for a random A."""
     d, scale = (
         int(torch.randint(2, 5, (), generator=g)),
-        _uniform(g, 0.5, 2) * (1 if torch.rand(1, generator=g) < 0.5 else -1),
+        between(g, 0.5, 2) * (1 if torch.rand(1, generator=g) < 0.5 else -1),
     )
     A, B = mixed(g, theory.unitary_minimiser(d, N_POINTS, scale).product)
     return case_of(g, "unitary", A, B, on_last(scale))
@@ -87,14 +83,14 @@ def unitary(g: torch.Generator) -> Case:
 
 def half_as_many(g: torch.Generator) -> Case:
     """Lemma 3: d / 2 heads, each of which adds up a pair, and p_{T-1} = -p_T / 2."""
-    d, scale = 2 * int(torch.randint(1, 3, (), generator=g)), _uniform(g, 0.5, 2)
+    d, scale = 2 * int(torch.randint(1, 3, (), generator=g)), between(g, 0.5, 2)
     A, B, _ = theory.orthogonal_heads(d, N_POINTS)
     return case_of(g, "conjugate_pairs", A, B / scale, on_last(scale, -0.5))
 
 
 def two_tokens(g: torch.Generator) -> Case:
     """Proposition 6 with as many heads as coordinates, a_h = e_h and p_{T-1} = rho p_T with rho from 1 to 2."""
-    d, ratio = 2 * int(torch.randint(1, 3, (), generator=g)), _uniform(g, 1, 2)
+    d, ratio = 2 * int(torch.randint(1, 3, (), generator=g)), between(g, 1, 2)
     A = torch.eye(d, dtype=torch.float64)
     return case_of(
         g, "conjugate_pairs", A, theory.orthogonal_minimiser(d, N_POINTS, ratio).product.T, on_last(1.0, ratio)

@@ -7,23 +7,9 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.results import make_array
 from icl_interp.studies.autoregression.measurements.maps import commute, needs_paths
-from icl_interp.studies.autoregression.measurements.unit import process_in
-from icl_interp.tasks.autoregressive import AutoregressiveProcess
+from icl_interp.studies.autoregression.measurements.unit import process_in, real_heads_needed
 
 MISSED, ALL = "squared error", "squared distance from the mean"
-
-
-def needed_heads(task: AutoregressiveProcess) -> int:
-    """Real heads with which linear attention predicts without an error: two for each angle.
-
-    One complex head for each angle is Proposition 3, and a complex head is two real ones.
-
-    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 3.
-
-    >>> needed_heads(AutoregressiveProcess(n_dims=6, matrices="rotations", n_points=10))
-    6
-    """
-    return 2 * task.n_angles
 
 
 def needs_softmax_layer(facts: Facts) -> str | None:
@@ -43,8 +29,8 @@ def needs_softmax_layer(facts: Facts) -> str | None:
         )
     if task.start is not None or task.noise_std:
         return "The claim is about paths from s_0 = 1 without noise; this model's task has others"
-    if cfg.n_heads < needed_heads(task):
-        return f"The claim is about {needed_heads(task)} heads or more for this task; this model has {cfg.n_heads}"
+    if cfg.n_heads < real_heads_needed(task):
+        return f"The claim is about {real_heads_needed(task)} heads or more for this task; this model has {cfg.n_heads}"
     return None
 
 

@@ -6,8 +6,6 @@ cut to the two tokens of the lemma, or to the own token alone. All heads are cut
 matter how the layer's work is shared among heads.
 """
 
-from collections.abc import Iterator
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -18,6 +16,8 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.attention import PutPatterns
 from icl_interp.interventions.base import Intervention, intervene
+from icl_interp.probes.pattern import AttentionPattern
+from icl_interp.probes.runner import probe
 from icl_interp.prompts import Prompts
 from icl_interp.results import make_array
 from icl_interp.studies.autoregression.measurements.maps import TINY, needs_paths
@@ -45,14 +45,11 @@ def needs_layers_on_states(facts: Facts) -> str | None:
 
 def mean_pattern(lab: Lab, prompts: Prompts) -> tuple[Pattern, Pattern]:
     """The first layer's pattern: its mean over prompts, and the mean of its square."""
-    sums = [torch.zeros(()), torch.zeros(())]
-    for tokens in _tokens(lab, prompts):
-        with torch.no_grad():
-            _, cache = lab.model.run_with_cache(tokens, names_filter=[FIRST])
-        seen = cache[FIRST].cpu()
-        sums = [total + part.sum(0) for total, part in zip(sums, (seen, seen.square()), strict=True)]
-    first, second = (total / len(prompts) for total in sums)
-    return first, second
+    results = probe(lab.model, prompts, [AttentionPattern()], lab.encoding)
+    mean, std = (
+        torch.from_numpy(results[f"attention_pattern.{name}"].sel(layer=0).values.copy()) for name in ("weight", "std")
+    )
+    return mean, mean.square() + std.square()
 
 
 def cut(pattern: Pattern) -> dict[str, Pattern]:
@@ -99,15 +96,11 @@ def first_pattern(lab: Lab) -> DataArray:
     return make_array(values.numpy(), axes)
 
 
-def _tokens(lab: Lab, prompts: Prompts) -> Iterator[Tensor]:
-    for rows in lab.chunks(prompts):
-        yield lab.tokens(prompts[rows])
-
-
 def _predictions(lab: Lab, prompts: Prompts, pattern: Pattern | None) -> Float[Tensor, "batch point target"]:
     """Of every point, with a pattern in the first layer that is the same for all prompts."""
     parts = []
-    for tokens in _tokens(lab, prompts):
+    for rows in lab.chunks(prompts):
+        tokens = lab.tokens(prompts[rows])
         edits: list[Intervention] = []
         if pattern is not None:
             edits = [PutPatterns({FIRST: pattern.to(tokens).expand(len(tokens), -1, -1, -1)})]

@@ -8,6 +8,7 @@ predictions, so that another basis, width or order of heads leaves it. How much 
 "fit". P counts tokens from 0: p_T of the paper, which counts from 1, is P_TT here, and p_{T-1} is P_{T,T-1}.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,7 +25,8 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.diagonal_unit import diagonals_of
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
-from icl_interp.results import make_array, make_table
+from icl_interp.resampling import r_squared
+from icl_interp.results import make_array, table_of_numbers
 from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_states
 from icl_interp.theory import autoregression as theory
 
@@ -124,8 +126,23 @@ def n_complex(task: AutoregressiveProcess) -> int:
 
 
 def real_heads_needed(task: AutoregressiveProcess) -> int:
-    """Real heads with which the loss can be 0: two for each complex head of Propositions 3 and 6."""
+    """Real heads with which linear attention can predict without an error: two for each angle of W.
+
+    That is two real heads for each complex head of Propositions 3 and 6.
+
+    >>> real_heads_needed(AutoregressiveProcess(n_dims=6, matrices="rotations", n_points=10))
+    6
+    """
     return 2 * theory.needed_heads(n_complex(task), paired=is_paired(task))
+
+
+def not_above(least: float) -> Callable[[Facts], str | None]:
+    """What `Claim.learned` asks of models that never come near the usual R2: says that one has at most this."""
+
+    def says(facts: Facts) -> str | None:
+        return None if facts.r2 > least else f"in-distribution R2 {facts.r2:.3f}, {least} needed"
+
+    return says
 
 
 # ---- what a model holds ----------------------------------------------------------------------------------------------
@@ -239,13 +256,13 @@ def unit_fit(lab: Lab) -> Planned[DataFrame]:
     if len(real.keys) % 2 == 0:
         pairs = as_real(complex_heads(real))
         found["fit of pairs"] = _explained(out, says(pairs, weights, states)[:, 1:])
-    return make_table({"name": list(found), "value": list(found.values())}, note="1 for a layer of complex diagonals")
+    return table_of_numbers(found, note="1 for a layer of complex diagonals")
 
 
 def _explained(out: Tensor, fitted: Tensor) -> float:
-    """1 - |out - fitted|^2 / |out|^2; 0 where there is nothing to explain."""
-    total = float(out.abs().square().sum())
-    return 1 - float((out - fitted).abs().square().sum()) / total if total > NOTHING else 0.0
+    """R2 = 1 - |out - fitted|^2 / |out|^2; 0 where nothing is predicted: such a model is no unit to speak of."""
+    residual, total = (float(part.abs().square().sum()) for part in (out - fitted, out))
+    return float(r_squared(residual, total, empty=0.0, least=NOTHING))
 
 
 def outputs(model: HookedTransformer, lab: Lab, prompts: Prompts) -> Float[Tensor, "batch point target"]:
@@ -260,8 +277,3 @@ def errors(out: Float[Tensor, "batch point target"], lab: Lab, prompts: Prompts)
     first = process_of(lab).n_determining
     missed = (out - prompts.ys)[:, first:].square().sum((1, 2))
     return missed / prompts.ys[:, first:].square().sum((1, 2)).clamp(min=NOTHING)
-
-
-def named(table: DataFrame) -> dict[str, float]:
-    """A stored table of names and values, as a mapping."""
-    return dict(zip(table["name"], table["value"], strict=True))

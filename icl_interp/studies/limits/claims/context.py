@@ -1,6 +1,7 @@
 """The claim of `limits` that far from the data the context is erased."""
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 from xarray import DataArray
@@ -11,7 +12,7 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, E
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
-from icl_interp.resampling import Interval, bootstrap, slope
+from icl_interp.resampling import Interval, bootstrap, r_squared, slope
 from icl_interp.studies.limits.claims.far_words import EDGE, NO, YES, like, of, percent, undecided
 from icl_interp.studies.limits.claims.layernorm import ONSET, SCOPE
 from icl_interp.studies.limits.measurements import context, far
@@ -82,10 +83,13 @@ def decay(curve: DataArray, x_unit: float = 1.0) -> Interval | None:
     return bootstrap(slower, *(_parts(curve)[:, at] for at in keep))
 
 
-def r_squared(info: DataArray, inputs: str) -> Interval:
-    """Cross-validated R2, the mean of both directions, with its interval over units."""
+def told_by(info: DataArray, inputs: str) -> Interval:
+    """R2: share of the spread of f far out that inputs tell, cross-validated, both directions together, over units.
+
+    Where f does not vary it tells nothing.
+    """
     residual, total = (info.sel(inputs=inputs, statistic=s).values.mean(0) for s in ("residual", "total"))
-    return bootstrap(lambda a, b: (b - a) / np.maximum(b, TINY), residual, total)
+    return bootstrap(partial(r_squared, empty=0.0), residual, total)
 
 
 def share_of_truth(used: DataArray) -> Interval:
@@ -119,7 +123,7 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
     if not np.isnan(onset):
         quantities["onset"] = Estimate.exactly("|x| at which the weights predict the plateau to begin", onset, EDGE)
     found, falls = quantities["amplitude"], quantities.get("decay")
-    info, null = (r_squared(results[context.information], i) for i in ("coefficients", "permuted"))
+    info, null = (told_by(results[context.information], i) for i in ("coefficients", "permuted"))
     told = info.low > max(null.high, 0.0)
     decision = CRITERION.decide(quantities)
     threshold = bound(CRITERION, quantities, "amplitude", f"at most {percent(ERASED)}", f"more than {percent(KEPT)}")

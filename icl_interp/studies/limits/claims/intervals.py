@@ -15,6 +15,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval
+from icl_interp.results import rows_in
 from icl_interp.studies.limits.claims import kinds
 from icl_interp.studies.limits.claims.kinds import LARGER, SCOPE, SMALLER, TIMES, Arm
 from icl_interp.studies.limits.claims.layernorm import needs_growth
@@ -39,7 +40,7 @@ def by_interval(results: Results) -> tuple[list[Arm], str]:
     All of them, the model's own first, where that or all others have too few: then there is nothing to say about it.
     """
     table = results[seeds.intervals]
-    arms = [Arm.of(table, name) for name in dict.fromkeys(row["arm"] for row in kinds.rows_of(table))]
+    arms = [Arm.of(table, name) for name in dict.fromkeys(row["arm"] for row in rows_in(table))]
     enough = [arm for arm in arms if len(arm) >= seeds.LEAST]
     out = [_left_out(arm) for arm in arms if arm not in enough]
     said = "; ".join(out)

@@ -22,6 +22,7 @@ from icl_interp.analyses.criterion import INF, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.permutation import ratio
 from icl_interp.resampling import Interval
+from icl_interp.results import rows_in
 from icl_interp.studies.limits.measurements.seeds import LEAST, TRAINED, UNTRAINED
 from icl_interp.studies.limits.measurements.shift import RATE
 
@@ -58,7 +59,7 @@ class Arm:
             name: of the arm.
             learned: leave out runs that have not learned their task.
         """
-        mine = [row for row in rows_of(table) if row["arm"] == name]
+        mine = [row for row in rows_in(table) if row["arm"] == name]
         runs = [row for row in mine if row["weights are"] == TRAINED]
         short = [row for row in runs if learned and row[RATE] >= 1 - LEARNED_R2]
         return cls(
@@ -92,11 +93,6 @@ class Arm:
     def listed(self, column: str) -> str:
         """The numbers of all runs, for a sentence."""
         return ", ".join(f"{value:.2g}" for value in self.numbers(column))
-
-
-def rows_of(table: DataFrame) -> list[Row]:
-    """A table's rows."""
-    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
 
 
 def times(top: Arm, bottom: Arm, column: str, fresh: bool = False) -> Interval:

@@ -13,6 +13,7 @@ Sources: nostalgebraist (2020), "interpreting GPT: the logit lens"; Belrose et a
 from transformers with the tuned lens", which fits an affine map at each depth.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import LogitLens, depths, normed
 from icl_interp.probes.sweep import together
 from icl_interp.prompts import Prompts, as_numbers
-from icl_interp.resampling import Interval, bootstrap
+from icl_interp.resampling import Interval, bootstrap, r_squared
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.far_words import NO_PROMPT
 from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, QUERY, ablated, means, without_attention
@@ -53,7 +54,7 @@ SCOPE = "these weights, this task, the last query in distribution"
 AS_IT_IS = "; without a final norm, so both read-outs take the stream as it is"
 
 
-def cross_validated(
+def held_out_readings(
     features: Float[Tensor, "row feature"], target: Float[Tensor, " row"], fold: Int[Tensor, " row"]
 ) -> Float[Tensor, " row"]:
     """Held-out predictions of the best affine read-out: ridge regression, its penalty the best of a few.
@@ -117,7 +118,7 @@ def lens(lab: Lab) -> Planned[DataArray]:
     with torch.no_grad():
         streams = [normed(model, seen.recorded[name].to(model.unembed.W_U))[:, 0].cpu() for name in names]
     group = torch.arange(len(prompts)) // per
-    affine = torch.stack([cross_validated(x, final, group % N_FOLDS) for x in streams])
+    affine = torch.stack([held_out_readings(x, final, group % N_FOLDS) for x in streams])
     total = (final - final.mean()).square()
     lensed = [_of_context(lab, prompts, out) for out in logit]
     values = [[[lab.by_unit((row - final).square()), lab.by_unit(total)] for row in rows] for rows in (lensed, affine)]
@@ -175,10 +176,13 @@ def curves(lab: Lab) -> Planned[DataArray]:
 # ---- the evidence ----------------------------------------------------------------------------------------------------
 
 
-def r_squared(result: DataArray, name: str, depth: int) -> Interval:
-    """Share of the final prediction's variance that a lens sees at a depth; below 0 where a constant does better."""
+def seen_by(result: DataArray, name: str, depth: int) -> Interval:
+    """R2: share of the final prediction's variance that a lens sees at a depth; below 0 where a constant does better.
+
+    A prediction that no context changes is seen whole: no later layer makes it.
+    """
     residual, total = (result.sel(lens=name, depth=depth, statistic=s).values for s in ("residual", "total"))
-    return bootstrap(lambda a, b: 1 - a / np.maximum(b, np.finfo(float).tiny), residual, total)
+    return bootstrap(partial(r_squared, empty=1.0), residual, total)
 
 
 def left(result: DataArray, edit: str) -> Interval:
@@ -200,7 +204,7 @@ def left(result: DataArray, edit: str) -> Interval:
 
 
 def _before(results: Results, n_layers: int) -> dict[str, Estimate]:
-    seen = r_squared(results[lens], "affine", n_layers - 1)
+    seen = seen_by(results[lens], "affine", n_layers - 1)
     return {
         "before": Estimate.spanning(
             "share of the prediction before the last layer", [seen, left(results[without_last], EDITS[0])]
@@ -213,7 +217,7 @@ def last_layer(results: Results, facts: Facts) -> Evidence:
     result = results[lens]
     n_layers = facts.config.n_layers
     quantities = _before(results, n_layers)
-    lensed = {name: [r_squared(result, name, d) for d in range(n_layers + 1)] for name in LENSES}
+    lensed = {name: [seen_by(result, name, d) for d in range(n_layers + 1)] for name in LENSES}
     shares = {edit: left(results[without_last], edit) for edit in EDITS}
     seen, without = lensed["affine"][n_layers - 1], shares[EDITS[0]]
     causal = _blocks(results, n_layers)

@@ -16,7 +16,8 @@ from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, Results, measurement
 from icl_interp.analyses.relevance import Outcome, Standing
-from icl_interp.probes.attention import AttentionEntropy, entropy_deficit, resampled_scores
+from icl_interp.models.scores import softmax
+from icl_interp.probes.attention import AttentionEntropy, among, entropy_deficit, resampled_scores
 from icl_interp.probes.record import Activations
 from icl_interp.probes.sweep import together
 from icl_interp.prompts import Prompts
@@ -73,8 +74,9 @@ def deficit(lab: Lab) -> Planned[DataArray]:
     trained, layers = lab.encoding.n_tokens(lab.task.n_points), []
     for scores in seen.recorded.values():
         pool = by_context(lab, scores)
-        now = entropy_deficit(pool.softmax(-1)).mean((2, 3))
-        limit = entropy_deficit(pool[..., :-1].flatten(-2).softmax(-1)).mean(-1)
+        # No prompt shows the pooled scores, so no probe sees their pattern: the claim's softmax (`needs_softmax`) does.
+        now = entropy_deficit(softmax(pool)).mean((2, 3))
+        limit = entropy_deficit(softmax(pool[..., :-1].flatten(-2))).mean(-1)
         layers.append(torch.stack([now, limit, (pool.amax(-1) - pool.amin(-1)).mean((2, 3))]))
     parts = [*torch.cat(layers, -1).numpy(), _resampled(lab, seen, 10 * trained)[0].T]  # each (function, head)
     now, limit, extent, later = (part.reshape(lab.n_units, -1, part.shape[-1]).mean(1).T for part in parts)
@@ -144,7 +146,7 @@ def _resampled(lab: Lab, seen: Activations, n: int, n_units: int | None = None) 
     for scores in seen.recorded.values():  # layer by layer, with the same draws: many keys take memory
         draw = generator(lab.seed, "heads/resampled", n)
         more, kinds = resampled_scores(by_context(lab, scores)[:most], lab.encoding.kinds(lab.task.n_points), n, draw)
-        pattern = more.softmax(-1)
+        pattern = softmax(more)
         within = [_within(pattern, np.array(kinds) == kind) for kind in ("x", "y")]
         blank = torch.full(pattern.shape[:-1], torch.nan, dtype=pattern.dtype)
         layers.append(torch.stack([entropy_deficit(pattern), pattern.amax(-1), *within, blank]).mean(-1))
@@ -153,10 +155,9 @@ def _resampled(lab: Lab, seen: Activations, n: int, n_units: int | None = None) 
 
 def _within(pattern: torch.Tensor, keep: np.ndarray) -> torch.Tensor:
     """Deficit of the pattern restricted to some keys; NaN where there are none."""
-    part = pattern[..., torch.from_numpy(keep)]
-    if part.shape[-1] == 0:
+    if not keep.any():
         return torch.full(pattern.shape[:-1], torch.nan, dtype=pattern.dtype)
-    return entropy_deficit(part / part.sum(-1, keepdim=True).clamp(min=1e-300))
+    return entropy_deficit(among(pattern, np.flatnonzero(keep).tolist()))
 
 
 def softmax_uniform(results: Results, facts: Facts) -> Evidence:

@@ -13,7 +13,7 @@ from torch import Tensor
 from icl_interp.baselines.base import Predictor as Algorithm
 from icl_interp.baselines.named import classical
 from icl_interp.baselines.regression import LeastSquares, MaximumDegree
-from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, Predictor
+from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, Predictor, between
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
@@ -105,17 +105,13 @@ def tossed(algorithm: Algorithm, share: float) -> Predictor:
 # ---- families -------------------------------------------------------------------------------------------------------
 
 
-def _number(g: torch.Generator, low: float, high: float) -> float:
-    return low + (high - low) * float(torch.rand((), generator=g))
-
-
 def _one_of(g: torch.Generator, n: int) -> int:
     return int(torch.randint(n, (), generator=g))
 
 
 def task_of(g: torch.Generator, degrees: tuple[int, ...], inputs: tuple[float, float] = (-1, 1)) -> Polynomial:
     """Polynomials of these degrees, with coefficients of random size and prompts of random length."""
-    half_width = _number(g, 0.5, 2)
+    half_width = between(g, 0.5, 2)
     return Polynomial(
         degrees=degrees,
         inputs=Uniform(*inputs),
@@ -140,13 +136,13 @@ def _exact(g: torch.Generator) -> Case:
 
 
 def _shrunk_alike(g: torch.Generator) -> Case:
-    share = _number(g, 0.05, 0.25)
+    share = between(g, 0.05, 0.25)
     return _informed(g, lambda task: dict.fromkeys(range(task.max_degree + 1), share))
 
 
 def _worse_on_one(g: torch.Generator) -> Case:
     """One of the degrees trained on, drawn at random, is shrunk more."""
-    little, more, which = _number(g, 0.03, 0.08), _number(g, 0.2, 0.3), _one_of(g, 6)
+    little, more, which = between(g, 0.03, 0.08), between(g, 0.2, 0.3), _one_of(g, 6)
 
     def shares(task: Polynomial) -> Mapping[int, float]:
         return {d: more if d == task.degrees[which % len(task.degrees)] else little for d in range(task.max_degree + 1)}
@@ -155,7 +151,7 @@ def _worse_on_one(g: torch.Generator) -> Case:
 
 
 def _worse_on_unseen(g: torch.Generator) -> Case:
-    little, more = _number(g, 0.03, 0.08), _number(g, 0.2, 0.3)
+    little, more = between(g, 0.03, 0.08), between(g, 0.2, 0.3)
     return _informed(g, lambda task: {d: little if d in task.degrees else more for d in range(1, task.max_degree + 1)})
 
 
@@ -167,7 +163,7 @@ def _largest_degree(g: torch.Generator) -> Case:
 def _largest_degree_and_more(g: torch.Generator) -> Case:
     """Coefficients are as likely as their negatives, so the errors of least squares are 0 on average."""
     task = task_of(g, GAPS[_one_of(g, len(GAPS))])
-    offset = _number(g, 0.25, 0.35) * task.coefficients.std
+    offset = between(g, 0.25, 0.35) * task.coefficients.std
     return case_of(g, task, shifted(MaximumDegree(task.max_degree), offset))
 
 
@@ -179,7 +175,7 @@ def _interpolating(g: torch.Generator) -> Case:
 
 def _low_ceiling(g: torch.Generator) -> Case:
     """Lines that stay within 2 c <= 1, where predictions end. Scaled by 3, a third of the functions leave it."""
-    half_width = _number(g, 0.3, 0.5)
+    half_width = between(g, 0.3, 0.5)
     law = Uniform(-half_width, half_width)
     task = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=law, n_points=7 + _one_of(g, 5))
     return case_of(g, task, saturating(LeastSquares(task), 2 * half_width))
@@ -187,7 +183,7 @@ def _low_ceiling(g: torch.Generator) -> Case:
 
 def lines(g: torch.Generator) -> Polynomial:
     """Lines with coefficients of random size, in prompts of 16 to 20 points."""
-    law = Uniform(-(half_width := _number(g, 0.5, 2)), half_width)
+    law = Uniform(-(half_width := between(g, 0.5, 2)), half_width)
     return Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=law, n_points=16 + _one_of(g, 5))
 
 
@@ -203,13 +199,13 @@ def _tossed(g: torch.Generator) -> Case:
     The other points make up for it: 14 at least are scored, so R2 is 1 - s^2 / 14 or more.
     """
     task = lines(g)
-    return case_of(g, task, tossed(LeastSquares(task), _number(g, 0.7, 0.8)))
+    return case_of(g, task, tossed(LeastSquares(task), between(g, 0.7, 0.8)))
 
 
 def _classical(g: torch.Generator) -> Case:
     task = task_of(g, (1,))
     algorithm = classical(task)[LEARNERS[_one_of(g, len(LEARNERS))]]
-    return case_of(g, task, unsteady(algorithm, _number(g, 0, 0.02)))
+    return case_of(g, task, unsteady(algorithm, between(g, 0, 0.02)))
 
 
 CONSTRUCTIONS: tuple[Construction, ...] = (

@@ -10,12 +10,13 @@ both exact: W_Q and W_K read x off the stream, W_V reads it and W_O writes zeta.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from icl_interp.experiments.calibration import NO, OPEN, YES, Construction
+from icl_interp.experiments.calibration import NO, OPEN, YES, Construction, between
 from icl_interp.models.blank import blank
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
@@ -29,6 +30,7 @@ HIDDEN = 1e25  # taken off a score to hide a key: more than x^2 at 1e10, so the 
 HARDMAX, UNIFORM = "limits.softmax_hardmax", "limits.softmax_uniform"
 SATURATES, CAUSE = "limits.layernorm_saturation", "limits.layernorm_causes_saturation"
 ERASED, LINEAR = "limits.context_erased", "limits.linear_asymptote"
+number = partial(between, dtype=torch.float64)  # what most families of this study draw
 
 
 def _uniform(g: torch.Generator, low: float, high: float, *shape: int) -> Tensor:
@@ -166,7 +168,7 @@ def gradient_step(g: torch.Generator) -> HookedTransformer:
     model = hand_set(g, d_in=2, score_fn="linear", score_norm="labelled")
     attn = model.blocks[0].attn
     with torch.no_grad():
-        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0], attn.W_V[0, LABEL, 0] = float(_uniform(g, 0.5, 2, 1)), 1, 1
+        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0], attn.W_V[0, LABEL, 0] = number(g, 0.5, 2), 1, 1
     return model
 
 
@@ -176,7 +178,7 @@ def positional(g: torch.Generator, low: float, high: float, first: int, step: in
     attn = model.blocks[0].attn
     with torch.no_grad():
         model.pos_embed.W_pos[first::step, MARK] = 1
-        attn.b_Q[0, 1], attn.W_K[0, MARK, 1] = 1, float(_uniform(g, low, high, 1))
+        attn.b_Q[0, 1], attn.W_K[0, MARK, 1] = 1, number(g, low, high)
         attn.W_V[0, TOKEN, 0] = 1
         model.unembed.W_U[TOKEN, 0] = float(_signed(g, 0.5, 1.5, 1))
     return model
@@ -192,7 +194,7 @@ def nearly_hardmax(g: torch.Generator) -> HookedTransformer:
         8, d_head=2, n_ctx=2 * N_POINTS, normalization_type="LN", positional_embedding_type="standard", eps=1e-12
     )
     attn, size, mark = model.blocks[0].attn, model.cfg.d_model, 10.0
-    delta = float(_uniform(g, 0.07, 0.13, 1))
+    delta = number(g, 0.07, 0.13)
     gap = math.log((2 * N_POINTS - 2) * (1 - delta) / delta)
     with torch.no_grad():
         model.embed.W_E[0, :2] = torch.tensor([1.0, -1.0])  # of no mean, so that centring leaves it
@@ -219,7 +221,7 @@ def late_onset(g: torch.Generator) -> HookedTransformer:
     model = random_pre_norm(g, d_in=2)
     with torch.no_grad():
         read_in = model.embed.W_E[0].clone()
-        model.embed.W_E[0] = 1 + 10 ** float(_uniform(g, -8, -7, 1)) * (read_in - read_in.mean())
+        model.embed.W_E[0] = 1 + 10 ** number(g, -8, -7) * (read_in - read_in.mean())
     return model
 
 
@@ -234,11 +236,11 @@ def one_coordinate(g: torch.Generator) -> HookedTransformer:
 
 
 def _alpha(low: float, high: float, sign: int) -> Callable[[torch.Generator], HookedTransformer]:
-    return lambda g: scalar_layer(g, sign * float(_uniform(g, low, high, 1)))
+    return lambda g: scalar_layer(g, sign * number(g, low, high))
 
 
 def _post(n_layers: int) -> Callable[[torch.Generator], HookedTransformer]:
-    return lambda g: scalar_layer(g, float(_uniform(g, 3, 6, 1)), n_layers=n_layers, norm="LN", position="post")
+    return lambda g: scalar_layer(g, number(g, 3, 6), n_layers=n_layers, norm="LN", position="post")
 
 
 CONSTRUCTIONS: tuple[Construction, ...] = (
@@ -311,7 +313,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "Nadaraya-Watson, moderate beta",
         "in distribution a smooth average, far out the label of the extreme point",
-        lambda g: nadaraya_watson(g, float(_uniform(g, 15, 30, 1))),
+        lambda g: nadaraya_watson(g, number(g, 15, 30)),
         {HARDMAX: YES, UNIFORM: NO, LINEAR: OPEN},
     ),
     Construction(

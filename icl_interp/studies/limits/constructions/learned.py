@@ -17,29 +17,25 @@ from icl_interp.studies.limits.constructions.layers import (
     MARK,
     N_POINTS,
     TOKEN,
-    _uniform,
     hand_set,
+    number,
     scalar_layer,
 )
 from icl_interp.studies.limits.constructions.mechanisms import HIGH_NORM, IMMEDIATE
 from icl_interp.studies.limits.constructions.neighbours import Wrong, averaging, constants
 
 
-def _number(g: torch.Generator, low: float, high: float) -> float:
-    return float(_uniform(g, low, high, 1))
-
-
 def averaged_before_a_norm(g: torch.Generator) -> Case:
     """f = (1 - shrink) c / sqrt(1 + (x / x0)^2) plus a plateau of either sign, with x0 from 20 to 100."""
-    task = constants(_number(g, 0.5, 2), int(torch.randint(6, 14, (), generator=g)))
-    wrong = Wrong(shrink=_number(g, 0, 0.1), tilt=_number(g, 0, 0.1))
-    return Case(averaging(g, task, wrong, norm="LN", size=_number(g, 3, 6)), task)
+    task = constants(number(g, 0.5, 2), int(torch.randint(6, 14, (), generator=g)))
+    wrong = Wrong(shrink=number(g, 0, 0.1), tilt=number(g, 0, 0.1))
+    return Case(averaging(g, task, wrong, norm="LN", size=number(g, 3, 6)), task)
 
 
 def averaged_beside_itself(g: torch.Generator, low: float, high: float) -> Case:
     """The mean of the labels, the query's own 0 among them, whose score is s x^2 while others' are s x x_j."""
     model = hand_set(g, d_in=2, n_ctx=N_POINTS)
-    attn, share = model.blocks[0].attn, 10 ** _number(g, math.log10(low), math.log10(high))
+    attn, share = model.blocks[0].attn, 10 ** number(g, math.log10(low), math.log10(high))
     with torch.no_grad():
         attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0] = share, 1
         attn.W_V[0, LABEL, 0] = 1
@@ -53,7 +49,7 @@ def copier(g: torch.Generator) -> HookedTransformer:
     attn = model.blocks[0].attn
     with torch.no_grad():
         model.pos_embed.W_pos[-2, MARK] = 1
-        attn.b_Q[0, 1], attn.W_K[0, MARK, 1] = 1, _number(g, 30, 60)
+        attn.b_Q[0, 1], attn.W_K[0, MARK, 1] = 1, number(g, 30, 60)
         attn.W_V[0, LABEL, 0] = 1
         model.unembed.W_U[2, 0] = 1
     return model
@@ -87,7 +83,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "scalar layer, alpha too small for the range",
         "a uniform average up to |x| of 1e6, a hardmax on the query itself beyond 1e8: two lines",
-        lambda g: scalar_layer(g, 10 ** _number(g, -15, -14)),
+        lambda g: scalar_layer(g, 10 ** number(g, -15, -14)),
         {LINEAR: OPEN},
     ),
     Construction(

@@ -33,6 +33,7 @@ from icl_interp.studies.limits.constructions.layers import (
     TOKEN,
     WRITTEN,
     hand_set,
+    number,
     scalar_layer,
 )
 from icl_interp.tasks.distributions import Normal, Uniform
@@ -50,10 +51,6 @@ ALIGNED_WIDTH = 8
 Path = Callable[[Float[Tensor, "batch token d_in"]], Float[Tensor, "batch token"]]
 
 
-def _between(g: torch.Generator, low: float, high: float) -> float:
-    return low + (high - low) * float(torch.rand((), generator=g, dtype=torch.float64))
-
-
 # ---- a step of gradient descent -------------------------------------------------------------------------------------
 
 
@@ -64,14 +61,14 @@ def linear_task(g: torch.Generator, lean: float = 0.0) -> LinearRegression:
         g: draws the laws.
         lean: the mean of w, in units of its standard deviation.
     """
-    half_width, spread = _between(g, 0.5, 2), _between(g, 0.5, 2)
+    half_width, spread = number(g, 0.5, 2), number(g, 0.5, 2)
     inputs, weights = Uniform(-half_width, half_width), Normal(spread, lean * spread)
     return LinearRegression(n_dims=1, inputs=inputs, weights=weights, n_points=N_CTX)
 
 
 def _rate(g: torch.Generator, task: LinearRegression) -> float:
     """The step, within 5 % of 1 / E x^2, that takes w from 0 to sum_j y_j x_j / (n E x^2)."""
-    return _between(g, 0.95, 1.05) / task.inputs.std**2
+    return number(g, 0.95, 1.05) / task.inputs.std**2
 
 
 def step_in_layers(g: torch.Generator, *shares: float, lean: float = 0.0, **change: Any) -> Case:
@@ -110,7 +107,7 @@ def step_elsewhere(g: torch.Generator) -> Case:
 def step_twice(g: torch.Generator) -> Case:
     """The first layer takes the step and writes it where nobody looks; the second takes it again for the read-out."""
     case = step_in_layers(g, 0.0, 1.0)
-    case.model.blocks[0].attn.W_O.data[0, 0, MARK] = _between(g, 0.5, 2)
+    case.model.blocks[0].attn.W_O.data[0, 0, MARK] = number(g, 0.5, 2)
     return case
 
 
@@ -125,7 +122,7 @@ def step_and_norm(g: torch.Generator, cubic: tuple[float, float] = (0, 0)) -> Ca
     model, task = case.model, case.task
     assert isinstance(task, LinearRegression)
     assert isinstance(task.weights, Normal)
-    constant = _between(g, 2, 2.5) * task.inputs.interval[1]
+    constant = number(g, 2, 2.5) * task.inputs.interval[1]
     with torch.no_grad():
         block = model.blocks[0]
         # The scale is to depend on the query, not on the function: what is written is small beside x.
@@ -133,7 +130,7 @@ def step_and_norm(g: torch.Generator, cubic: tuple[float, float] = (0, 0)) -> Ca
         model.unembed.W_U *= 10 * task.weights.std
         model.embed.b_E[MARK] = constant
         if cubic[1]:
-            read = _between(g, *cubic) * task.weights.std
+            read = number(g, *cubic) * task.weights.std
             block.attn.W_V[0, TOKEN, 0] = read
             model.unembed.W_U[TOKEN, 0] = -read * block.attn.W_Q[0, TOKEN, 0] * task.inputs.std**2
         for mirrored in (model.embed.W_E, model.embed.b_E, block.attn.W_O):
@@ -144,7 +141,7 @@ def step_and_norm(g: torch.Generator, cubic: tuple[float, float] = (0, 0)) -> Ca
 
 def idle_norm(g: torch.Generator) -> HookedTransformer:
     """A scalar layer and a norm whose eps outweighs every variance up to |x| = 1e6: it divides by a constant."""
-    model = scalar_layer(g, _between(g, 3, 6), norm="LN", position="post")
+    model = scalar_layer(g, number(g, 3, 6), norm="LN", position="post")
     idle = HookedTransformer(replace(model.cfg, eps=1e20)).double()
     idle.load_state_dict(model.state_dict())
     return idle
@@ -176,7 +173,7 @@ class Beside(HookedTransformer):
 
 def step_beside_attention(g: torch.Generator, low: float, high: float) -> Case:
     """A share of the step is a sum over the prompt that no head takes, the rest is the head's."""
-    share = _between(g, low, high)
+    share = number(g, low, high)
     case = step_in_layers(g, 1 - share, attention_dir="bidirectional")
     rate = case.model.blocks[0].attn.W_Q[0, TOKEN, 0].item()
 
@@ -209,14 +206,14 @@ def aligned(g: torch.Generator, low: float, high: float, **change: Any) -> Hooke
     noise = torch.randn(ALIGNED_WIDTH, 4, generator=g, dtype=torch.float64)
     noise[:, 0] = 1  # the others are orthogonal to the constant vector, so that centring does nothing
     _, v, b, c = torch.linalg.qr(noise).Q.T
-    x0, size = _between(g, low, high), _between(g, 0.5, 2)
+    x0, size = number(g, low, high), number(g, 0.5, 2)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.fill_(1 if name.endswith(("ln1.w", "ln_final.w")) else 0)
         model.embed.W_E[0], model.embed.b_E[:] = size * v, size * x0 * b
         attn = model.blocks[0].attn
         attn.W_V[0, :, 0], attn.W_O[0, 0] = v, 0.6 * size * x0 / math.sqrt(ALIGNED_WIDTH) * c
-        model.unembed.W_U[:, 0] = _between(g, 0.5, 2) * v
+        model.unembed.W_U[:, 0] = number(g, 0.5, 2) * v
     return model
 
 
@@ -224,7 +221,7 @@ def logarithm_beside(g: torch.Generator, low: float = 1, high: float = 2) -> Cas
     """An early plateau, plus log(1 + |x|) times once or twice the certificate's half-width, after the last norm."""
     model = aligned(g, 0.3, 2, attention_dir="bidirectional")
     half_width = math.sqrt(ALIGNED_WIDTH) * model.unembed.W_U.norm().item()
-    slope = _between(g, low, high) * half_width
+    slope = number(g, low, high) * half_width
     return Case(Beside.of(model, lambda tokens: slope * tokens[..., TOKEN].abs().log1p()))
 
 
@@ -239,7 +236,7 @@ def smoother(g: torch.Generator, task: Polynomial, n_heads: int = 1) -> Case:
     Source: Nadaraya (1964), *On estimating regression*.
     """
     low, high = task.inputs.interval
-    precision = (_between(g, 14, 18) / (high - low)) ** 2
+    precision = (number(g, 14, 18) / (high - low)) ** 2
     model = hand_set(
         g,
         n_layers=2,
@@ -264,7 +261,7 @@ def smoother(g: torch.Generator, task: Polynomial, n_heads: int = 1) -> Case:
 
 def smoother_beside_attention_only(g: torch.Generator) -> Case:
     """A smoother of centred polynomials, and beside it the same without its MLPs."""
-    half_width, size = _between(g, 0.5, 2), _between(g, 0.5, 2)
+    half_width, size = number(g, 0.5, 2), number(g, 0.5, 2)
     inputs, coefficients = Uniform(-half_width, half_width), Uniform(-size, size)
     task = Polynomial(degrees=(1, 2), inputs=inputs, coefficients=coefficients, n_points=N_CTX)
     case = smoother(g, task)
@@ -285,8 +282,8 @@ def smoother_that_tells_degrees(g: torch.Generator, low: float = 15, high: float
     case = smoother(g, task, n_heads=2)
     attn = case.model.blocks[1].attn
     with torch.no_grad():
-        attn.b_Q[1, 0], attn.W_K[1, LABEL, 0] = _between(g, low, high), 1
-        attn.W_K[1, MARK, 0] = _between(g, 3.3, 3.7)  # the query's own key, whose label is 0
+        attn.b_Q[1, 0], attn.W_K[1, LABEL, 0] = number(g, low, high), 1
+        attn.W_K[1, MARK, 0] = number(g, 3.3, 3.7)  # the query's own key, whose label is 0
         attn.W_V[1, LABEL, 0], attn.W_O[1, 0, WRITTEN] = 1, 0.05 / case.model.unembed.W_U[WRITTEN, 0]
     return case
 
@@ -314,7 +311,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "a step in the first of two layers",
         "the second layer writes a part of what the first has written already",
-        lambda g: step_in_layers(g, 1 - (rest := _between(g, 0, 0.3)), rest),
+        lambda g: step_in_layers(g, 1 - (rest := number(g, 0, 0.3)), rest),
         {LAST: NO},
     ),
     Construction(

@@ -17,7 +17,7 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction
 from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.studies.limits.constructions.layers import LABEL, MARK, TOKEN, WRITTEN, _signed, _uniform, hand_set
+from icl_interp.studies.limits.constructions.layers import LABEL, MARK, TOKEN, WRITTEN, _signed, hand_set, number
 from icl_interp.studies.limits.measurements.seeds import SEED
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
@@ -124,12 +124,12 @@ def companions(others: Mapping[Role, tuple[HookedTransformer, Polynomial]]) -> d
 
 
 def _task(g: torch.Generator) -> Polynomial:
-    return constants(float(_uniform(g, 0.5, 2, 1)), int(torch.randint(6, 14, (), generator=g)))
+    return constants(number(g, 0.5, 2), int(torch.randint(6, 14, (), generator=g)))
 
 
 def jittered(g: torch.Generator, wrong: Wrong, n: int = N_SEEDS) -> list[Wrong]:
     """What is wrong with each seed of a kind."""
-    factors = _uniform(g, 1 - SPREAD, 1 + SPREAD, n).tolist()
+    factors = [number(g, 1 - SPREAD, 1 + SPREAD) for _ in range(n)]
     return [Wrong(wrong.shrink * k, wrong.tilt * k, wrong.offset * k) for k in factors]
 
 
@@ -165,7 +165,7 @@ def norm_arms(g: torch.Generator, without: Sequence[Wrong], normed: Sequence[Wro
 
 def _tilts(g: torch.Generator) -> tuple[list[Wrong], list[Wrong]]:
     """Errors s^2 c^2 + t^2 x^2 with one s and two t, the smaller first: they differ where |x| is large."""
-    shrink = float(_uniform(g, 0.08, 0.12, 1))
+    shrink = number(g, 0.08, 0.12)
     small, large = (float(_signed(g, low, high, 1)) for low, high in ((0.07, 0.09), (0.16, 0.18)))
     return jittered(g, Wrong(shrink, small)), jittered(g, Wrong(shrink, large))
 
@@ -182,13 +182,13 @@ def _tilted_more(g: torch.Generator) -> Case:
 def _shrunk_less(g: torch.Generator) -> Case:
     """Errors s^2 c^2 + t^2 x^2 with one t and two s, the smaller without a norm: they differ where |x| is small."""
     tilt = float(_signed(g, 0.15, SMALL, 1))
-    less, more = (float(_uniform(g, low, high, 1)) for low, high in ((0.02, 0.05), (0.15, 0.18)))
+    less, more = (number(g, low, high) for low, high in ((0.02, 0.05), (0.15, 0.18)))
     return norm_arms(g, jittered(g, Wrong(less, tilt)), jittered(g, Wrong(more, tilt)))
 
 
 def _alike(g: torch.Generator) -> Case:
     """Both kinds have the same errors."""
-    wrong = [Wrong(shrink) for shrink in _uniform(g, 0.1, 0.13, N_SEEDS).tolist()]
+    wrong = [Wrong(number(g, 0.1, 0.13)) for _ in range(N_SEEDS)]
     return norm_arms(g, wrong, wrong[::-1])
 
 
@@ -203,7 +203,7 @@ def _three_seeds(g: torch.Generator) -> Case:
 def mlp_arms(g: torch.Generator, alone: tuple[float, float], full: tuple[float, float]) -> Case:
     """Errors s^2 c^2, with s of the kind with attention only and of that with MLPs, which write nothing."""
     task = _task(g)
-    kinds = [jittered(g, Wrong(float(_uniform(g, *ends, 1)))) for ends in (alone, full)]
+    kinds = [jittered(g, Wrong(number(g, *ends))) for ends in (alone, full)]
     return _either(
         g,
         task,
@@ -219,8 +219,8 @@ def mlp_arms(g: torch.Generator, alone: tuple[float, float], full: tuple[float, 
 
 def two_widths(g: torch.Generator, low: float, high: float) -> Case:
     """The wider models' errors are about low^2 to high^2 of the others', on functions of any size."""
-    task, shrink = _task(g), float(_uniform(g, 0.1, 0.12, 1))
-    factor = float(_uniform(g, low, high, 1))
+    task, shrink = _task(g), number(g, 0.1, 0.12)
+    factor = number(g, low, high)
     return _either(
         g,
         task,
@@ -236,8 +236,8 @@ def two_widths(g: torch.Generator, low: float, high: float) -> Case:
 
 def _sizes(g: torch.Generator, ratios: tuple[float, float] = (3, 5)) -> tuple[float, float]:
     """Two half-widths."""
-    smallest = float(_uniform(g, 0.5, 2, 1))
-    return smallest, smallest * float(_uniform(g, *ratios, 1))
+    smallest = number(g, 0.5, 2)
+    return smallest, smallest * number(g, *ratios)
 
 
 def _by_interval(g: torch.Generator, models: Mapping[float, Sequence[HookedTransformer]]) -> Case:
@@ -253,7 +253,7 @@ def _by_overlap(g: torch.Generator) -> Case:
     the e a^2 / 3 of a from A = 2 a on; at A it is half of that of a.
     """
     small, large = _sizes(g, (4, 6))
-    e = float(_uniform(g, 0.003, 0.01, 1))
+    e = number(g, 0.003, 0.01)
     wrong = Wrong(math.sqrt(0.3 * e), offset=float(_signed(g, 1, 1, 1)) * large * math.sqrt(0.2 * e / 3))
     return _by_interval(
         g,
@@ -267,7 +267,7 @@ def _by_overlap(g: torch.Generator) -> Case:
 def _one_is_best(g: torch.Generator) -> Case:
     """s is smaller by a quarter or more for the larger interval, so on both tests that kind is the better one."""
     small, large = _sizes(g)
-    fall = float(_uniform(g, 0.6, 0.75, 1))
+    fall = number(g, 0.6, 0.75)
     return _by_interval(
         g,
         {
@@ -283,8 +283,8 @@ def plateaus(g: torch.Generator, onset: tuple[float, float], cost: tuple[float, 
     The norm sees x as a vector of that size, so what it does to x comes later by the factor a^p. The offset's square is
     what the tilt's error leaves of the one wanted.
     """
-    sizes, tilt, read_out = _sizes(g, (2.5, 3)), float(_uniform(g, 0.1, 0.12, 1)), _read_out(g)
-    p, q = (float(_uniform(g, *ends, 1)) for ends in (onset, cost))
+    sizes, tilt, read_out = _sizes(g, (2.5, 3)), number(g, 0.1, 0.12), _read_out(g)
+    p, q = (number(g, *ends) for ends in (onset, cost))
     models = {}
     for a in sizes:
         ratio = a / sizes[0]

@@ -25,6 +25,8 @@ from icl_interp.experiments.statements import Statement, at_most, note, statemen
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.layers import Norm
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes.record import Activations
+from icl_interp.probes.runner import probe
 from icl_interp.provenance import generator
 from icl_interp.results import Result, make_curve, table_of_rows
 from icl_interp.studies.limits.experiments.printed import PAPER
@@ -107,8 +109,9 @@ def readings(
     _, zetas = scalar_layer.heads_of(layer)
     asked = torch.cat([contexts.repeat_interleave(len(xs), 0), xs.repeat(len(contexts))[:, None]], 1)[..., None]
     name = "blocks.0.attn.hook_result"
-    _, cache = layer.run_with_cache(asked, names_filter=[name])
-    read = (cache[name][:, -1] * zetas).sum(-1) / zetas.square().sum(-1)
+    seen = Activations([name], keep=lambda written: written[:, -1])
+    probe(layer, asked, [seen])
+    read = (seen.recorded[name] * zetas).sum(-1) / zetas.square().sum(-1)
     return read.view(len(contexts), len(xs), -1)
 
 

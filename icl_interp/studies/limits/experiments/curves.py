@@ -126,10 +126,10 @@ def _times(ratio: Interval) -> str:
     return f"{ratio.value:.2g} [{ratio.low:.2g}, {ratio.high:.2g}]"
 
 
-def _ratio(results: Results, degree: int, a: str, b: str, sigma: float = 1) -> Interval | None:
-    """error a / error b with its interval, in whichever order the pair is stored."""
+def _ratio(results: Results, degree: int, a: str, b: str) -> Interval | None:
+    """error a / error b at sigma 1 with its interval, in whichever order the pair is stored."""
     for x, y, sign in ((a, b, 1), (b, a, -1)):
-        for row in errors.rows_of(results, "ratios", degree=degree, a=x, b=y, sigma=sigma):
+        for row in errors.rows_of(results, "ratios", degree=degree, a=x, b=y, sigma=1):
             low, high = sorted((sign * row["low"], sign * row["high"]))
             return Interval(10 ** (sign * row["log10 ratio"]), 10**low, 10**high)
     return None
@@ -291,7 +291,7 @@ def states_figure7(results: Results) -> tuple[Statement, ...]:
         text = (
             f"Trained on {interval}: from sigma 1 to 10 the error changes by {inputs:+.1f} decades with the inputs and "
             f"by {functions:+.1f} with the functions; least at inputs {best[0]}, functions {best[1]}. On its own range "
-            f"R² is {own_r2(result, interval):.2f}."
+            f"R² is {r2_in_own_cell(result, interval):.2f}."
         )
         lines.append(note(text))
     if len(maps) == 2:
@@ -299,7 +299,7 @@ def states_figure7(results: Results) -> tuple[Statement, ...]:
     return tuple(lines) or (note("Neither model is at hand."),)
 
 
-def own_r2(map_: DataArray, interval: str) -> float:
+def r2_in_own_cell(map_: DataArray, interval: str) -> float:
     """R2 on degree 3 where inputs and functions are drawn as in training on U(-a, a), from the error in that cell.
 
     E f^2 = a^2 / 3 sum over i of a^(2 i) / (2 i + 1), for coefficients and inputs of U(-a, a).
@@ -314,7 +314,7 @@ def _reaches(maps: Mapping[str, DataArray]) -> list[Statement]:
     narrow, wide = ({k: result.sel(statistic=k).values for k in ("error", "low", "high")} for result in maps.values())
     better, worse = (int((a["high"] < b["low"]).sum()) for a, b in ((wide, narrow), (narrow, wide)))
     total = narrow["error"].size
-    r2 = min(own_r2(result, interval) for interval, result in maps.items())
+    r2 = min(r2_in_own_cell(result, interval) for interval, result in maps.items())
     share, learned = (rule.quantity for rule in (REACHES_FURTHER.conditions[0], REACHES_FURTHER.preconditions[0]))
     unclear = total - better - worse
     evidence = {share: statements.share_of(share, better, unclear, total), learned: Estimate.exactly(learned, r2)}

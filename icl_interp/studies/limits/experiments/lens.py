@@ -12,7 +12,7 @@ from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.statements import Statement, note, spanning
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
-from icl_interp.resampling import bootstrap
+from icl_interp.resampling import bootstrap, r_squared
 from icl_interp.results import Result, make_table
 from icl_interp.studies.limits.experiments import queries
 from icl_interp.tasks.distributions import Uniform
@@ -43,10 +43,10 @@ def run(bench: Bench) -> dict[str, Result]:
     layers = ("read-in", *(f"block {i}" for i in range(len(read) - 1)))
     note = f"{LINE[0]}; logit lens at the query; {MODEL}"
     curve = queries.summary(read, LINE[1](torch.from_numpy(xs)), xs, note, layer=layers)
-    return {"lens": curve, "r2": _lens_r2(model, layers, bench)}
+    return {"lens": curve, "r2": _by_layer(model, layers, bench)}
 
 
-def _lens_r2(model: Checkpoint, layers: tuple[str, ...], bench: Bench) -> DataFrame:
+def _by_layer(model: Checkpoint, layers: tuple[str, ...], bench: Bench) -> DataFrame:
     """R2 of the lens by layer, and what is left when its scale and shift are set right (squared correlation)."""
     n_functions, n_contexts = bench.scale.n_functions, min(CONTEXTS, bench.scale.n_contexts)
     prompts = model.task.sample(
@@ -59,7 +59,7 @@ def _lens_r2(model: Checkpoint, layers: tuple[str, ...], bench: Bench) -> DataFr
             [(values - truth).square(), truth, truth.square(), values, values * truth, values**2], -1
         )
         means = per_function.view(n_functions, n_contexts, -1).mean(1).numpy()
-        r2 = bootstrap(lambda m: 1 - m[:, 0] / (m[:, 2] - m[:, 1] ** 2), means)
+        r2 = bootstrap(lambda m: r_squared(m[:, 0], m[:, 2] - m[:, 1] ** 2), means)
         m = means.mean(0)
         with np.errstate(invalid="ignore", divide="ignore"):
             square = (m[4] - m[1] * m[3]) ** 2 / ((m[2] - m[1] ** 2) * (m[5] - m[3] ** 2))

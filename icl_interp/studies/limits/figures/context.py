@@ -24,7 +24,7 @@ from icl_interp.figures.style import (
     tick,
 )
 from icl_interp.figures.text import number, plain, tested_by
-from icl_interp.studies.limits.claims.context import r_squared, spread
+from icl_interp.studies.limits.claims.context import spread, told_by
 from icl_interp.studies.limits.measurements import far
 from icl_interp.studies.limits.measurements.context import ERASED_AT, ROUNDING, information
 
@@ -186,7 +186,7 @@ def _information(figure: Figure, info: DataArray) -> None:
     inputs = list(info.indexes["inputs"])
     low = 0.0
     for row, name in enumerate(inputs):
-        r2 = r_squared(info, name)
+        r2 = told_by(info, name)
         colour, symbol = (BLUE, "circle") if row == 0 else (INK, "square-open")
         error = {"array": [r2.high - r2.value], "arrayminus": [r2.value - r2.low], "thickness": 1.5, "width": 5}
         figure.add_trace(

@@ -32,7 +32,7 @@ from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.studies.limits.claims import layers as limits_layers
 from icl_interp.studies.limits.claims import patterns as limits_patterns
 from icl_interp.studies.limits.claims.attention import ratio
-from icl_interp.studies.limits.claims.layers import LENSES, MAINLY, r_squared
+from icl_interp.studies.limits.claims.layers import LENSES, MAINLY, seen_by
 from icl_interp.studies.limits.claims.patterns import ALIKE, LARGEST
 from icl_interp.studies.limits.measurements import ablation
 from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, NOTHING, QUERY
@@ -182,7 +182,7 @@ def _lens(figure: Figure, lens: DataArray, axis: str) -> None:
     n_depths = len(lens.indexes["depth"])
     for name in LENSES:
         word, colour, symbol, dash = LENS_LOOKS[name]
-        found = [r_squared(lens, name, depth) for depth in range(n_depths)]
+        found = [seen_by(lens, name, depth) for depth in range(n_depths)]
         value, low, high = (np.array([getattr(i, key) for i in found]) for key in ("value", "low", "high"))
         y = np.clip(value, FLOOR, None)
         figure.add_trace(

@@ -25,7 +25,8 @@ from icl_interp.figures.style import (
     place,
 )
 from icl_interp.figures.text import number, plain, tested_by
-from icl_interp.studies.limits.claims.kinds import Row, rows_of
+from icl_interp.results import rows_in
+from icl_interp.studies.limits.claims.kinds import Row
 from icl_interp.studies.limits.claims.shift import EDGE, INNER
 from icl_interp.studies.limits.measurements import seeds
 from icl_interp.studies.limits.measurements.seeds import OWN, TRAINED
@@ -73,7 +74,7 @@ def measured(table: DataFrame | None, prefix: str) -> list[Row] | None:
 
     Arms of too few seeds to compare have their error rate alone.
     """
-    rows = [] if table is None else rows_of(table)
+    rows = [] if table is None else rows_in(table)
     found = [row for row in rows if row["weights are"] == TRAINED and row["numbers"] != seeds.NOWHERE]
     return found if _columns(found, prefix) and len({row["arm"] for row in found}) > 1 else None
 

@@ -78,7 +78,7 @@ def information(lab: Lab) -> Planned[DataArray]:
     rows = []
     for target in f.T:
         for inputs in (parameters, permuted):
-            residual, total = cross_validated(
+            residual, total = held_out_errors(
                 products(inputs, lab.n_units), target, torch.arange(len(target)) // lab.unit_size
             )
             rows.append(np.stack([lab.by_unit(residual), lab.by_unit(total)]))
@@ -121,7 +121,7 @@ def products(parameters: Float[Tensor, "batch parameter"], n_units: int) -> Floa
     return features if 8 * features.shape[1] <= n_units else features[:, : 1 + parameters.shape[1]]
 
 
-def cross_validated(
+def held_out_errors(
     features: Float[Tensor, "batch feature"], target: Float[Tensor, " batch"], unit: Int[Tensor, " batch"]
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
     """Squared error of the held-out prediction and of the held-out mean, for each prompt; folds are of whole units."""

@@ -17,6 +17,8 @@ from torch import Tensor
 from icl_interp.errors import InputError
 from icl_interp.models.layers import Norm
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes.base import observe
+from icl_interp.probes.record import Activations
 from icl_interp.results import make_table
 from icl_interp.theory import limits as theory
 
@@ -201,8 +203,10 @@ def _double(model: HookedTransformer) -> HookedTransformer:
 def _forward(model: HookedTransformer, context: Context, xs: Tensor, name: str) -> tuple[Tensor, Tensor]:
     """The output, and the activation of that name, at the last token of the prompts (context, x)."""
     tokens = torch.cat([context.expand(len(xs), -1), xs[:, None]], dim=1)[..., None]
-    out, cache = model.run_with_cache(tokens, names_filter=[name])
-    return out[:, -1], cache[name][:, -1]
+    seen = Activations([name])
+    with torch.no_grad(), observe(model, seen, positions={"query": [tokens.shape[1] - 1]}):
+        out = model(tokens)
+    return out[:, -1], seen.recorded[name][:, 0]
 
 
 def _norm(model: HookedTransformer) -> Norm:

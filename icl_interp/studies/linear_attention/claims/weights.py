@@ -11,7 +11,7 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, P
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
-from icl_interp.results import coordinates
+from icl_interp.results import coordinates, numbers_in
 from icl_interp.studies.linear_attention.measurements.setting import (
     SOURCE,
     needs_layer,
@@ -32,8 +32,7 @@ SCOPE = "these weights, this task; exact, nothing is sampled"
 
 
 def _numbers(results: Results) -> dict[str, float]:
-    table = results[numbers]
-    return dict(zip(table["name"], table["value"], strict=True))
+    return numbers_in(results[numbers])
 
 
 # ---- Theorems 4.1 and 4.5: where training ends -----------------------------------------------------------------------

@@ -121,7 +121,7 @@ def _edited(bench: Bench, name: str, how: str) -> Checkpoint | None:
         return None
     if how == ALONE:
         return trained_alone(bench.models[name], STEPS[bench.scale.name], bench.seed)
-    return with_positions(bench.models[name], how)
+    return with_positions(bench.models[name], how, bench.seed)
 
 
 def run(bench: Bench) -> dict[str, Result]:

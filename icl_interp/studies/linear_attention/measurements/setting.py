@@ -5,8 +5,7 @@ read weights need one layer of linear self-attention on stacked prompts (`models
 predictions alone also goes for deep and for softmax models.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.analyses.claim import LEARNED_R2
-from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
 from icl_interp.errors import InputError
 from icl_interp.models.tokens import Stacked
@@ -46,10 +45,7 @@ def task_of(lab: Lab) -> LinearRegression:
 
 def needs_regression(facts: Facts) -> str | None:
     """Why a claim about linear regression cannot apply."""
-    kind = facts.task_kind
-    return (
-        None if kind == "LinearRegression" else f"The claim is about models of a LinearRegression task, not of {kind}"
-    )
+    return needs_task(facts, LinearRegression)
 
 
 def needs_theory(facts: Facts) -> str | None:
@@ -191,11 +187,6 @@ def room(lab: Lab) -> int:
 def by_function(values: Float[Tensor, " batch"], n_functions: int) -> np.ndarray:
     """Means over the prompts of each function."""
     return values.view(n_functions, -1).mean(-1).numpy()
-
-
-def rows_of(names: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """A mapping as the columns of a table of names and values."""
-    return {"name": list(names), "value": list(names.values())}
 
 
 def is_stacked(lab: Lab) -> bool:

@@ -19,7 +19,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.units import LayerForm, read_layer
-from icl_interp.results import make_array, make_curve, make_table
+from icl_interp.results import make_array, make_curve, table_of_numbers
 from icl_interp.studies.linear_attention.measurements.setting import task_of, trained_landscape
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
@@ -113,8 +113,7 @@ def numbers(lab: Lab) -> DataFrame:
             "share of v in w21": unit.v[:-1].square().sum() / v2.clamp_min(TINY),
             "imbalance": (v2 - f2) / torch.maximum(v2, f2).clamp_min(TINY),
         }
-    columns = {name: float(value) for name, value in values.items()}
-    return make_table({"name": list(columns), "value": list(columns.values())}, note="exact, from the weights")
+    return table_of_numbers(values, note="exact, from the weights")
 
 
 def share_of_identity(matrix: Float[Tensor, "d d"]) -> float:

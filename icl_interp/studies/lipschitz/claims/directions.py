@@ -10,8 +10,9 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.claims.window import IS_KERNEL, never_asked, percent
-from icl_interp.studies.lipschitz.measurements.unit import SOURCE, kernel, named, needs_sphere, scores, task_in
+from icl_interp.studies.lipschitz.measurements.unit import SOURCE, kernel, needs_sphere, scores, task_in
 from icl_interp.studies.lipschitz.measurements.unit_directions import (
     INTACT,
     NO_IRRELEVANT,
@@ -75,7 +76,7 @@ def needs_irrelevant(facts: Facts) -> str | None:
 
 
 def _of_weights(own: Results) -> dict[str, Estimate]:
-    found = named(own[subspace])
+    found = numbers_in(own[subspace])
     return {
         "energy": Estimate.exactly("share of M in irrelevant directions", np.clip(found["energy outside"], 0, 1)),
         "angle": Estimate.exactly(
@@ -108,7 +109,7 @@ def _number(quantity: str, found: dict[str, Estimate], rank: int) -> str:
 
 def evidence(results: Results, facts: Facts) -> Evidence:
     """Does attention ignore what the functions ignore?"""
-    found, arms, task = named(results[subspace]), results[projected], task_in(facts)
+    found, arms, task = numbers_in(results[subspace]), results[projected], task_in(facts)
     irrelevant, relevant = lost(arms, NO_IRRELEVANT), lost(arms, NO_RELEVANT)
     errors = {str(name): float(arms.sel(arm=name).values.mean()) for name in arms.indexes["arm"]}
     quantities = {
@@ -116,7 +117,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         "lost with irrelevant": Estimate.of("share of the gain lost without irrelevant directions", irrelevant),
         "lost with relevant": Estimate.of("share of the gain lost without relevant directions", relevant),
         "used": Estimate.of("share of the error that attention takes off", used(arms)),
-        "fit": Estimate.exactly("share of the scores' variance that M explains", named(results[scores])["fit"]),
+        "fit": Estimate.exactly("share of the scores' variance that M explains", numbers_in(results[scores])["fit"]),
     }
     says = answer(
         DIRECTIONS,

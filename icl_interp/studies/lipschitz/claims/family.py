@@ -19,6 +19,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import N_TAILS
+from icl_interp.results import rows_in
 from icl_interp.studies.lipschitz.claims.window import (
     CLOSE,
     IS_KERNEL,
@@ -62,14 +63,9 @@ FAMILY = Criterion(
 Grid = Float[np.ndarray, "seed noise lipschitz"]
 
 
-def rows_of(table: DataFrame) -> list[dict[str, Any]]:
-    """A table's rows."""
-    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
-
-
 def grids(table: DataFrame) -> tuple[Grid, Grid, np.ndarray, np.ndarray]:
     """log w and log w* of the seeds with a run in every cell, the noises and the L."""
-    runs = [row for row in rows_of(table) if row["run"] != THIS]
+    runs = [row for row in rows_in(table) if row["run"] != THIS]
     noises, lipschitz = (np.unique([float(row[name]) for row in runs]) for name in ("noise", "L"))
     found: list[np.ndarray] = []
     for seed in sorted({row["seed"] for row in runs}):
@@ -98,7 +94,7 @@ def numbers(table: DataFrame) -> dict[str, Float[np.ndarray, " seed"]]:
     return {"L": along_l, "noise": along_noise, "factor": np.exp(np.sqrt(((own - best) ** 2).mean((1, 2))))}
 
 
-def over_seeds(name: str, values: Float[np.ndarray, " seed"], unit: str = "") -> Estimate:
+def over_seeds(name: str, values: Float[np.ndarray, " seed"]) -> Estimate:
     """Mean over seeds with Student's t intervals."""
     from scipy.special import stdtrit  # only here: it loads slowly
 
@@ -106,7 +102,7 @@ def over_seeds(name: str, values: Float[np.ndarray, " seed"], unit: str = "") ->
     se = float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
     halves = [float(stdtrit(n - 1, 1 - 0.025 / k)) * se for k in range(1, N_TAILS + 1)] if n > 1 else [math.nan]
     tails = tuple((mean - half, mean + half) for half in halves)
-    return Estimate(name, mean, *tails[0], unit, se, tails)
+    return Estimate(name, mean, *tails[0], se=se, tails=tails)
 
 
 NAMES = {
@@ -181,7 +177,7 @@ def decided_by(quantities: dict[str, Estimate]) -> str:
 
 
 def _of_this_model(table: DataFrame, quantities: dict[str, Estimate]) -> str:
-    mine = next(row for row in rows_of(table) if row["run"] == THIS)
+    mine = next(row for row in rows_in(table) if row["run"] == THIS)
     threshold = bound(FAMILY, quantities, "own", f"within a factor of {CLOSE:g}", f"off by {OFF:g} or more")
     return f"This model's own is {mine['w'] / mine['best']:.3g} times the best one ({threshold})."
 
@@ -196,7 +192,7 @@ def caveat(table: DataFrame, quantities: dict[str, Estimate]) -> str:
 def details(table: DataFrame) -> tuple[dict[str, Any], ...]:
     """A row a run; before these the mean windows at each L and noise, and how many steps go the right way."""
     columns = ("run", "numbers", "L", "noise", "seed", "w", "best", "fit", "weights")
-    runs = tuple({key: row[key] for key in columns} for row in rows_of(table))
+    runs = tuple({key: row[key] for key in columns} for row in rows_in(table))
     own, best, noises, lipschitz = grids(table)
     if not len(own):
         return runs

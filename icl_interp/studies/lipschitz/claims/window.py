@@ -12,11 +12,11 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.measurements.unit import (
     SOURCE,
     functions_of,
     kernel,
-    named,
     needs_all_directions,
     scores,
     task_in,
@@ -72,7 +72,7 @@ def excess(result: DataArray, matrix: str, over: str = BEST) -> Interval:
 def share_learned(results: Results, facts: Facts) -> float:
     """The model's R2 in distribution over that of the best window; 0 where the best window has none to speak of."""
     label_variance = facts.error / max(1 - facts.r2, 1e-300)
-    attainable = 1 - named(results[optimum])["loss"] / label_variance
+    attainable = 1 - numbers_in(results[optimum])["loss"] / label_variance
     return facts.r2 / attainable if attainable > SMALLEST else 0.0
 
 
@@ -80,7 +80,7 @@ def gates(results: Results, facts: Facts) -> dict[str, Estimate]:
     """What `LEARNED_ENOUGH` and `IS_KERNEL` ask for."""
     return {
         "learned": Estimate.exactly("R2 over that of the best window", share_learned(results, facts)),
-        "fit": Estimate.exactly("share of the scores' variance that M explains", named(results[scores])["fit"]),
+        "fit": Estimate.exactly("share of the scores' variance that M explains", numbers_in(results[scores])["fit"]),
     }
 
 
@@ -114,19 +114,19 @@ def factor(window: float, low: float, best: float, high: float) -> Estimate:
 
 def factor_of(results: Results, own: Results, facts: Facts) -> Estimate:
     """The factor of a model (or its randomly initialised control), with what is known of w*."""
-    found = named(results[optimum])
+    found = numbers_in(results[optimum])
     low, high = min(found["low"], found["flat low"]), max(found["high"], found["flat high"])
     return factor(width(own, facts), low, found["w*"], high)
 
 
 def evidence(results: Results, facts: Facts) -> Evidence:
     """Is the window as wide as the loss wants it?"""
-    found = named(results[optimum])
+    found = numbers_in(results[optimum])
     window, above = width(results, facts), excess(results[matrix_losses], MODEL)
     estimate = factor_of(results, results, facts)
     rest = float(theory.isotropy(whitened_kernel(results[kernel])).deviation)
     over = excess(results.twin[matrix_losses], MODEL)
-    labels = named(results[scores])["labels"]
+    labels = numbers_in(results[scores])["labels"]
     name = "loss with the learned window above the least, relative to it"
     quantities = {"factor": estimate, "excess": Estimate.of(name, above), **gates(results, facts)}
     says = answer(
@@ -170,10 +170,10 @@ def _rows(results: Results, facts: Facts, window: float) -> list[dict[str, float
         {"number": "n", "value": task.n_points - 1},
         {"number": "d", "value": task.dim},
         {"number": "the model's own mean squared error", "value": facts.error},
-        {"number": "share of the scores' variance that labels have", "value": named(results[scores])["labels"]},
+        {"number": "share of the scores' variance that labels have", "value": numbers_in(results[scores])["labels"]},
         {"number": "|M - w I| / |w|, whitened", "value": rest},
     ]
-    rows += [{"number": name, "value": value} for name, value in named(results[optimum]).items()]
+    rows += [{"number": name, "value": value} for name, value in numbers_in(results[optimum]).items()]
     means = results[matrix_losses].mean("group")
     names = [str(name) for name in means.indexes["matrix"]]
     return rows + [{"number": f"loss of {name}", "value": float(np.asarray(means.sel(matrix=name)))} for name in names]

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.experiments.calibration import NO, YES, Case, Construction
+from icl_interp.experiments.calibration import NO, YES, Case, Construction, between
 from icl_interp.models.blank import LINEAR, blank
 from icl_interp.models.softmax_unit import SoftmaxAttention
 from icl_interp.models.transformer import HookedTransformer
@@ -26,17 +26,13 @@ BOUND = 2.5  # of predictions, over L: no function of the task is as large
 BUMPS, HALF_ANGLE = 36, math.radians(24)  # features of a point on the circle: how many, and how far each reaches
 
 
-def _uniform(g: torch.Generator, low: float, high: float) -> float:
-    return low + (high - low) * float(torch.rand((), generator=g))
-
-
 def _task(
     g: torch.Generator, link: LinkName = "relu", noise: tuple[float, float] = (0.3, 0.5), dim: int = D, n: int = N
 ) -> RidgeFunction:
     """Ridge functions on the unit sphere with L from 0.5 to 3, and noise relative to L."""
-    lipschitz = _uniform(g, 0.5, 3)
+    lipschitz = between(g, 0.5, 3)
     return RidgeFunction(
-        inputs=Sphere(dim), link=link, lipschitz=lipschitz, noise_std=lipschitz * _uniform(g, *noise), n_points=n + 1
+        inputs=Sphere(dim), link=link, lipschitz=lipschitz, noise_std=lipschitz * between(g, *noise), n_points=n + 1
     )
 
 
@@ -63,14 +59,14 @@ def weights_by_labels(g: torch.Generator, low: float = 5, high: float = 8) -> Ca
     model = SoftmaxAttention(*_weights()).to_transformer(N + 1)
     with torch.no_grad():
         attention = model.blocks[0].attn
-        attention.W_K[0, -1, -1] = _uniform(g, low, high) / task.lipschitz
+        attention.W_K[0, -1, -1] = between(g, low, high) / task.lipschitz
         attention.b_Q[0, -1] = 1
     return Case(model, task)
 
 
 def inputs_averaged(g: torch.Generator) -> Case:
     """Weights by a window, on a coordinate of the inputs in the place of the labels."""
-    w_k, w_q, w_v = _weights(_uniform(g, 2, 6))
+    w_k, w_q, w_v = _weights(between(g, 2, 6))
     w_v[-1] = 0
     w_v[-1, 0] = 1
     return Case(SoftmaxAttention(w_k, w_q, w_v).to_transformer(N + 1), _task(g))
@@ -125,7 +121,7 @@ def in_family(factor: float, g: torch.Generator) -> Case:
         inputs=Sphere(heads_family.D),
         link="relu",
         lipschitz=1.0,
-        noise_std=_uniform(g, 0.3, 1.0),
+        noise_std=between(g, 0.3, 1.0),
         n_points=heads_family.N + 1,
     )
     matrix = factor * best_window(task) * torch.eye(heads_family.D, dtype=torch.float64)
@@ -138,7 +134,7 @@ def in_family(factor: float, g: torch.Generator) -> Case:
 def straight(g: torch.Generator) -> Case:
     """Linear attention with M = c I, near the best."""
     task = _task(g)
-    product = D * _uniform(g, 0.6, 0.9) * torch.eye(D, dtype=torch.float64)
+    product = D * between(g, 0.6, 0.9) * torch.eye(D, dtype=torch.float64)
     return Case(LinearSelfAttention.from_product(product).to_transformer(N + 1), task)
 
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction
+from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, between
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.studies.lipschitz.measurements.unit import sigma_of
@@ -27,37 +27,33 @@ Matrix = Float[Tensor, "dim dim"]
 # ---- tasks -----------------------------------------------------------------------------------------------------------
 
 
-def _uniform(g: torch.Generator, low: float, high: float) -> float:
-    return low + (high - low) * float(torch.rand((), generator=g))
-
-
 def isotropic(g: torch.Generator) -> RidgeFunction:
     """F_L^+ on a sphere, with noise of 0.3 to 0.5 L."""
-    lipschitz = _uniform(g, 0.5, 3)
-    noise = lipschitz * _uniform(g, 0.3, 0.5)
+    lipschitz = between(g, 0.5, 3)
+    noise = lipschitz * between(g, 0.3, 0.5)
     return RidgeFunction(inputs=Sphere(D), link="relu", lipschitz=lipschitz, noise_std=noise, n_points=N + 1)
 
 
 def ellipsoid(g: torch.Generator, **more: object) -> RidgeFunction:
     """F_L^+ on an ellipsoid whose axes are turned, with variances that differ by factors of 3 to 6."""
-    variances = torch.tensor([1.0, _uniform(g, 3, 6), _uniform(g, 10, 30)], dtype=torch.float64)
+    variances = torch.tensor([1.0, between(g, 3, 6), between(g, 10, 30)], dtype=torch.float64)
     turn = torch.linalg.qr(torch.randn(D, D, generator=g, dtype=torch.float64)).Q
     sigma = (turn * variances) @ turn.T
     rows = tuple(map(tuple, ((sigma + sigma.T) / 2).tolist()))
-    noise = _uniform(g, 0.3, 0.5)
+    noise = between(g, 0.3, 0.5)
     return RidgeFunction(inputs=Ellipsoid(rows), link="relu", noise_std=noise, n_points=N + 1, **more)  # pyright: ignore[reportArgumentType]
 
 
 def _even(g: torch.Generator) -> RidgeFunction:
     """(w^T x)^2 on a sphere with little noise: functions that are the same at x and -x."""
-    noise = _uniform(g, 0.02, 0.05)
+    noise = between(g, 0.02, 0.05)
     return RidgeFunction(inputs=Sphere(D), link="quadratic", lipschitz=2.0, noise_std=noise, n_points=N + 1)
 
 
 def _few_directions(g: torch.Generator) -> RidgeFunction:
     """a^T B^T x with two directions of six, and noise: 20 examples, where Theorem 4 needs no cap."""
     rows = random_directions(6, 2, seed=int(torch.randint(10**6, (), generator=g)))
-    noise = _uniform(g, 0.1, 0.2)
+    noise = between(g, 0.1, 0.2)
     return RidgeFunction(inputs=Sphere(6), link="linear", directions=rows, noise_std=noise, n_points=21)
 
 

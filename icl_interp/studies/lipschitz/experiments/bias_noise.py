@@ -59,9 +59,9 @@ NOISE_RISES = at_least("noise of each unit over that of the unit trained at the 
 LEAST = at_most("error of a trained unit / error of the best window on the same prompts", 1.05, 1.2)
 
 
-def task_for(d: int, n: int, lipschitz: float = 1.0) -> RidgeFunction:
-    """F_L^+ on the unit sphere with clean labels."""
-    return RidgeFunction(link="relu", inputs=Sphere(d), lipschitz=lipschitz, n_points=n + 1)
+def task_for(d: int, n: int) -> RidgeFunction:
+    """F_L^+ with L = 1 on the unit sphere, with clean labels."""
+    return RidgeFunction(link="relu", inputs=Sphere(d), n_points=n + 1)
 
 
 def run(bench: Bench) -> dict[str, Result]:

@@ -26,6 +26,7 @@ from icl_interp.results import Result, make_curve, table_of_rows
 from icl_interp.studies.lipschitz.experiments import models
 from icl_interp.studies.lipschitz.experiments.models import VariedModel
 from icl_interp.studies.lipschitz.experiments.sized import sized
+from icl_interp.studies.lipschitz.measurements.unit import functions_of
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.tasks.vectors import Sphere
 from icl_interp.theory import lipschitz as theory
@@ -124,7 +125,7 @@ def _transfer(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataFrame:
             other = _task(bench, units, trained)
             assert other is not None
             exact = theory.transfer(
-                models.class_of(other), models.class_of(task), NOISE, task.n_points - 1, D, contexts=_contexts(bench)
+                functions_of(other), functions_of(task), NOISE, task.n_points - 1, D, contexts=_contexts(bench)
             )
             rows.append(
                 {

@@ -27,6 +27,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import encode, generator
 from icl_interp.results import make_array
+from icl_interp.studies.lipschitz.measurements.unit import sigma_of
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.theory import lipschitz as theory
 
@@ -133,16 +134,6 @@ def trained_length(checkpoint: Checkpoint) -> int:
     return checkpoint.task.n_points - 1
 
 
-def class_of(task: RidgeFunction) -> theory.FunctionClass:
-    """The functions of a task as theory knows them, for directions in all of u."""
-    return theory.function_class(task.link, task.lipschitz, task.frequency)
-
-
-def covariance_of(task: RidgeFunction) -> Float[Tensor, "dim dim"]:
-    """Sigma: inputs are Sigma^(1/2) u with u uniform on the unit sphere."""
-    return torch.linalg.inv(task.whitening @ task.whitening)
-
-
 def matrix_of(model: HookedTransformer) -> Float[Tensor, "dim dim"]:
     """M of a softmax unit, in float64.
 
@@ -154,7 +145,7 @@ def matrix_of(model: HookedTransformer) -> Float[Tensor, "dim dim"]:
 
 def window_of(model: HookedTransformer, task: RidgeFunction) -> theory.Isotropy:
     """w and the deviation from w I of Sigma^(1/2) M Sigma^(1/2), the M of whitened inputs."""
-    return theory.isotropy(theory.whitened(matrix_of(model), covariance_of(task)))
+    return theory.isotropy(theory.whitened(matrix_of(model), sigma_of(task)))
 
 
 @dataclass(frozen=True, eq=False)

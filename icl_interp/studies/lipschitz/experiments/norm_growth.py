@@ -21,6 +21,7 @@ from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.statements import Statement, at_least, note, statement
 from icl_interp.results import Result, make_curve, table_of_rows
 from icl_interp.studies.lipschitz.experiments import models
+from icl_interp.studies.lipschitz.measurements.unit import sigma_of
 from icl_interp.tasks.vectors import Ellipsoid
 from icl_interp.theory import lipschitz as theory
 
@@ -124,7 +125,7 @@ def _row(
         "best w": float(best.window),
         "low": float(best.low),
         "high": float(best.high),
-        "best |M|": float(best.window * torch.linalg.matrix_norm(torch.linalg.inv(models.covariance_of(task)), 2)),
+        "best |M|": float(best.window * torch.linalg.matrix_norm(torch.linalg.inv(sigma_of(task)), 2)),
         "early step": early,
         "last step": last,
     }

@@ -18,11 +18,14 @@ from pandas import DataFrame
 from torch import Tensor
 from xarray import DataArray
 
+from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes.record import Activations
+from icl_interp.probes.runner import probe
+from icl_interp.prompts import Prompts
 from icl_interp.provenance import encode, generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array, make_curve, table_of_rows
@@ -85,8 +88,7 @@ def _attention(bench: Bench, name: str, task: RidgeFunction) -> DataArray:
     def compute() -> DataArray:
         checkpoint, found = bench.models[name], []
         for prompts in models.batches(bench, task, "attention"):
-            tokens = checkpoint.encoding.encode(prompts)
-            pattern = _pattern(checkpoint.model, tokens)
+            pattern = _pattern(checkpoint, prompts)
             apart = torch.linalg.vector_norm(prompts.xs[:, :-1] - prompts.xs[:, -1:], dim=-1)
             found.append(torch.stack([pattern, apart], 1))
             if sum(map(len, found)) >= KEPT:
@@ -103,12 +105,12 @@ def _attention(bench: Bench, name: str, task: RidgeFunction) -> DataArray:
 KEPT = 400  # prompts
 
 
-def _pattern(model: HookedTransformer, tokens: Tensor) -> Float[Tensor, "prompt example"]:
+def _pattern(checkpoint: Checkpoint, prompts: Prompts) -> Float[Tensor, "prompt example"]:
     """What the query pays to each labelled example."""
     hook = "blocks.0.attn.hook_pattern"
-    with torch.no_grad():
-        _, cache = model.run_with_cache(tokens.to(model.unembed.W_U), names_filter=hook)
-    return cache[hook][:, 0, -1, :-1].double()
+    seen = Activations([hook], keep=lambda pattern: pattern[:, 0, -1, :-1])
+    probe(checkpoint, prompts, [seen])
+    return seen.recorded[hook].double()
 
 
 def _profile(seen: DataArray, n: int) -> Float[np.ndarray, "statistic distance"]:
@@ -146,7 +148,7 @@ def _window(
         "best w, high": float(best.high),
         "half-weight angle": _degrees(w.value),
         "best angle": _degrees(float(best.window)),
-        "keys": float(theory.effective_keys(weights).mean()),
+        "keys": float(theory.effective_sample_size(weights).mean()),
     }
 
 

@@ -25,6 +25,7 @@ from icl_interp.figures.style import (
 )
 from icl_interp.figures.text import number, tested_by
 from icl_interp.resampling import bootstrap
+from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.claims.window import width
 from icl_interp.studies.lipschitz.measurements import unit, unit_directions, unit_loss
 
@@ -57,7 +58,7 @@ def window(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
 
 def _loss(figure: Figure, curve: DataArray, results: Results, facts: Facts) -> None:
     """Loss, bias and noise; the windows that are no worse than the best as a band; w and w*."""
-    found, own = unit.named(results[unit_loss.optimum]), width(results, facts)
+    found, own = numbers_in(results[unit_loss.optimum]), width(results, facts)
     ws = curve["w"].values
     for part, (name, colour, dash) in PARTS.items():
         figure.add_trace(

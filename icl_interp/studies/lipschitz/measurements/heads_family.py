@@ -19,7 +19,7 @@ from icl_interp.errors import InputError, shown
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.weights import weights_hash
 from icl_interp.provenance import read_json
-from icl_interp.results import table_of_rows
+from icl_interp.results import numbers_in, table_of_rows
 from icl_interp.studies.lipschitz.measurements.heads_transfer import on_unit_sphere
 from icl_interp.studies.lipschitz.measurements.unit import kernel, needs_unit, scores, task_in, task_of, whitened_kernel
 from icl_interp.theory import lipschitz as theory
@@ -69,8 +69,8 @@ def window_of(lab: Lab) -> Numbers[dict[str, float]]:
     table = yield from lab.need(scores)
     result = yield from lab.need(kernel)
     found = theory.isotropy(whitened_kernel(result))
-    fit = dict(zip(table["name"], table["value"], strict=True))["fit"]
-    return {"w": float(found.window), "deviation": float(found.deviation), "fit": float(fit)}
+    fit = numbers_in(table)["fit"]
+    return {"w": float(found.window), "deviation": float(found.deviation), "fit": fit}
 
 
 @measurement("lipschitz/family")

@@ -15,11 +15,13 @@ from pandas import DataFrame
 from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.results import make_array, make_table
+from icl_interp.probes.record import Activations
+from icl_interp.resampling import r_squared
+from icl_interp.results import make_array, table_of_numbers
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.tasks.vectors import Ellipsoid, Sphere
 from icl_interp.theory import lipschitz as theory
@@ -59,8 +61,8 @@ def beyond_a_head(cfg: HookedTransformerConfig) -> list[str]:
 
 def needs_unit(facts: Facts) -> str | None:
     """Why there is no one window of one head on ridge functions to speak of."""
-    if not isinstance(facts.task, RidgeFunction):
-        return f"The claim is about models of a RidgeFunction task, not of {facts.task_kind}"
+    if reason := needs_task(facts, RidgeFunction):
+        return reason
     if more := beyond_a_head(facts.config):
         having = ", ".join(more)
         return f"The claim is about one softmax head whose keys are the labelled examples; this model has {having}"
@@ -120,52 +122,44 @@ def sigma_of(task: RidgeFunction) -> Float[Tensor, "dim dim"]:
 
 
 @measurement("lipschitz/scores")
-def scores(lab: Lab) -> DataFrame:
+def scores(lab: Lab) -> Planned[DataFrame]:
     """What least squares of the head's scores at the query finds, row by row; "share" is its part of their variance.
 
     Terms: M, (d, d), of x_i^T M x_q; "key" of x_i alone; "label" of y_i and of y_i x_q. Scores and terms are taken
     about their mean over the examples of a prompt, since softmax does not see what all of them share.
     """
-    task = task_of(lab)
-    d, prompts = task.dim, lab.few
-    found, terms = [], []
-    last = lab.encoding.n_tokens(prompts.n_points) - 1
-    for rows in lab.chunks(prompts):
-        part = prompts[rows]
-        with torch.no_grad():
-            _, cache = lab.model.run_with_cache(lab.tokens(part), names_filter=[SCORES])
-        found.append(_centred(cache[SCORES][:, 0, last, :last].cpu().double()[..., None])[..., 0])
-        xs, ys = part.xs.double(), part.ys.double()
-        query = torch.cat([xs[:, -1], torch.ones(len(xs), 1, dtype=torch.float64)], -1)
-        tokens = torch.cat([xs[:, :-1], ys[:, :-1]], -1)
-        terms.append(_centred(torch.einsum("bie,bf->bief", tokens, query).flatten(2)))
-    s, features = torch.cat(found).flatten(), torch.cat(terms).flatten(0, 1)
+    d, prompts = task_of(lab).dim, lab.few
+    seen = Activations([SCORES], keep=lambda rows: rows[:, 0, -1, :-1])  # of the one head, less the query itself
+    yield from lab.ask(prompts=prompts, probes=[seen])
+    xs, ys = prompts.xs.double(), prompts.ys.double()
+    query = torch.cat([xs[:, -1], torch.ones(len(xs), 1, dtype=torch.float64)], -1)
+    tokens = torch.cat([xs[:, :-1], ys[:, :-1]], -1)
+    s = _centred(seen.recorded[SCORES].double()[..., None]).flatten()
+    features = _centred(torch.einsum("bie,bf->bief", tokens, query).flatten(2)).flatten(0, 1)
     weights = torch.linalg.lstsq(features, s[:, None]).solution[:, 0]
     of = weights.view(d + 1, d + 1)
-    total = s.square().mean()
+    total = float(s.square().mean())
+
+    def explained(fitted: Float[Tensor, " row"]) -> float:
+        # M = 0 explains all of a head that gives every example the same score.
+        return float(r_squared(float((s - fitted).square().mean()), total, empty=1.0, least=NOTHING))
+
     kernel = of.clone()
     kernel[-1], kernel[:, -1] = 0, 0
     label = torch.zeros_like(of)
     label[-1] = of[-1]
     shares = {
-        "fit": _explained(s, features @ kernel.flatten(), total),
-        "fit of all terms": _explained(s, features @ weights, total),
+        "fit": explained(features @ kernel.flatten()),
+        "fit of all terms": explained(features @ weights),
         "labels": float((features @ label.flatten()).square().mean() / total) if total > NOTHING else 0.0,
     }
-    rows_ = [(f"M {i} {j}", float(of[i, j])) for i in range(d) for j in range(d)] + list(shares.items())
-    return make_table(
-        {"name": [name for name, _ in rows_], "value": [value for _, value in rows_]},
-        note="least squares of the head's scores at the query of in-distribution prompts",
-    )
+    entries = {f"M {i} {j}": of[i, j] for i in range(d) for j in range(d)}
+    note = "least squares of the head's scores at the query of in-distribution prompts"
+    return table_of_numbers({**entries, **shares}, note)
 
 
 def _centred(values: Float[Tensor, "batch key term"]) -> Float[Tensor, "batch key term"]:
     return values - values.mean(1, keepdim=True)
-
-
-def _explained(s: Tensor, fitted: Tensor, total: Tensor) -> float:
-    """R^2; 1 where there is nothing to explain, because every example has the same score."""
-    return float(1 - (s - fitted).square().mean() / total) if total > NOTHING else 1.0
 
 
 @measurement("lipschitz/kernel")
@@ -183,8 +177,3 @@ def kernel(lab: Lab) -> Planned[DataArray]:
 def whitened_kernel(result: DataArray) -> Float[Tensor, "dim dim"]:
     """Whitened M from a stored `kernel`."""
     return torch.from_numpy(result.sel(matrix="whitened").values.copy())
-
-
-def named(table: DataFrame) -> dict[str, float]:
-    """A stored table of names and values, as a mapping."""
-    return dict(zip(table["name"], table["value"], strict=True))

@@ -20,7 +20,7 @@ from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.interventions.attention import PutPatterns, SwapPattern
 from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.prompts import Prompts
-from icl_interp.results import make_array, make_table
+from icl_interp.results import make_array, make_table, table_of_numbers
 from icl_interp.studies.lipschitz.measurements.unit import functions_of, kernel, task_of, whitened_kernel
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.theory import lipschitz as theory
@@ -82,10 +82,7 @@ def subspace(lab: Lab) -> Planned[DataFrame]:
         "loss": theory.matrix_loss(m, contexts, task.noise_std),
         "best loss": best.loss,
     }
-    return make_table(
-        {"name": list(values), "value": [float(v) for v in values.values()]},
-        note="of M whitened; the best pair on fixed contexts, without a cap",
-    )
+    return table_of_numbers(values, note="of M whitened; the best pair on fixed contexts, without a cap")
 
 
 @measurement("lipschitz/projected")

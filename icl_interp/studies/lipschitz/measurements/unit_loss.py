@@ -15,7 +15,7 @@ from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, measurement
-from icl_interp.results import make_array, make_curve, make_table
+from icl_interp.results import make_array, make_curve, table_of_numbers
 from icl_interp.studies.lipschitz.measurements.unit import functions_of, kernel, task_of, whitened_kernel
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.theory import lipschitz as theory
@@ -62,10 +62,7 @@ def optimum(lab: Lab) -> DataFrame:
         "standard error of the loss": best.risk_error,
         "share of the bias": best.bias_share,
     }
-    return make_table(
-        {"name": list(values), "value": [float(v) for v in values.values()]},
-        note="Monte Carlo with common random numbers for all windows, no training",
-    )
+    return table_of_numbers(values, note="Monte Carlo with common random numbers for all windows, no training")
 
 
 @measurement("lipschitz/window_loss")
