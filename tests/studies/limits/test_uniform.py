@@ -14,13 +14,13 @@ from icl_interp.analyses import registry, relevance
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.lab import Lab
 from icl_interp.experiments.calibration import TASK as LONG
-from icl_interp.models.tokens import Interleaved
-from icl_interp.probes.attention import entropy_deficit, resampled_scores
+from icl_interp.models.tokens import Interleaved, Stacked
+from icl_interp.probes.attention import AttentionEntropy, entropy_deficit, resampled_scores
 from icl_interp.probes.record import Activations
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import uniform as limits_uniform
-from icl_interp.studies.limits.claims.uniform import BEYOND, _within
+from icl_interp.studies.limits.claims.uniform import BEYOND, _deficit
 from icl_interp.studies.limits.constructions.layers import scalar_layer
 from icl_interp.theory.limits import entropy_deficit_bound
 
@@ -34,9 +34,21 @@ def test_deficits_within_a_kind_of_token():
     """Even among y tokens, though x tokens get nothing: uniform within y, far from it in total."""
     kinds = np.array(["x", "y"] * 6)
     pattern = torch.from_numpy((kinds == "y") / 6.0)
-    assert float(_within(pattern, kinds == "y")) == pytest.approx(0)
-    assert float(entropy_deficit(pattern)) == pytest.approx(math.log(2))
-    assert _within(pattern, kinds == "z").isnan().all()
+    seen = torch.zeros_like(pattern)  # scores of keys that are not hidden
+    assert float(_deficit(seen, pattern, np.flatnonzero(kinds == "y").tolist())) == pytest.approx(0)
+    assert float(_deficit(seen, pattern)) == pytest.approx(math.log(2))
+    assert _deficit(seen, pattern, []).isnan().all()
+
+
+def test_a_key_that_the_query_does_not_see_is_not_counted():
+    """With labelled keys the query does not see itself; the probe counts what is seen by itself."""
+    lab = Lab(make("bidirectional", keys="labelled"), TASK, Stacked(), n_units=4, n_contexts=3)
+    result, entropy = limits_uniform.deficit(lab), AttentionEntropy(per_prompt=True)
+    lab.sweep(lab.inner, probes=[entropy])
+    found = entropy.results()["deficit"].values.reshape(6, 2, 4, 6).mean((1, 3))
+    np.testing.assert_allclose(result.sel(n="trained").values, found, rtol=1e-9, atol=1e-12)
+    must_fail(np.testing.assert_allclose, result.sel(n="trained").values, found + math.log(7 / 6), rtol=1e-9)
+    assert np.isfinite(result.values).all()
 
 
 # ---- heads ----------------------------------------------------------------------------------------------------------
@@ -117,8 +129,8 @@ def check_dispersion(curve, lab):
             outputs.append(torch.cat([cache[f"blocks.{i}.attn.hook_z"][:, -1] for i in range(2)], 1))
         p, z = torch.stack(patterns), torch.stack(outputs)  # (query, batch, head, key or d_head)
         x_keys, y_keys = p[..., ::2], p[..., 1::2]
-        rows = [_deficit(p), p.amax(-1), _deficit(x_keys / x_keys.sum(-1, keepdim=True))]
-        rows += [_deficit(y_keys / y_keys.sum(-1, keepdim=True))]
+        rows = [deficit_of(p), p.amax(-1), deficit_of(x_keys / x_keys.sum(-1, keepdim=True))]
+        rows += [deficit_of(y_keys / y_keys.sum(-1, keepdim=True))]
         expected = [row.mean((0, 1)) for row in rows]
         by_function = z.view(2, 4, 2, *z.shape[2:])
         within = by_function.var(2).mean((0, 1, 3))
@@ -126,7 +138,7 @@ def check_dispersion(curve, lab):
         np.testing.assert_allclose(curve.sel(n=n).values, torch.stack(expected), rtol=1e-9, atol=1e-12, err_msg=str(n))
 
 
-def _deficit(p):
+def deficit_of(p):
     return math.log(p.shape[-1]) + torch.xlogy(p, p).sum(-1)
 
 

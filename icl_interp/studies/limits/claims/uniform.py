@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses import relevance, scale
@@ -75,9 +76,9 @@ def deficit(lab: Lab) -> Planned[DataArray]:
     for scores in seen.recorded.values():
         pool = by_context(lab, scores)
         # No prompt shows the pooled scores, so no probe sees their pattern: the claim's softmax (`needs_softmax`) does.
-        now = entropy_deficit(softmax(pool)).mean((2, 3))
-        limit = entropy_deficit(softmax(pool[..., :-1].flatten(-2))).mean(-1)
-        layers.append(torch.stack([now, limit, (pool.amax(-1) - pool.amin(-1)).mean((2, 3))]))
+        now, limit = _deficit(pool).mean((2, 3)), _deficit(pool[..., :-1].flatten(-2)).mean(-1)
+        lowest = pool.where(pool > -torch.inf, torch.inf).amin(-1)
+        layers.append(torch.stack([now, limit, (pool.amax(-1) - lowest).mean((2, 3))]))
     parts = [*torch.cat(layers, -1).numpy(), _resampled(lab, seen, 10 * trained)[0].T]  # each (function, head)
     now, limit, extent, later = (part.reshape(lab.n_units, -1, part.shape[-1]).mean(1).T for part in parts)
     rows = [now, later, limit, extent]
@@ -147,17 +148,21 @@ def _resampled(lab: Lab, seen: Activations, n: int, n_units: int | None = None) 
         draw = generator(lab.seed, "heads/resampled", n)
         more, kinds = resampled_scores(by_context(lab, scores)[:most], lab.encoding.kinds(lab.task.n_points), n, draw)
         pattern = softmax(more)
-        within = [_within(pattern, np.array(kinds) == kind) for kind in ("x", "y")]
+        within = [_deficit(more, pattern, np.flatnonzero(np.array(kinds) == kind).tolist()) for kind in ("x", "y")]
         blank = torch.full(pattern.shape[:-1], torch.nan, dtype=pattern.dtype)
-        layers.append(torch.stack([entropy_deficit(pattern), pattern.amax(-1), *within, blank]).mean(-1))
+        layers.append(torch.stack([_deficit(more, pattern), pattern.amax(-1), *within, blank]).mean(-1))
     return torch.cat(layers, -1).permute(0, 2, 1).numpy()
 
 
-def _within(pattern: torch.Tensor, keep: np.ndarray) -> torch.Tensor:
-    """Deficit of the pattern restricted to some keys; NaN where there are none."""
-    if not keep.any():
+def _deficit(scores: Tensor, pattern: Tensor | None = None, keys: list[int] | None = None) -> Tensor:
+    """Entropy deficit of the pattern of some scores among the keys that are seen, or some of these; NaN for none."""
+    pattern = softmax(scores) if pattern is None else pattern
+    if keys is not None:
+        scores, pattern = scores[..., keys], among(pattern, keys)
+    seen = (scores > -torch.inf).sum(-1)
+    if not seen.numel() or int(seen.min()) == 0:
         return torch.full(pattern.shape[:-1], torch.nan, dtype=pattern.dtype)
-    return entropy_deficit(among(pattern, np.flatnonzero(keep).tolist()))
+    return entropy_deficit(pattern, seen.to(pattern.dtype))
 
 
 def softmax_uniform(results: Results, facts: Facts) -> Evidence:
