@@ -26,7 +26,7 @@ app = typer.Typer(
 Out = Annotated[Path | None, typer.Option(help="Where to write; by default a fresh folder under ./icl-interp-out.")]
 Source = Annotated[str, typer.Argument(help="A run folder, somebody else's checkpoint, or a bundled model's name.")]
 TaskFile = Annotated[
-    Path | None, typer.Option("--task", help="A YAML file with a recipe's section 'task', if the checkpoint has none.")
+    Path | None, typer.Option("--task", help="A YAML file: a recipe's section 'task', or Garg et al.'s config.yaml.")
 ]
 EncodingName = Annotated[
     str | None, typer.Option("--encoding", help="interleaved, stacked, states or augmented, if not known.")
@@ -75,36 +75,33 @@ def analyze(
     for name in names:  # before torch is imported: a typo should not cost seconds
         if not _exists(name):
             raise bundled.not_found(name)
-    folders = _folders(_output(out, Path(names[0]).name if len(names) == 1 else "compare"), names)
+    titles = _titles(names)
+    base = _output(out, titles[names[0]] if len(names) == 1 else "compare")
     from icl_interp import pipeline
+    from icl_interp.checkpoints import given
     from icl_interp.provenance import as_json, write_json
     from icl_interp.report import terminal
     from icl_interp.report.comparison import Comparison
 
-    reports = []
-    for name, folder in folders.items():
+    loaded = _loaded(titles, given.options(task, encoding, n_heads, setting))
+    reports, folders = [], [base / title if len(names) > 1 else base for title in titles.values()]
+    for checkpoint, folder in zip(loaded, folders, strict=True):
         report = pipeline.analyze(
-            name,
-            claims=chosen,
-            n_prompts=n_prompts,
-            seed=seed,
-            companions=companion or (),
-            device=device,
-            **_given(task, encoding, n_heads, setting),
+            checkpoint, claims=chosen, n_prompts=n_prompts, seed=seed, companions=companion or (), device=device
         )
         report.save(folder, formats)  # one at a time: what is done is kept
         reports.append(report)
         if not json_ and (len(names) == 1 or verbose):
             terminal.console().print(terminal.screen(report, verbose))
     if json_:
-        found = [{"name": r.checkpoint["name"], "findings": [f.to_dict() for f in r.findings]} for r in reports]
+        found = [terminal.as_data(report) for report in reports]
         print(as_json(found[0] if len(names) == 1 else found), end="")
     if len(names) > 1:
         comparison = Comparison(tuple(reports))
-        write_json(folders[names[0]].parent / "comparison.json", comparison.to_dict())
+        write_json(base / "comparison.json", comparison.to_dict())
         if not json_:
             terminal.console().print(comparison.screen())
-    for folder in folders.values():
+    for folder in folders:
         print(f"report: {_main_file(folder, formats)}", file=sys.stderr if json_ else sys.stdout)
 
 
@@ -153,30 +150,36 @@ def evaluate(
     contexts: Annotated[int, typer.Option(help="Prompts of each function.")] = 64,
     sigma: Annotated[float, typer.Option(help="Scale of the coefficients: 1 is in distribution.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the prompts.")] = 0,
+    baselines: Annotated[
+        bool,
+        typer.Option("--baselines", help="Classical algorithms too: up to 1 s a prompt for Lasso, trees and networks."),
+    ] = False,
     out: Out = None,
     task: TaskFile = None,
     encoding: EncodingName = None,
     n_heads: Heads = None,
     setting: Settings = None,
 ) -> None:
-    """Measure the squared error on fresh prompts, beside least squares and the zero predictor."""
+    """Measure the squared error on fresh prompts, beside the best reference and the zero predictor."""
     if not _exists(checkpoint):
         raise bundled.not_found(checkpoint)
     from icl_interp import evaluation, results
-    from icl_interp.checkpoints import store
+    from icl_interp.checkpoints import given, store
     from icl_interp.provenance import write_json
     from icl_interp.tasks.base import Scalable
 
     least, most = SIGMAS
     if not least <= sigma <= most:
         raise InputError(f"--sigma must be a number from {least:g} to {most:g}, but got {sigma:g}")
-    loaded = store.load(checkpoint, **_given(task, encoding, n_heads, setting))
+    loaded = store.load(checkpoint, **given.options(task, encoding, n_heads, setting))
     asked = loaded.task
     if sigma != 1:
         if not isinstance(asked, Scalable):
             raise InputError(f"--sigma scales coefficients, which a {type(asked).__name__} task does not have")
         asked = asked.scaled(sigma)
-    table = evaluation.evaluate(loaded, asked, n_functions=functions, n_contexts=contexts, seed=seed)
+    table = evaluation.evaluate(
+        loaded, asked, n_functions=functions, n_contexts=contexts, seed=seed, baselines=baselines
+    )
     print(results.text(table))
     print(table.attrs["note"])
     if out:
@@ -226,21 +229,9 @@ def reproduce(
 @app.command()
 def zoo() -> None:
     """List the bundled models."""
-    from icl_interp import results
     from icl_interp.report import terminal
-    from icl_interp.report.banner import task_words
 
-    rows = [(name, bundled.config(name), bundled.provenance(name)) for name in bundled.names()]
-    columns: dict[str, list[Any]] = {"name": [], "model": [], "task": [], "steps": [], "error": [], "R2": []}
-    for name, config, origin in rows:
-        model, error = config["model"], origin["in_distribution"]
-        columns["name"].append(name)
-        columns["model"].append(terminal.model_words(model))
-        columns["task"].append(task_words(config["task"]))
-        columns["steps"].append(origin["step"])
-        columns["error"].append(error["error"])
-        columns["R2"].append(error["r2"])
-    print(results.text(results.make_table(columns)))
+    print(terminal.zoo())
 
 
 @app.command()
@@ -324,21 +315,9 @@ def _stop(message: str) -> None:
 
 def _exists(checkpoint: str) -> bool:
     try:
-        return Path(checkpoint).exists() or checkpoint in bundled.names()
+        return bool(checkpoint) and (Path(checkpoint).exists() or checkpoint in bundled.names())
     except (OSError, ValueError):  # a name longer than the system's names, say
         return False
-
-
-def _given(task: Path | None, encoding: str | None, n_heads: int | None, settings: list[str] | None) -> dict[str, Any]:
-    """What the options say about a model, as `icl_interp.load` takes it."""
-    from icl_interp.checkpoints import given
-
-    return {
-        "task": None if task is None else given.read_task(task),
-        "encoding": encoding,
-        "n_heads": n_heads,
-        "settings": given.read_settings(settings or ()),
-    }
 
 
 def _formats(text: str) -> list[str]:
@@ -373,14 +352,28 @@ def _output(out: Path | None, name: str) -> Path:
     return out
 
 
-def _folders(out: Path, names: list[str]) -> dict[str, Path]:
-    """The folder of each model's report: the output folder itself for one, a folder of its name there for several."""
-    if len(names) == 1:
-        return {names[0]: out}
-    folders = {name: out / Path(name).name for name in names}
-    if len(set(folders.values())) < len(names):
+def _titles(names: list[str]) -> dict[str, str]:
+    """What to call each model and the folder of its report: its own name, with its folder's where several share one."""
+    places = {name: Path(name).absolute() for name in names}
+    short = [place.name for place in places.values()]
+    titles = {
+        name: "/".join(place.parts[-2:]) if short.count(place.name) > 1 and place.exists() else place.name
+        for name, place in places.items()
+    }
+    if len({*titles.values()}) < len(names):
         raise InputError(f"models to compare need a name each, but got {', '.join(names)}: rename a folder")
-    return folders
+    return titles
+
+
+def _loaded(titles: dict[str, str], said: dict[str, Any]) -> list[Any]:
+    """The models of these sources: all of them, before minutes are spent on the first."""
+    from icl_interp.checkpoints import store
+
+    loaded = [store.load(name, **said) for name in titles]
+    if len({checkpoint.name for checkpoint in loaded}) < len(loaded):
+        for checkpoint, title in zip(loaded, titles.values(), strict=True):
+            checkpoint.provenance["name"] = title
+    return loaded
 
 
 def _main_file(folder: Path, formats: list[str]) -> Path:

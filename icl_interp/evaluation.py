@@ -15,9 +15,11 @@ from torch import nn
 from xarray import DataArray
 
 from icl_interp import resampling
+from icl_interp.baselines import named, reference
 from icl_interp.baselines.base import Predictor, Zero, predictions
-from icl_interp.baselines.law import RELATIVE, LawMean, MeanValue, uninformed, without_examples
-from icl_interp.baselines.regression import LeastSquares
+from icl_interp.baselines.law import RELATIVE, uninformed
+from icl_interp.baselines.reference import NOTHING, REFERENCES
+from icl_interp.checkpoints.config import RunConfig
 from icl_interp.errors import InputError, unknown, whole
 from icl_interp.models.tokens import Encoding
 from icl_interp.prompts import Prompts
@@ -28,8 +30,6 @@ from icl_interp.tasks.base import Scalable, Task
 
 CHUNK = 2048  # prompts drawn at once: memory stays flat however many are asked for. Draws depend on it.
 BATCH = 64  # prompts predicted at once: with all of a chunk a transformer leaves a CPU's cache and takes twice as long
-BEST, NOTHING = "least squares", "zero"
-REFERENCES = {BEST: LeastSquares, NOTHING: Zero, LawMean.name: LawMean, MeanValue.name: MeanValue}
 Arm = Literal["functions", "inputs", "both"]
 
 
@@ -92,12 +92,9 @@ def point_errors(predictor: Predictor, sample: Sample) -> PointErrors:
     """Squared errors of a predictor at the scored points, meaned over contexts and the coordinates of a value."""
     parts, predicted = [], torch.zeros(len(range(sample.task.n_points)[sample.scored]), dtype=torch.bool)
     for prompts in sample:
-        errors = torch.cat(
-            [
-                (predictions(predictor, batch) - batch.ys)[:, sample.scored].square().mean(-1)
-                for batch in (prompts[i : i + BATCH] for i in range(0, len(prompts), BATCH))
-            ]
-        )
+        pieces = (prompts[i : i + BATCH] for i in range(0, len(prompts), BATCH))
+        missed = torch.cat([(predictions(predictor, piece) - piece.ys)[:, sample.scored] for piece in pieces])
+        errors = missed.square().mean(-1)
         predicted |= ~errors.isnan().all(0)
         parts.append(errors.unflatten(0, (-1, sample.n_contexts)).mean(1).numpy())
     return PointErrors(np.concatenate(parts), predicted.numpy())
@@ -117,12 +114,6 @@ def _compute_reference(name: str, sample: Sample) -> PointErrors:
 
 
 _kept_reference = functools.lru_cache(maxsize=128)(_compute_reference)
-
-
-def _references(task: Task) -> tuple[str, ...]:
-    """What predictors are compared with: least squares only where it has features to regress on."""
-    names = (*((BEST,) if task.has_features else ()), NOTHING, without_examples(task).name)
-    return tuple(dict.fromkeys(names))  # the last two are one where the law is centred
 
 
 def function_errors(
@@ -154,7 +145,7 @@ def function_errors(
         An array `(n_functions,)` for each predictor.
     """
     sample = Sample(task, n_functions, n_contexts, seed, last, CHUNK)
-    added = (_references(task) if references is True else references) or ()
+    added = (reference.of_task(task) if references is True else references) or ()
     found = {name: point_errors(p, sample) for name, p in predictors.items() if name not in added}
     found |= {name: _reference(name, sample) for name in added}
     scored = np.logical_and.reduce([errors.predicted for errors in found.values()])
@@ -172,8 +163,9 @@ def evaluate(
     seed: int = 0,
     last: bool = False,
     encoding: Encoding | str | None = None,
+    baselines: bool = False,
 ) -> DataFrame:
-    """Squared error of a predictor beside least squares and the zero predictor, on the same fresh prompts.
+    """Squared error of a predictor beside the best reference and the zero predictor, on the same fresh prompts.
 
     Args:
         predictor: a checkpoint, its path or bundled name, a model with TransformerLens' names, or anything with
@@ -184,13 +176,15 @@ def evaluate(
         seed: of the prompts.
         last: score the query only.
         encoding: by name ("interleaved", ...), where neither the task nor a bare model's width tells.
+        baselines: a row for each of `baselines.classical(task)` too; those of scikit-learn fit each point by itself.
 
     Returns:
         A row a predictor: error (mean squared, over the coordinates of a value too), its 95 % interval, error_rate =
         error / |best - zero| (Naim & Asher 2025, section 3.3), and r2 = 1 - error / error of the law's mean E[f(x)],
         so that a constant that is added to all values changes nothing. In a centred law that is 1 - error / mean(y^2);
-        for others there is a row "law mean", or "mean value" where every function is one. For a task without features
-        there is no best, that is no row of least squares and no error_rate; the note says so.
+        for others there is a row "law mean", or "mean value" where every function is one. The best is least squares,
+        under noise ridge (`baselines.reference.BestRidge`). For a task without features there is none and no
+        error_rate; the note says so. Where the best is no better than zero, error_rate is NaN.
 
     Raises:
         InputError: nothing that predicts, no task, or an encoding or prompts that do not fit the model.
@@ -205,29 +199,33 @@ def evaluate(
         raise InputError(f"{got}: pass task=, for example icl_interp.tasks.Polynomial(...)")
     predictor = as_predictor(predictor, task, encoding)
     size = {"n_functions": n_functions, "n_contexts": n_contexts, "seed": seed}
-    errors = function_errors({"model": predictor}, task, **size, last=last, references=True)
+    others = named.classical(task) if baselines else {}
+    errors = function_errors({"model": predictor, **others}, task, **size, last=last, references=True)
     rows = [{"predictor": name, **_row(errors, name)} for name in errors]
     shown = [key for key in ("predictor", "error", "low", "high", "error_rate", "r2") if key in rows[0]]
     sample = Sample(task, n_functions, n_contexts, seed, last)
     note = f"{sample}; {INTERVAL}; {RELATIVE[uninformed(errors)]}" + ("" if task.has_features else f"; {NO_BEST}")
+    note += reference.note(task)
     return table_of_rows([{key: row[key] for key in shown} for row in rows], note)
 
 
 INTERVAL = "95 % studentised bootstrap over functions"
-NO_BEST = "no least squares, because the functions of this task are linear in no fixed features"
+NO_BEST = "no least squares, because this task names no features in which its functions are linear"
 
 
 def as_predictor(predictor: Any, task: Task, encoding: Encoding | str | None = None) -> Predictor:
     """The predictor itself, or a bare model as one.
 
     Raises:
-        InputError: neither, or an encoding for a predictor that reads prompts by itself.
+        InputError: neither, prompts that do not fit a model, or an encoding for what reads prompts by itself.
     """
-    predicts = isinstance(predictor, Predictor) and not isinstance(predictor, type)
-    if predicts and encoding is None:
-        return predictor
     from icl_interp.checkpoints import foreign, store  # only here: a predictor need not be a checkpoint
 
+    predicts = isinstance(predictor, Predictor) and not isinstance(predictor, type)
+    if predicts and encoding is None:
+        if isinstance(predictor, store.Checkpoint):
+            RunConfig(predictor.model.cfg, task, predictor.config.encoding)  # refuses prompts that do not fit
+        return predictor
     if predicts:
         if isinstance(predictor, store.Checkpoint):
             return foreign.as_checkpoint(predictor.model, task, encoding)
@@ -248,15 +246,12 @@ def _row(errors: Mapping[str, np.ndarray], name: str) -> dict[str, float]:
     """A predictor's error, error rate and R^2. All that vary with the sample are resampled together."""
     error = resampling.bootstrap(lambda mean: mean, errors[name], positive=True)
     row = {"error": error.value, "low": error.low, "high": error.high}
-    if BEST in errors:
-        rate = resampling.bootstrap(
-            lambda own, best, zero: own / np.abs(best - zero),
-            errors[name],
-            errors[BEST],
-            errors[NOTHING],
-            positive=True,
-        )
-        row |= {"error_rate": rate.value, "rate_low": rate.low, "rate_high": rate.high}
+    if best := reference.best_of(errors):
+        row |= dict.fromkeys(("error_rate", "rate_low", "rate_high"), math.nan)
+        if errors[best].mean() < errors[NOTHING].mean():  # else it is no best
+            three = errors[name], errors[best], errors[NOTHING]
+            rate = resampling.bootstrap(lambda own, best, zero: own / np.abs(best - zero), *three, positive=True)
+            row |= {"error_rate": rate.value, "rate_low": rate.low, "rate_high": rate.high}
     square = float(errors[uninformed(errors)].mean())
     return row | {"r2": 1 - error.value / square if square else math.nan}  # labels of 0 have no variance to explain
 
@@ -265,7 +260,7 @@ def in_distribution(predictor: Predictor, task: Task, n_contexts: int = 8) -> di
     """A checkpoint's error on fresh prompts of its own task, as it stands in provenance files."""
     table = evaluate(predictor, task, n_functions=256, n_contexts=n_contexts)
     rows = {row["predictor"]: row for row in table.to_dict("records")}
-    references = {name: rows[name]["error"] for name in _references(task)}
+    references = {name: rows[name]["error"] for name in reference.of_task(task)}
     return {**{k: v for k, v in rows["model"].items() if k != "predictor"}, **references, "note": table.attrs["note"]}
 
 
@@ -307,7 +302,7 @@ def shifted(
         raise unknown("arm", arm, get_args(Arm))
     scalable = _check(predictors, task, sigmas)
     predictors = {name: as_predictor(predictor, task) for name, predictor in predictors.items()}
-    columns, references = [], _references(task)  # the same ones at every sigma
+    columns, references = [], reference.of_task(task)  # the same ones at every sigma
     for sigma in sigmas:
         factors = {name: float(sigma) for name in ("functions", "inputs") if arm in (name, "both")}
         columns.append(
@@ -372,7 +367,7 @@ def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -
 def error_table(errors: DataArray) -> DataFrame:
     """`shifted`'s errors as rows of predictor and sigma: epsilon_sigma and the error rate with intervals, and R^2.
 
-    error_rate = epsilon / |epsilon_LS - epsilon_0|, where there is a least squares: 0 is as good as that, 1 as bad as
+    error_rate = epsilon / |epsilon_best - epsilon_0|, where there is a best: 0 is as good as that, 1 as bad as
     predicting 0 (Naim & Asher 2025, section 3.3). r2 = 1 - epsilon / epsilon of the law's mean, as in `evaluate`.
     """
     rows = []

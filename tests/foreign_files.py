@@ -5,6 +5,9 @@ import yaml
 from torch import nn
 from transformers import GPT2Config, GPT2Model
 
+from icl_interp.prompts import as_numbers
+from icl_interp.provenance import generator
+
 CURRICULUM = {
     "dims": {"start": 1, "end": 3, "inc": 1, "interval": 2000},
     "points": {"start": 3, "end": 5, "inc": 2, "interval": 2000},
@@ -69,3 +72,12 @@ def run_folder(folder, model, data=None, step=500000):
     torch.save(whole, folder / "state.pt")
     (folder / "config.yaml").write_text(yaml.dump(data or config(), default_flow_style=False))
     return folder
+
+
+def predicts_the_same(found, original):
+    """At every point, to 1e-5, through our own encoding."""
+    prompts = found.task.sample(16, generator(0, "test"))
+    with torch.no_grad():
+        wanted = original(prompts.xs, as_numbers(prompts.ys))
+    assert wanted.std() > 0.1  # not a constant
+    torch.testing.assert_close(as_numbers(found.predict(prompts)), wanted, rtol=0, atol=1e-5)

@@ -339,7 +339,7 @@ def test_the_classical_algorithms_by_their_names():
 def test_there_are_classical_algorithms_for_other_tasks(task):
     prompts = task.sample(4, generator(0, "other"))
     algorithms = classical(task)
-    assert len(algorithms) == 13
+    assert len(algorithms) == 13 + len(getattr(task, "compared_with", ()))
     for algorithm in algorithms.values():
         assert algorithm.predict(prompts).isfinite().all()
 

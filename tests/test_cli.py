@@ -11,6 +11,7 @@ from helpers import must_fail
 
 from icl_interp import cli
 from icl_interp.checkpoints import bundled
+from icl_interp.errors import InputError
 
 RECIPE = """
 model: {n_layers: 1, d_model: 8, n_heads: 2, n_ctx: 12}
@@ -174,6 +175,48 @@ def test_static_format_without_a_browser_warns_and_goes_on(monkeypatch, capsys, 
 
 
 @pytest.mark.slow
+def test_baselines_are_a_row_each(monkeypatch, capsys, run_folder):
+    few = ("evaluate", run_folder, "--functions", "4", "--contexts", "2")
+    shown = {option: run(monkeypatch, capsys, *few, *option) for option in ((), ("--baselines",))}
+    assert [status for status, _, _ in shown.values()] == [0, 0]
+    for word in ("3 nearest", "gradient descent, 10 steps", "Bayes over degrees"):
+        assert [word in out for _, out, _ in shown.values()] == [False, True]
+
+
+def test_nothing_is_no_model(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for command in ("evaluate", "analyze"):
+        refused(*run(monkeypatch, capsys, command, "")[::2], "no such path or bundled model: ''")
+
+
+def titled(names, titles):
+    assert list(cli._titles([str(name) for name in names]).values()) == titles
+
+
+def test_models_of_one_name_are_called_by_their_folders(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("one", "two"):
+        (tmp_path / folder / "run").mkdir(parents=True)
+        (tmp_path / folder / "state.pt").touch()
+    one, two = tmp_path / "one", tmp_path / "two"
+    titled([one / "state.pt", "two/state.pt", "affine"], ["one/state.pt", "two/state.pt", "affine"])
+    titled(["one/run", "two/run"], ["one/run", "two/run"])
+    titled([one, two / "run"], ["one", "run"])
+    must_fail(titled, ["one/run", "two/run"], ["run", "run"])
+    with pytest.raises(InputError, match="models to compare need a name each"):
+        cli._titles(["one/run", str(one / "run")])
+
+
+def test_every_model_is_loaded_before_the_first_is_analysed(monkeypatch, capsys, tmp_path, run_folder):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "state.pt").write_bytes(b"PK")
+    analysed = []
+    monkeypatch.setattr("icl_interp.pipeline.analyze", lambda *args, **settings: analysed.append(args))
+    status, _, err = run(monkeypatch, capsys, "analyze", run_folder, tmp_path / "broken", "--out", tmp_path / "out")
+    refused(status, err, "broken/state.pt is not a whole file")
+    assert analysed == []
+
+
 def test_evaluate_prints_the_references(monkeypatch, capsys, run_folder):
     status, out, _ = run(monkeypatch, capsys, "evaluate", run_folder, "--functions", "4", "--contexts", "2")
     assert status == 0

@@ -101,7 +101,7 @@ def test_settings_that_weights_do_not_tell_are_options(monkeypatch, capsys, tmp_
         ((), ("does not tell the number of attention heads and the task", "--n-heads N", "--task FILE.yaml")),
         (("--n-heads", "2"), ("does not tell the task",)),
         (("--task", "nowhere.yaml"), ("cannot read nowhere.yaml",)),
-        (("--task", "TASK", "--n-heads", "3"), ("not a multiple of n_heads=3",)),
+        (("--task", "TASK", "--n-heads", "3"), ("checkpoint_9: width 8 does not divide into 3 heads: give 1, 2",)),
         (("--task", "TASK", "--n-heads", "many"), ("--n-heads", "integer")),
         (("--task", "TASK", "--n-heads", "2", "--encoding", "x"), ("unknown encoding 'x'", "interleaved")),
         (("--task", "TASK", "--n-heads", "2", "--setting", "act_fn"), ("a setting looks like act_fn=relu",)),

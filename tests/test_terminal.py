@@ -42,6 +42,43 @@ def test_a_line_shows_what_decided(capsys):
     must_fail(check_number, printed(capsys, report), finding)
 
 
+def check_needs(text: str, finding: Finding, shown: bool) -> None:
+    """What is needed stands beside the number that decides, and beside no other."""
+    line = next(line for line in text.splitlines() if finding.short in line)
+    assert ("needs" in line) == shown
+
+
+def test_what_is_needed_stands_beside_what_decides_only(capsys):
+    report = small_reports.report()
+    finding = report["limits.layernorm_saturation"]
+    check_needs(printed(capsys, report), finding, shown=True)
+    verbose = printed(capsys, report, verbose=True)
+    report.findings = [replace(f, test=None) for f in report.findings]
+    check_needs(printed(capsys, report), finding, shown=False)
+    must_fail(check_needs, printed(capsys, report), finding, shown=True)
+    assert "(supported: " in verbose
+    assert "(supported: " not in printed(capsys, report, verbose=True)
+
+
+def check_note(text: str, data: dict) -> None:
+    header = text.splitlines()[1:4]
+    assert header[2] == data["note"] == "constant output: [red] r = 0"
+
+
+def test_the_note_of_a_checkpoint_stands_under_the_header_and_in_the_data(capsys):
+    report = small_reports.report()
+    must_fail(check_note, printed(capsys, report), {"note": "constant output: [red] r = 0"})
+    assert set(terminal.as_data(report)) == {"name", "findings"}
+    report.checkpoint["note"] = "constant output: [red] r = 0"
+    check_note(printed(capsys, report), terminal.as_data(report))
+
+
+def test_under_noise_the_best_reference_is_named(capsys):
+    report = small_reports.report()
+    report.model["in_distribution"]["best ridge"] = 0.125
+    assert "best ridge 0.12" in printed(capsys, report).splitlines()[2]
+
+
 def check_one_screen(text: str, report) -> None:
     lines = text.splitlines()
     assert len(lines) <= 50

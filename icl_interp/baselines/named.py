@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from icl_interp.baselines import scikit
+from icl_interp.baselines import reference, scikit
 from icl_interp.baselines.base import Inputs, Predictor, Signs
 from icl_interp.baselines.bayes import BayesOverDegrees
 from icl_interp.baselines.local import Averaging, KNearest, NadarayaWatson
@@ -17,16 +17,17 @@ log = logging.getLogger(__name__)
 PENALTIES = (0.01, 0.1, 1.0)
 STEPS = (1, 10, 100)
 NEIGHBOURS = (1, 3)
-LASSO_PENALTIES = (0.001, 0.01, 0.1)
+LASSO_PENALTIES = (1.0, 0.1, 0.01, 0.001, 0.0001)  # those of Garg et al.: `get_relevant_baselines`, src/models.py
 WIDTHS = (1 / 6, 1 / 2, 2.0)  # of the kernel, in standard deviations of the inputs
 
 
 def classical(task: Any) -> dict[str, Predictor]:
     """Algorithms for a task by name, each told the task's features and the laws it draws from.
 
-    Averaging, nearest neighbours and kernel regression; for a task with features least squares, ridge and gradient
-    descent; for polynomials the Bayes predictor over degrees. Where nothing fixes an algorithm's parameter, several
-    values stand for it: a model that implements it with another one is close to one of these.
+    Averaging, nearest neighbours and kernel regression; for a task with features least squares, ridge (with the penalty
+    that suits the noise too, where labels have any) and gradient descent; for polynomials the Bayes predictor over
+    degrees. Where nothing fixes an algorithm's parameter, several values stand for it: a model that implements it with
+    another one is close to one of these.
 
     A task may ask for more in `compared_with`, a tuple of words in `MORE`; the tasks of Garg et al. (2022) name what
     that work compares them with. Of these algorithms, those that need scikit-learn are left out with a line in the log
@@ -44,6 +45,7 @@ def classical(task: Any) -> dict[str, Predictor]:
     variance = task.dim * task.inputs.std**2
     regressions = [
         LeastSquares(task),
+        *([reference.BestRidge(task)] if reference.is_noisy(task) else ()),
         *(Ridge(task, penalty) for penalty in PENALTIES),
         *(GradientDescent(task, steps) for steps in STEPS),
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from icl_interp.errors import InputError, shown, unknown
+from icl_interp.errors import InputError, counted, shown, unknown
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.provenance import build, decode, encode, finite
@@ -124,13 +124,13 @@ class RunConfig:
         if (d_in := encoding.d_in(dim, n_targets)) != self.model.d_in:
             values = "" if n_targets == 1 else f" and values of {n_targets}"
             raise InputError(
-                f"{self.encoding} prompts with inputs of {dim} coordinates{values} have d_in={d_in}, but the model has "
-                f"d_in={self.model.d_in}"
+                f"{self.encoding} prompts with inputs of {counted(dim, 'coordinate')}{values} have d_in={d_in}, but "
+                f"the model has d_in={self.model.d_in}: set model.d_in={d_in}, or choose another encoding or task"
             )
         if self.model.d_out != n_targets:
             raise InputError(
-                f"the task's values have {n_targets} coordinate{'s' * (n_targets > 1)} (n_targets), but the model has "
-                f"d_out={self.model.d_out}"
+                f"the task's values have {counted(n_targets, 'coordinate')} (n_targets), but the model has "
+                f"d_out={self.model.d_out}: set model.d_out={n_targets}, or choose another task"
             )
         if self.model.keys and self.encoding != "stacked":
             raise InputError(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from icl_interp.checkpoints import store
-from icl_interp.checkpoints.formats import registry
+from icl_interp.checkpoints.formats import modules, registry
 from icl_interp.checkpoints.formats.base import Given
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.models.tokens import Encoding
@@ -34,4 +34,5 @@ def adopt(model: Any) -> HookedTransformer:
         InputError: no config or weights of that form, tensors that do not fit or hold NaN or infinity (named), or
             other outputs.
     """
+    model = modules.unwrapped(model)
     return registry.find(model).read(model, Given()).model

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from icl_interp.checkpoints import bundled
 from icl_interp.checkpoints.config import SCHEMA, RunConfig, check_round_trip
-from icl_interp.checkpoints.formats import ours, registry
+from icl_interp.checkpoints.formats import modules, ours, registry
 from icl_interp.checkpoints.formats.base import Given, Parts
 from icl_interp.checkpoints.formats.ours import CONFIG, MODEL, PROVENANCE, read_provenance
 from icl_interp.errors import InputError, shown
@@ -25,6 +25,7 @@ from icl_interp.products import fast
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import encode, environment, run_id, write_atomically, write_json
 from icl_interp.tasks.base import Task
+from icl_interp.theory import limits
 
 __all__ = ["Checkpoint", "load", "predict", "read_provenance", "read_snapshots", "write_snapshots"]
 
@@ -178,11 +179,15 @@ def load(
         return _replaced(source, given)
     if isinstance(source, (str, Path)):
         source = _located(source)
+    source = modules.unwrapped(source)
     format = registry.find(source)
     parts = format.read(source, given)
     about = {} if format is ours.FORMAT else {"format": format.name}
     name = _name(source)
-    return _whole(parts, given, {**about, **parts.provenance, **_erased(parts.model, name), "name": name})
+    try:
+        return _whole(parts, given, {**about, **parts.provenance, **_erased(parts.model, name), "name": name})
+    except InputError as error:  # a task that does not fit the model: say which model
+        raise InputError(f"{source}: {error}" if isinstance(source, Path) else str(error)) from error
 
 
 def _replaced(found: Checkpoint, given: Given) -> Checkpoint:
@@ -208,17 +213,34 @@ def _whole(parts: Parts, given: Given, provenance: dict[str, Any]) -> Checkpoint
 
 
 def _erased(model: HookedTransformer, name: str) -> dict[str, str]:
-    """A note for a model that is a constant by its width: a number less its own mean is 0."""
+    """A note for a model that is a constant by its width: a number less its own mean is 0.
+
+    The certificate beside it comes from the weights alone (`theory.limits.output_certificate`).
+    """
     cfg = model.cfg
     if cfg.d_model > 1 or cfg.normalization_type not in ("LN", "LNPre"):
         return {}
     with torch.no_grad():
         values = model(torch.zeros(1, 1, cfg.d_in).to(model.unembed.W_U))[0, 0].tolist()
-    shown = ", ".join(f"{value:.6g}" for value in values)
-    output = shown if len(values) == 1 else f"({shown})"
-    note = f"a LayerNorm of width 1 erases its input, so the output is {output} for every prompt"
+    output = _listed(values)
+    note = f"constant output: a LayerNorm of width 1 erases its input, so the output is {output} for every prompt"
+    if cfg.normalization_type == "LN" and cfg.norm_position == "pre":
+        weight = model.state_dict()
+        gamma, beta = weight["ln_final.w"], weight["ln_final.b"]
+        bounds = [
+            limits.output_certificate(column, gamma, beta, bias)
+            for column, bias in zip(weight["unembed.W_U"].T, weight["unembed.b_U"], strict=True)
+        ]
+        c, r = ([float(number) for number in side] for side in zip(*bounds, strict=True))
+        note += f" (certificate: |output - c| <= r with c = {_listed(c)}, r = {_listed(r)})"
     log.warning("%s: %s", name, note)
     return {"note": note}
+
+
+def _listed(values: list[float]) -> str:
+    """A number, or a vector."""
+    text = ", ".join(f"{value:.6g}" for value in values)
+    return text if len(values) == 1 else f"({text})"
 
 
 def _name(source: Path | nn.Module) -> str:

@@ -96,7 +96,8 @@ class HookedTransformerConfig:
         if self.d_head is None:
             if self.d_model % self.n_heads:
                 raise InputError(
-                    f"d_model={self.d_model} is not a multiple of n_heads={self.n_heads}: give d_head as well"
+                    f"d_model={self.d_model} is not a multiple of n_heads={self.n_heads}: choose another number, or "
+                    "give d_head as well"
                 )
             object.__setattr__(self, "d_head", self.d_model // self.n_heads)
         if self.d_mlp is None:

@@ -10,9 +10,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from icl_interp import results
 from icl_interp.analyses import multiplicity
 from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.finding import Finding
+from icl_interp.baselines.reference import BEST_UNDER_NOISE
+from icl_interp.checkpoints import bundled
+from icl_interp.report.banner import task_words
 from icl_interp.report.report import Report
 from icl_interp.report.words import (
     MARKS,
@@ -25,9 +29,11 @@ from icl_interp.report.words import (
     needed,
     region,
     sentence,
+    value_words,
 )
 
 WIDTH = 160  # where the output is no terminal
+NAMED = REFERENCES | {BEST_UNDER_NOISE: BEST_UNDER_NOISE}
 
 
 def console(width: int | None = None) -> Console:
@@ -59,13 +65,23 @@ def screen(report: Report, verbose: bool = False) -> Group:
 
 def _model(report: Report) -> Text:
     error = report.model["in_distribution"]
-    known = [f"{name} {error[key]:.2g}" for name, key in REFERENCES.items() if error.get(key) is not None]
+    known = [f"{name} {error[key]:.2g}" for name, key in NAMED.items() if error.get(key) is not None]
     interval = f"[{error['low']:.3g}, {error['high']:.3g}]"
     measures = f"\nin distribution: error {error['error']:.3g} {interval}, R2 {error['r2']:.4f}; {', '.join(known)}\n"
+    if values := value_words(report.model["config"]):
+        measures += f"values: {values}; errors are means over coordinates\n"
+    note = report.checkpoint.get("note")
     # Texts of a report are never markup: a folder may be called [red].
     return Text.assemble(
-        "\n", (str(report.checkpoint["name"]), "bold"), f": {model_words(report.model['config'])}{measures}"
+        *("\n", (str(report.checkpoint["name"]), "bold"), f": {model_words(report.model['config'])}{measures}"),
+        (f"{note}\n", "yellow") if note else "",
     )
+
+
+def as_data(report: Report) -> dict[str, Any]:
+    """The findings as JSON data, with the model's name, and with the note where there is one on the checkpoint."""
+    note = {"note": report.checkpoint["note"]} if report.checkpoint.get("note") else {}
+    return {"name": report.checkpoint["name"], **note, "findings": [f.to_dict() for f in report.findings]}
 
 
 def _counts(findings: Sequence[Finding]) -> Text:
@@ -82,7 +98,8 @@ def _lines(findings: Sequence[Finding]) -> Table:
         mark, style = MARKS[f.verdict]
         e = f.test or f.estimate
         number = measured(e) if e else "not measured"
-        needs = f"needs {region(f.decided_by.supports, e.unit)}" if e else ""
+        # An estimate is another quantity than the one that decides: what is needed says nothing of it.
+        needs = f"needs {region(f.decided_by.supports, e.unit)}" if e and e is f.test else ""
         table.add_row(Text(mark, style=style), Text(sentence(f)), Text(number), Text(needs, style="bright_black"))
     return table
 
@@ -92,7 +109,8 @@ def _reasons(findings: Sequence[Finding]) -> Iterator[RenderableType]:
         mark, style = MARKS[f.verdict]
         yield Text.assemble((mark, style), f" {sentence(f)} ", (f.id, "bright_black"))
         e = f.test or f.estimate
-        number = f"{e.name}: {measured(e)} (supported: {needed(f.decided_by, e.unit)})\n" if e else ""
+        needs = f" (supported: {needed(f.decided_by, e.unit)})" if e and e is f.test else ""
+        number = f"{e.name}: {measured(e)}{needs}\n" if e else ""
         yield Padding(Text(number + f.reason), (0, 0, 1, 2))
 
 
@@ -109,6 +127,21 @@ def _left_out(findings: Sequence[Finding]) -> Iterator[Text]:
 
 def _one_left_out(f: Finding) -> Text:
     return Text(f"– {f.id} does not apply: {f.reason}", style="bright_black")
+
+
+# ---- the bundled models ---------------------------------------------------------------------------------------------
+
+
+def zoo() -> str:
+    """The bundled models, a line each under a header."""
+    columns: dict[str, list[Any]] = {"name": [], "model": [], "task": [], "steps": [], "error": [], "R2": []}
+    for name in bundled.names():
+        config, origin = bundled.config(name), bundled.provenance(name)
+        error = origin["in_distribution"]
+        values = (name, model_words(config["model"]), task_words(config["task"]), origin["step"])
+        for column, value in zip(columns.values(), (*values, error["error"], error["r2"]), strict=True):
+            column.append(value)
+    return results.text(results.make_table(columns))
 
 
 # ---- a claim --------------------------------------------------------------------------------------------------------

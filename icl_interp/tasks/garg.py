@@ -3,8 +3,14 @@
 Source: Garg, Tsipras, Liang & Valiant (2022), "What can transformers learn in-context? A case study of simple function
 classes", and the code released with it (github.com/dtsip/in-context-learning), which fixes what the text leaves open.
 
-Their linear regression is `LinearRegression`: with noisy labels `noise_std: 1`, with skewed inputs a `covariance` from
-`skewed_covariance`.
+Their linear regression is `LinearRegression`: with noisy labels `noise_std: 1`, with skewed inputs `covariance: skewed`
+or numbers from `skewed_covariance`.
+
+Their evaluation on noisy labels (src/eval.py, noisyLR) sets `renormalize_ys`, which multiplies each batch of labels so
+that its standard deviation is sqrt(n_dims). With noise_std = 1 the variance of a label is n_dims + 1, so that is nearly
+the factor sqrt(20 / 21) for n_dims = 20. Here labels are <w, x> + noise as they are: squared errors are 21 / 20 times
+those on their scale, and the share of the variance that is noise is the same. A factor that depends on the other
+prompts of a batch is no property of a task, so a config.yaml with `renormalize_ys: true` is refused.
 """
 
 import math
@@ -33,8 +39,8 @@ class _OfManyInputs(Task):
     inputs: Distribution = STANDARD
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         whole(self.n_dims, "n_dims", 1)
+        super().__post_init__()
 
     @property
     def dim(self) -> int:

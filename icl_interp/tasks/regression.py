@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -13,6 +13,7 @@ from icl_interp.tasks import covariance
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.covariance import Rows, Vector
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform, is_law, is_symmetric
+from icl_interp.tasks.garg import skewed_covariance
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class LogNormal:
 
 PositiveLaw = Exponential | LogNormal | Uniform
 STANDARD = Normal(1.0)
+SKEWED = "skewed"  # the word for a covariance in a config
 
 
 def moment(law: PositiveLaw, order: int) -> float:
@@ -91,7 +93,8 @@ class LinearRegression(Task):
     Attributes:
         n_dims: d, coordinates of x and of w.
         covariance: Lambda. None is the identity; d numbers are its diagonal, d rows the whole matrix; a positive law,
-            for example Exponential(1), draws a fresh diagonal for every prompt.
+            for example Exponential(1), draws a fresh diagonal for every prompt. In a config the word skewed stands for
+            the rows of `skewed_covariance(n_dims)`, with eigenvalues proportional to 1 / i^2.
         covariance_scale: c, Lambda is multiplied by it: c = 1, 4, 9 in the paper's figure.
         inputs: the law of each coordinate of Lambda^(-1/2) x; the theory is about Normal(1).
         weights: the law of each coordinate of w, or d numbers: then every function is that one.
@@ -107,6 +110,8 @@ class LinearRegression(Task):
     (torch.Size([8, 11, 3]), torch.Size([8, 3]))
     """
 
+    compared_with: ClassVar[tuple[str, ...]] = ("averaging estimator",)
+
     n_dims: int
     inputs: Distribution = STANDARD
     covariance: Vector | Rows | PositiveLaw | None = None
@@ -117,9 +122,9 @@ class LinearRegression(Task):
     single_orthant: bool = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not isinstance(self.n_dims, int) or self.n_dims < 1:
             raise InputError(f"n_dims must be a whole number from 1 up, but got {self.n_dims!r}")
+        super().__post_init__()
         if not (isinstance(self.covariance_scale, (int, float)) and 0 < self.covariance_scale < math.inf):
             raise InputError(f"covariance_scale must be a positive number, but got {self.covariance_scale!r}")
         if not (isinstance(self.noise_std, (int, float)) and 0 <= self.noise_std < math.inf):
@@ -144,14 +149,19 @@ class LinearRegression(Task):
         object.__setattr__(self, name, tuple(value))
 
     def _check_covariance(self) -> None:
-        value = self.covariance
+        value: Any = self.covariance
+        if value == SKEWED:
+            value = skewed_covariance(self.n_dims)
         if value is None or isinstance(value, (Exponential, LogNormal)):
             return
         if isinstance(value, (Uniform, Normal)):
             if isinstance(value, Normal) or value.low < 0:
                 raise InputError(f"a covariance is drawn from a positive law, for example Exponential(1), not {value}")
             return
-        or_else = ", a positive law such as Exponential(1), or nothing for the identity"
+        or_else = (
+            f", {SKEWED} for those of icl_interp.tasks.skewed_covariance({self.n_dims}), a positive law such as "
+            "Exponential(1), or nothing for the identity"
+        )
         object.__setattr__(self, "covariance", covariance.checked("covariance", value, self.n_dims, or_else))
 
     @property

@@ -23,7 +23,7 @@ REGRESSIONS = {
 }
 LOCAL = {"averaging", "1 nearest", "3 nearest", *(f"Nadaraya-Watson, beta {beta}" for beta in ("6", "0.667", "0.0417"))}
 COMPARED = {
-    SPARSE: REGRESSIONS | {"averaging estimator", *(f"lasso, penalty {p}" for p in (0.001, 0.01, 0.1))},
+    SPARSE: REGRESSIONS | {"averaging estimator", *(f"lasso, penalty {p}" for p in (0.0001, 0.001, 0.01, 0.1, 1))},
     RELU: {"averaging estimator", "least squares on the inputs", "two-layer network, 4 units, 100 steps"},
     TREE: {
         "averaging estimator",
@@ -51,7 +51,9 @@ def test_the_algorithms_of_a_task_by_name(task):
 
 
 def test_other_tasks_are_compared_with_what_they_were():
-    assert set(classical(LinearRegression(n_dims=3, n_points=6))) == REGRESSIONS | LOCAL
+    linear, noisy = (LinearRegression(n_dims=3, n_points=6, noise_std=std) for std in (0.0, 0.5))
+    assert set(classical(linear)) == REGRESSIONS | LOCAL | {"averaging estimator"}
+    assert set(classical(noisy)) == {*classical(linear), "best ridge"}
 
 
 class Misspelt(LinearRegression):

@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from icl_interp.baselines import (
     Signs,
     TwoLayerNetwork,
     classical,
+    scikit,
 )
 from icl_interp.errors import InputError
 from icl_interp.prompts import Prompts, as_numbers
@@ -114,6 +116,23 @@ def test_lasso_on_other_features():
 
     check(Lasso(1e-3, Powers(2)))
     must_fail(check, Lasso(1e-3))
+
+
+def check_quiet(caplog, penalty, warns):
+    """scikit-learn's own warnings never show; a line tells of the fits that ended far from the minimum."""
+    with warnings.catch_warnings(action="error"):
+        Lasso(penalty).predict(SPARSE.sample(2, generator(0, "quiet"), dtype=torch.float64))
+    assert [message.partition(":")[0] for message in caplog.messages] == [f"lasso, penalty {penalty:g}"] * warns
+
+
+def test_fits_that_end_too_early_are_told_in_one_line(caplog, monkeypatch):
+    check_quiet(caplog, 0.1, warns=False)
+    monkeypatch.setattr(scikit, "MAX_ITERATIONS", 1)
+    check_quiet(caplog, 0.001, warns=True)
+    assert "fits of these prompts ended far from the minimum" in caplog.messages[0]
+    caplog.clear()
+    monkeypatch.setattr(scikit, "WIDE_GAP", 10.0)
+    must_fail(check_quiet, caplog, 0.001, warns=True)
 
 
 # Trees ----------------------------------------------------------------------------------------------------------------
@@ -247,9 +266,7 @@ def test_settings_that_make_no_sense_are_refused(make, match):
 
 
 def check_refused(predictor):
-    with pytest.raises(
-        InputError, match="needs scikit-learn, which is not installed: pip install 'icl-interp"
-    ) as error:
+    with pytest.raises(InputError, match="needs scikit-learn, which is not installed: pip install scikit-l") as error:
         predictor.predict(noisy())
     assert str(error.value).startswith(type(predictor).__name__)
     assert "\n" not in str(error.value)
@@ -283,11 +300,11 @@ def test_without_scikit_learn_those_algorithms_are_left_out_with_a_line(monkeypa
         monkeypatch.setitem(sys.modules, "sklearn", None)
         rest = classical(SPARSE), classical(TREE)
         assert [message.split(" left out")[0] for message in caplog.messages] == ["lasso", "trees"]
-        assert all("pip install 'icl-interp[baselines]'" in message for message in caplog.messages)
+        assert all("pip install scikit-learn" in message for message in caplog.messages)
         classical(LinearRegression(n_dims=2, n_points=4))
         assert len(caplog.messages) == 2
     missing = [set(a) - set(b) for a, b in zip(everything, rest, strict=True)]
-    assert [len(names) for names in missing] == [3, 4]
+    assert [len(names) for names in missing] == [5, 4]
     assert all("lasso" in name for name in missing[0])
     assert all("greedy tree" in name or "boosting" in name for name in missing[1])
 

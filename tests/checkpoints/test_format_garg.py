@@ -4,27 +4,17 @@ import pytest
 import tiny_runs
 import torch
 import yaml
-from foreign_files import TheirTransformer, config, run_folder, state_dict
+from foreign_files import TheirTransformer, config, predicts_the_same, run_folder, state_dict
 from helpers import must_fail
 from tiny_runs import refuse
 
 import icl_interp
 from icl_interp.models import tokens
-from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.tasks import LinearRegression
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
 TASK = LinearRegression(n_dims=3, n_points=5)
-
-
-def predicts_the_same(found, original):
-    """At every point, to 1e-5, through our own encoding."""
-    prompts = found.task.sample(16, generator(0, "test"))
-    with torch.no_grad():
-        wanted = original(prompts.xs, as_numbers(prompts.ys))
-    assert wanted.std() > 0.1  # not a constant
-    torch.testing.assert_close(as_numbers(found.predict(prompts)), wanted, rtol=0, atol=1e-5)
 
 
 def changed(model, name, change):
@@ -140,7 +130,10 @@ def test_width_one_is_read_as_the_constant_that_it_is(tmp_path, caplog):
     (record,) = caplog.records
     assert record.getMessage() == f"{tmp_path.name}: {found.provenance['note']}"
     output = found.predict(prompts)[0, 0].item()
-    assert found.provenance["note"].endswith(f"so the output is {output:.6g} for every prompt")
+    note = found.provenance["note"]
+    assert note.startswith("constant output: a LayerNorm of width 1 erases its input")
+    assert f"so the output is {output:.6g} for every prompt (certificate: |output - c| <= r with c = {c:.6g}, " in note
+    assert note.endswith("r = 0)")
     assert float(c) == pytest.approx(constant.item(), abs=1e-6)
     assert float(r) == pytest.approx(0, abs=1e-12)
 
@@ -202,7 +195,11 @@ def test_what_is_missing_is_asked_for_by_name_all_at_once(tmp_path):
     refuse(tmp_path / "state.pt", match)
     refuse(tmp_path / "state.pt", "does not tell the task", lambda path: icl_interp.load(path, n_heads=2))
     refuse(tmp_path / "state.pt", "tell the number of attention heads: give", lambda path: icl_interp.load(path, TASK))
-    refuse(tmp_path / "state.pt", "not a multiple of n_heads=3", lambda p: icl_interp.load(p, TASK, n_heads=3))
+    for given in ({"n_heads": 3}, {"n_heads": 3, "settings": {"d_head": 5}}):
+        match = r"state\.pt: width 8 does not divide into 3 heads: give 1, 2, 4 or 8$"
+        refuse(tmp_path / "state.pt", match, lambda p, given=given: icl_interp.load(p, TASK, **given))
+    wide = {"n_heads": 2, "settings": {"d_head": 5}}
+    refuse(tmp_path / "state.pt", "says d_head=4, but d_head=5", lambda p: icl_interp.load(p, TASK, **wide))
 
 
 CONFIGS = {
@@ -210,6 +207,10 @@ CONFIGS = {
     "positions": (lambda d: d["model"].update(n_positions=7), "n_positions is 7, but the weights beside it have 6"),
     "family": (lambda d: d["model"].update(family="lstm"), r"model\.family must be 'gpt2', but got 'lstm'"),
     "heads": (lambda d: d["model"].update(n_head="two"), "n_head must be a whole number from 1 up, but got 'two'"),
+    "3 heads": (
+        lambda d: d["model"].update(n_head=3),
+        r"config\.yaml: model\.n_head is 3, but width 8 does not divide into so many heads: is it the config of",
+    ),
     "no model": (lambda d: d.pop("model"), "config.yaml lacks the key 'model'"),
     "task": (
         lambda d: d["training"].update(task="linear_classification"),

@@ -88,22 +88,24 @@ def test_a_body_may_have_no_prefix(tmp_path):
 def test_what_the_weights_do_not_tell_is_the_librarys_default_or_what_was_said(tmp_path, caplog):
     relu = Numbers(activation_function="relu", layer_norm_epsilon=1e-3)
     path = saved(tmp_path / "w.pt", relu.state_dict())
-    settings = {"act_fn": "relu", "eps": 1e-3}
+    settings = {"act_fn": "relu", "eps": 1e-3, "use_attn_scale": True}
     found = icl_interp.load(path, TASK, settings=settings, **GIVEN)
     computes_the_same(found.model, relu)
     assert not caplog.records
     usual = icl_interp.load(path, TASK, **GIVEN)
     must_fail(computes_the_same, usual.model, relu)
-    assert usual.provenance["assumed"] == {"act_fn": "gelu_new", "eps": 1e-5}
+    assert usual.provenance["assumed"] == {"act_fn": "gelu_new", "eps": 1e-5, "use_attn_scale": True}
     (record,) = caplog.records
     assert "w.pt does not tell these settings, so the usual ones are taken: act_fn='gelu_new'" in record.getMessage()
     assert icl_interp.load(usual.save(tmp_path / "ours")).provenance["assumed"] == usual.provenance["assumed"]
 
 
 def test_a_model_in_memory_tells_more_than_its_weights():
-    for changes in ({}, {"activation_function": "relu", "n_head": 4, "layer_norm_epsilon": 1e-3}):
+    relu = {"activation_function": "relu", "n_head": 4, "layer_norm_epsilon": 1e-3}
+    for changes in ({}, relu, {"scale_attn_weights": False}):
         computes_the_same(adopt(Numbers(**changes)), Numbers(**changes))
     must_fail(computes_the_same, adopt(Numbers(n_head=4)), Numbers())
+    must_fail(computes_the_same, adopt(Numbers()), Numbers(scale_attn_weights=False))
     assert icl_interp.load(Numbers(), STACKED).encoding == Stacked()
     assert icl_interp.load(Numbers(), TASK).encoding == Interleaved()
 
@@ -164,10 +166,16 @@ def test_files_that_do_not_tell_or_do_not_match_are_refused(tmp_path):
     path = saved(tmp_path / "w.pt", state)
     refuse(path, "not tell the number of attention heads and the task and how it reads prompts: .*--encoding NAME")
     refuse(path, "does not tell how it reads prompts", lambda p: icl_interp.load(p, TASK, n_heads=2))
+    for given, match in (
+        ({"n_heads": 3}, r"w\.pt: width 8 does not divide into 3 heads: give 1, 2, 4 or 8"),
+        ({"settings": {"attention_dir": "bidirectional"}}, "says attention_dir='causal'"),
+        ({"settings": {"score_fn": "linear"}}, "says score_fn='softmax'"),
+    ):
+        refuse(path, match, lambda p, given=given: icl_interp.load(p, TASK, **{**GIVEN, **given}))
     cases = {
         "two read-ins": ({**state, "more.weight": torch.ones(8, 3)}, "there must be a linear read-in and read-out"),
         "bias": ({**state, "read_in.bias": torch.ones(3)}, "are not two linear layers: read_in.weight, read_in.bias"),
-        "key": ({**state, "body.h.0.extra": torch.ones(3)}, "has besides h.0.extra$"),
+        "key": ({**state, "body.h.0.extra": torch.ones(3)}, "has besides body.h.0.extra$"),
         "wide": (Numbers(8, 8, names=("a", "body", "b")).state_dict(), None),
         "both": (
             {

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tiny_runs
 import torch
-from foreign_files import TheirTransformer, run_folder, state_dict
+import yaml
+from foreign_files import TheirTransformer, config, run_folder, state_dict
 from helpers import must_fail
 from tiny_runs import refuse
 
@@ -15,7 +16,7 @@ import icl_interp
 from icl_interp.checkpoints import given
 from icl_interp.checkpoints.formats import FORMATS, Format, files, find, registry
 from icl_interp.checkpoints.formats.base import Given, Parts
-from icl_interp.tasks import LinearRegression, Normal, Polynomial, Uniform
+from icl_interp.tasks import LinearRegression, Normal, Polynomial, Uniform, skewed_covariance
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
 TASK = LinearRegression(n_dims=3, n_points=5)
@@ -80,7 +81,7 @@ def test_known_formats_that_are_not_read_are_refused_by_name(tmp_path, name):
     with pytest.raises(icl_interp.InputError) as refused:
         icl_interp.load(tmp_path / "checkpoint_30")
     message = str(refused.value)
-    assert f"checkpoint_30 is a {name} checkpoint (its keys are {key}" in message
+    assert f"checkpoint_30 is {'an' if name == 'ical' else 'a'} {name} checkpoint (its keys are {key}" in message
     assert "; icl_interp cannot read it because " in message
     assert why in message
     assert "\n" not in message
@@ -120,8 +121,16 @@ CONTENTS = {
     "sparse": ({"a": torch.ones(2, 2).to_sparse()}, "'a' is no plain tensor"),
     "no numbers": ({"a": torch.empty(2, device="meta")}, "'a' is no plain tensor"),
     "numpy": (
-        {"a": torch.ones(2), "step": np.int64(3)},
-        r"this one asks for numpy\.\w+\.multiarray\.scalar: whoever trusts it can save its tensors alone",
+        {"a": torch.ones(2), "losses": np.ones(3)},
+        r"this one asks for numpy\.\w+\.multiarray\._reconstruct: whoever trusts it can save its tensors alone",
+    ),
+    "something odd": (
+        {"a": torch.ones(2), "b": torch.ones(2), "epoch": 3},
+        "beside tensors by name it holds 'epoch': 3: save the tensors alone, with",
+    ),
+    "several": (
+        {"first": {"a": torch.ones(2)}, "second": {"a": torch.zeros(2)}, "step": 3},
+        "holds several state dicts, called first, second: save the one that is meant",
     ),
     "twice": ({"a": torch.ones(2), "module.a": torch.zeros(2)}, "holds two tensors called a, once under another name"),
 }
@@ -169,11 +178,17 @@ def test_files_that_are_cut_off_are_refused(tmp_path):
     whole = path.read_bytes()
     for n in (4, 100, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:n])
-        refuse(path, "state.pt is not a whole file of torch.save .*copy or download it again")
+        for name in ("state.pt", "model_7.pt"):
+            path = path.rename(tmp_path / name)
+            match = rf"{name} is not a whole file of torch.save \(it is cut off or damaged\): copy or download it"
+            refuse(path, match)
+            refuse(tmp_path, match)  # a folder with one file of weights says what is wrong with that
+    path = path.rename(tmp_path / "state.pt")
     path.write_bytes(b"PK")
     refuse(path, "is not a whole file")
     path.write_bytes(b"")
-    refuse(path, "is not a checkpoint")
+    refuse(path, "state.pt is not a checkpoint: it is empty; copy or download it again")
+    refuse(tmp_path, r"state.pt is not a whole file of torch.save \(it is empty\): copy or download it again")
 
 
 def test_a_file_that_changed_is_looked_at_again(tmp_path):
@@ -240,6 +255,22 @@ def test_every_recipe_is_a_task_file():
     for recipe in sorted((Path(icl_interp.__file__).parent / "zoo" / "recipes").glob("*.yaml")):
         assert given.read_task(recipe).n_points > 1
     refuse(Path("nowhere.yaml"), "cannot read nowhere.yaml", given.read_task)
+
+
+def test_a_config_of_garg_et_al_is_a_task_file_too(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.dump(config()))
+    assert given.read_task(path) == TASK
+    path.write_text(yaml.dump(config(loss="ce")))
+    refuse(path, r"config\.yaml: training\.loss is 'ce'", given.read_task)
+
+
+def test_a_setting_that_a_task_refuses_is_named_with_its_file(tmp_path):
+    path = tmp_path / "task.yaml"
+    path.write_text("task: {kind: LinearRegression, n_dims: 3, n_points: 5, covariance: [1, 1]}")
+    refuse(path, r"task\.yaml: covariance must be 3 positive numbers, .*skewed_covariance\(3\)", given.read_task)
+    path.write_text("task: {kind: LinearRegression, n_dims: 3, n_points: 5, covariance: skewed}")
+    assert given.read_task(path) == LinearRegression(n_dims=3, n_points=5, covariance=skewed_covariance(3))
 
 
 @pytest.mark.parametrize("pair", ["act_fn", "=relu", "act_fn=", "act_fn=[1]", "act_fn={", ""])

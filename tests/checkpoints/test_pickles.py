@@ -4,11 +4,14 @@ import io
 import os
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from helpers import must_fail
 from safetensors.torch import save
 from tiny_runs import refuse
+
+from icl_interp.checkpoints.formats import files
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
 
@@ -72,6 +75,28 @@ def test_a_pickle_is_refused_and_never_executed(folder, tmp_path, kind):
 def test_executing_one_would_be_noticed(folder, tmp_path):
     marker = tmp_path / "trapped"
     must_fail(check_never_executed, folder, marker, by_torch(Trap(marker)), unpickling)
+
+
+class Number:
+    """A number of numpy of this type, made of these bytes."""
+
+    def __init__(self, dtype, data=None):
+        self.parts = (dtype, data)
+
+    def __reduce__(self):
+        dtype, data = self.parts
+        return np.float64(0).__reduce__()[0], (np.dtype(dtype), data) if data else (np.dtype(dtype),)
+
+
+def test_numbers_of_numpy_are_read_and_other_types_of_it_are_not(tmp_path):
+    """A type of any size would take any memory."""
+    whole = {"model_state_dict": {"a": torch.ones(2)}}
+    for kind in ("bool", "int32", "int64", "float32", "float64"):
+        torch.save({**whole, "train_step": np.dtype(kind).type(1)}, tmp_path / "x.pt")
+        assert files.read(tmp_path / "x.pt").step == (1 if "int" in kind else None)
+    for number in (Number("V1000000"), Number("O", b"text"), np.complex128(1), np.str_("text"), np.datetime64("2020")):
+        torch.save({**whole, "train_step": number}, tmp_path / "x.pt")
+        refuse(tmp_path / "x.pt", r"is a pickle, which can run code .* this one asks for numpy\.", files.read)
 
 
 def test_text_pickles_are_refused_and_never_executed(folder, tmp_path):

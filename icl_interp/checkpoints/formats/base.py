@@ -43,8 +43,14 @@ _HOW = {
 
 def lacking(where: object, names: Iterable[str]) -> InputError:
     """The error for what a file does not tell: it says how to give it, in Python and (in brackets) in the shell."""
-    whats, hows = zip(*(_HOW[name] for name in names), strict=True)
-    return InputError(f"{where} does not tell {' and '.join(whats)}: give {' and '.join(hows)}")
+    names = list(names)
+    whats = " and ".join(_HOW[name][0] for name in names)
+    return InputError(f"{where} does not tell {whats}: give {' and '.join(how_to_give(names))}")
+
+
+def how_to_give(names: Iterable[str]) -> list[str]:
+    """How each of these is given, in Python and (in brackets) in the shell."""
+    return [_HOW[name][1] for name in names]
 
 
 @dataclass(frozen=True)

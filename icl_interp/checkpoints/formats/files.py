@@ -1,13 +1,16 @@
 """Files of other programs: what is read is told by their content, and nothing in them can run code."""
 
 import functools
+import pickle
 import re
 import textwrap
 import warnings
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 from torch import Tensor, nn
@@ -24,7 +27,24 @@ STATE, CONFIG = "state.pt", "config.yaml"
 LARGEST = 10**5  # bytes of a YAML file
 _MOST = 1000  # files of a folder that are looked at
 _WRAPPERS = ("model_state_dict", "state_dict", "model")  # keys under which training scripts keep a state dict
-_STEPS = ("train_step", "step")
+_STEPS = ("train_step", "step", "global_step")
+_DTYPES = ("b1", "i4", "i8", "f4", "f8")  # of numbers of numpy that stand beside tensors
+
+
+def _dtype(code: str, *_: bool) -> np.dtype[Any]:
+    """`numpy.dtype` as a file may ask for it: a plain type only, since another one may be of any size."""
+    if code not in _DTYPES:
+        raise pickle.UnpicklingError("Unsupported global: GLOBAL numpy.dtype")
+    return np.dtype(code)
+
+
+# Training scripts keep numbers of numpy beside the tensors. What makes one of its bytes runs no code; it has one name
+# in files of numpy 1 and another in those of numpy 2.
+_NUMBERS = [
+    *((np.float64(0).__reduce__()[0], f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
+    (_dtype, "numpy.dtype"),
+    *(type(np.dtype(code)) for code in _DTYPES),
+]
 
 
 def kind(path: Path) -> str | None:
@@ -53,10 +73,38 @@ def holding_weights(path: Path) -> list[Path]:
             return [path] if path.is_file() else []
         if (path / STATE).is_file():
             return [path / STATE]
-        files = sorted(item for item, _ in zip(path.iterdir(), range(_MOST), strict=False) if item.is_file())
     except OSError:
         return []
-    return [file for file in files if kind(file) and shapes(file)]
+    return [file for file in _binary(path) if shapes(file)]
+
+
+def _binary(folder: Path) -> Iterator[Path]:
+    """The files of a folder that begin as files of weights do."""
+    try:
+        files = sorted(item for item, _ in zip(folder.iterdir(), range(_MOST), strict=False) if item.is_file())
+    except OSError:
+        return
+    yield from (file for file in files if kind(file))
+
+
+def why_unread(folder: Path) -> InputError | None:
+    """What is wrong with the first file of a folder that begins as one of weights, but is not read."""
+    for file in _binary(folder):
+        if not _is_other_zip(file):
+            try:
+                read(file)
+            except InputError as error:
+                return error
+    return None
+
+
+def _is_other_zip(file: Path) -> bool:
+    """Whether a file is a whole zip file that torch.save did not write, such as one of numpy."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return not any(name.endswith("/data.pkl") for name in archive.namelist())
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
+        return False
 
 
 def shapes(source: Source) -> Mapping[str, Shape]:
@@ -78,7 +126,8 @@ def _shapes(file: Path, changed: int, size: int) -> Mapping[str, Shape]:
     """Kept, because every format asks."""
     try:
         if kind(file) == "safetensors":
-            names = {state.plain(name): found.shape for name, found in weights.header(file).items()}
+            found = weights.header(file)
+            names = {short: found[name].shape for name, short in state.plain_names(found).items()}
             return {name: shape for name, shape in names.items() if not state.is_mask(name, shape)}
     except InputError:
         return {}
@@ -110,11 +159,18 @@ def read(source: Source) -> State:
     data = _unpickled(file)
     tensors = _state_dict(data)
     if not tensors:
-        raise InputError(f"{file} holds no state dict, that is no tensors by name, but {shown(data)}")
+        raise _no_state_dict(file, data)
     for name, tensor in tensors.items():
         _check(name, tensor, file)
-    steps = [data[key] for key in _STEPS if type(data.get(key)) is int and data[key] >= 0]
+    steps = [step for key in _STEPS if (step := _whole(data.get(key))) is not None]
     return state.cleaned(tensors, file, steps[0] if steps else _step_in(file.name))
+
+
+def _whole(value: Any) -> int | None:
+    """A whole number from 0 up, which may be one of numpy or a tensor; None for anything else."""
+    if isinstance(value, Tensor) and value.numel() == 1 and value.device.type == "cpu":
+        value = value.item()
+    return int(value) if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _step_in(name: str) -> int | None:
@@ -126,7 +182,8 @@ def _step_in(name: str) -> int | None:
 def _unpickled(file: Path) -> Any:
     """What torch's reader makes of a file when it may make tensors, numbers and containers only."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # torch wonders about files that are refused in a moment
+        # torch wonders about files that are refused in a moment
+        with warnings.catch_warnings(action="ignore"), torch.serialization.safe_globals(_NUMBERS):
             # Mapped, not read: formats look at names and shapes, and whoever takes the numbers copies them.
             return torch.load(file, map_location="cpu", weights_only=True, mmap=kind(file) == "zip")
     except (FileNotFoundError, PermissionError) as error:
@@ -136,8 +193,11 @@ def _unpickled(file: Path) -> Any:
 
 
 def _refused(file: Path, reason: str) -> InputError:
+    if _is_other_zip(file):
+        return InputError(f"{file} is a zip file, but not one of torch.save: give the file with the model's state dict")
     if "weights_only" not in reason and "Weights only" not in reason:
-        why = textwrap.shorten(reason, 200, placeholder=" ...")
+        # torch's own words are about its archives, and say nothing more.
+        why = "it is empty" if file.stat().st_size == 0 else "it is cut off or damaged"
         return InputError(f"{file} is not a whole file of torch.save ({why}): copy or download it again")
     # Only the name, and only if it is one: the rest of the reason comes from the file.
     found = re.search(r"GLOBAL ([A-Za-z_][\w.]{0,80})", reason)
@@ -148,11 +208,31 @@ def _refused(file: Path, reason: str) -> InputError:
     )
 
 
+def _no_state_dict(file: Path, data: Any) -> InputError:
+    """What stands in the way of a state dict, by name."""
+    known = data if isinstance(data, Mapping) else {}
+    if parts := _parts(known):
+        names = state.listed(str(key) for key in parts)
+        return InputError(f"{file} holds several state dicts, called {names}: save the one that is meant in a file")
+    odd = [key for key, value in known.items() if not (isinstance(key, str) and key and isinstance(value, Tensor))]
+    if 0 < len(odd) < len(known):
+        names = state.listed(f"{shown(key)}: {shown(known[key])}" for key in odd)
+        return InputError(
+            f"{file} is no state dict, because beside tensors by name it holds {names}: save the tensors alone, with "
+            "torch.save(model.state_dict(), ...)"
+        )
+    return InputError(f"{file} holds no state dict, that is no tensors by name, but {shown(data)}")
+
+
+def _parts(data: Mapping[Any, Any]) -> dict[Any, Mapping[str, Tensor]]:
+    return {key: value for key, value in data.items() if isinstance(value, Mapping) and _is_state_dict(value)}
+
+
 def _state_dict(data: Any) -> dict[str, Tensor]:
     """Tensors by name: the data itself, or the one part of it that holds nothing else."""
     if not isinstance(data, Mapping):
         return {}
-    parts = {key: value for key, value in data.items() if isinstance(value, Mapping) and _is_state_dict(value)}
+    parts = _parts(data)
     for key in _WRAPPERS:
         if key in parts:
             return dict(parts[key])

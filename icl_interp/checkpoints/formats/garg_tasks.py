@@ -9,7 +9,7 @@ first, which does not change their law.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from icl_interp.errors import InputError, whole
+from icl_interp.errors import InputError, shown, whole
 from icl_interp.stored import Stored
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform
@@ -18,6 +18,12 @@ from icl_interp.tasks.garg import DecisionTree, ReLUNetwork, SparseLinearRegress
 from icl_interp.tasks.regression import LinearRegression
 
 DATA: dict[str, Distribution] = {"gaussian": Normal(1.0), "uniform": Uniform(0, 1)}
+# The keys of their schema (src/schema.py). A fork's other keys may stand for other functions, inputs or losses.
+TRAINING = (
+    *("task", "task_kwargs", "num_tasks", "num_training_examples", "data", "batch_size", "learning_rate"),
+    *("train_steps", "save_every_steps", "keep_every_steps", "resume_id", "curriculum"),
+)
+CURRICULUM = ("dims", "points", "polynomial_degree")
 MAX_DEGREE = 100
 
 
@@ -32,9 +38,13 @@ def task_of(config: Stored, step: int | None = None) -> Task:
         InputError: a task, data or settings that no task here stands for; naming them.
     """
     training = config["training"]
+    curriculum = training["curriculum"]
+    for section, keys in ((training, TRAINING), (curriculum, CURRICULUM)):
+        for key, stored in section.members().items():
+            if key not in keys and stored.value is not None:
+                raise InputError(f"{stored.where} is {shown(stored.value)}, a setting of a fork that is not known here")
     name = training["task"].one_of(TASKS)
     n_dims = whole(config["model"]["n_dims"].value, config["model"]["n_dims"].where, 1)
-    curriculum = training["curriculum"]
     dims = reached(curriculum["dims"], step)
     if dims < n_dims:
         raise InputError(
@@ -47,7 +57,13 @@ def task_of(config: Stored, step: int | None = None) -> Task:
                 f"{size.where} is {size.value!r}: a pool of fixed functions or prompts, and no task here says that"
             )
     inputs = DATA[training["data"].one_of(DATA)]
-    return TASKS[name](_Told(curriculum, _settings(training), step, n_dims, inputs))
+    try:
+        return TASKS[name](_Told(curriculum, _settings(training), step, n_dims, inputs))
+    except InputError as error:  # a setting that the task refuses by its own name
+        place = training["task"].where
+        if place.partition(": ")[0] in str(error):
+            raise
+        raise InputError(f"{place} is {name}: {error}") from error
 
 
 def reached(schedule: Stored, step: int | None) -> int:
@@ -81,11 +97,16 @@ class _Told:
         """The same for a whole number."""
         return whole(self.settings[key].value, self.settings.pop(key).where, 1) if key in self.settings else default
 
+    def leave_out(self, key: str, usual: object) -> None:
+        """Take a setting out that says what holds without it."""
+        if key in self.settings and self.settings[key].value == usual:
+            del self.settings[key]
+
     def make(self, cls: Callable[..., Task], **settings: Any) -> Task:
         """The task, once no setting is left that it does not stand for."""
         for stored in self.settings.values():
-            if stored.value not in (None, False):
-                raise InputError(f"{stored.where} is {stored.value!r}, and no task here says that")
+            if stored.value is not None:
+                raise InputError(f"{stored.where} is {shown(stored.value)}, and no task here says that")
         return cls(**self.common, **settings)
 
 
@@ -100,11 +121,13 @@ def _linear(told: _Told) -> Task:
 
 def _noisy(told: _Told) -> Task:
     noise, law = told.number("noise_std", 0.0), _law(told)
+    told.leave_out("renormalize_ys", False)
     return told.make(LinearRegression, n_dims=told.n_dims, weights=law, noise_std=noise)
 
 
 def _sparse(told: _Told) -> Task:
     sparsity, law = told.whole("sparsity", 3), _law(told)
+    told.leave_out("valid_coords", told.n_dims)
     return told.make(SparseLinearRegression, n_dims=told.n_dims, sparsity=sparsity, weights=law)
 
 
@@ -125,6 +148,15 @@ def _polynomial(told: _Told) -> Task:
     return told.make(Polynomial, degrees=(degree,), coefficients=_law(told))
 
 
+def _affine(told: _Told) -> Task:
+    """A slope for each input and a constant from N(0, 1); `scale` would multiply the slopes alone."""
+    if told.n_dims != 1:
+        raise InputError(f"affine functions of n_dims={told.n_dims} inputs are what no task here says")
+    if told.number("scale", 1.0) != 1:
+        raise InputError("its scale multiplies the slope and not the constant, and no task here says that")
+    return told.make(Polynomial, degrees=(1,), coefficients=Normal(1.0))
+
+
 def _law(told: _Told) -> Normal:
     return Normal(told.number("scale", 1.0))
 
@@ -136,4 +168,5 @@ TASKS: dict[str, Callable[[_Told], Task]] = {
     "relu_2nn_regression": _network,
     "decision_tree": _tree,
     "polynomial_regression": _polynomial,
+    "affine_regression": _affine,
 }

@@ -8,6 +8,7 @@ numbers never use. The read-in and read-out are `torch.nn.Linear`.
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,14 @@ from icl_interp.checkpoints.formats import files, modules, state
 from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source
 from icl_interp.checkpoints.formats.state import State
 from icl_interp.errors import InputError
+from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.weights import Shape
 
 ATTENTION, WORDS = "h.0.attn.c_attn.weight", "wte.weight"
-USUAL: dict[str, Any] = {"act_fn": "gelu_new", "eps": 1e-5}  # what GPT2Config takes where nothing is said
+# What GPT2Config takes where nothing is said; the rest of the arithmetic every GPT2Model has in common.
+USUAL: dict[str, Any] = {"act_fn": "gelu_new", "eps": 1e-5, "use_attn_scale": True}
+_SIZES = ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "n_ctx", "d_in", "d_out")
+COMMON: dict[str, Any] = {f.name: f.default for f in fields(HookedTransformerConfig) if f.name not in (*USUAL, *_SIZES)}
 ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_new"}  # by the name that GPT2Config has for it, where ours is another
 NAME = "GPT2Model between a read-in and a read-out"
 
@@ -42,11 +47,13 @@ def read(source: Source, given: Given) -> Parts:
         told, usual, asks = _told(source), {}, ()
     else:
         told, usual, asks = {}, USUAL, ("task", "encoding")
-    body, around = body_of(found, where)
-    told |= sizes(body)
+    body, around, prefix = body_of(found, where)
+    told |= COMMON | sizes(body)
     ends = _ends(around, told["d_model"], where)
-    state.check_names(body, shapes_of(told), where, f"a {NAME}")
+    wanted = {prefix + name: shape for name, shape in shapes_of(told).items()}
+    state.check_names({prefix + name: tensor for name, tensor in body.items()}, wanted, where, f"a {NAME}")
     told |= {"d_in": ends["in.weight"].shape[1], "d_out": ends["out.weight"].shape[0]}
+    told |= state.head_width(told["d_model"], told.get("n_heads", given.settings.get("n_heads")), where)
     cfg, taken = given.complete(told, where, needed=("n_heads",), usual=usual, asks=asks)
     model = state.build(cfg, ours(body, ends, cfg.n_heads), where)
     encoding = modules.compare(model, source) if isinstance(source, nn.Module) else None
@@ -61,11 +68,12 @@ def _told(model: nn.Module) -> dict[str, Any]:
         raise InputError(f"the model holds {len(bodies)} parts with the config of a GPT2Model, but one is expected")
     config: Any = bodies[0].config
     act_fn = config.activation_function
-    return {"n_heads": config.n_head, "eps": config.layer_norm_epsilon, "act_fn": ACTIVATIONS.get(act_fn, act_fn)}
+    told = {"n_heads": config.n_head, "eps": config.layer_norm_epsilon, "act_fn": ACTIVATIONS.get(act_fn, act_fn)}
+    return {**told, "use_attn_scale": config.scale_attn_weights}
 
 
-def body_of(found: State, where: object) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """A GPT2Model's tensors by its own names, but for the table of words; and the tensors around it.
+def body_of(found: State, where: object) -> tuple[dict[str, Tensor], dict[str, Tensor], str]:
+    """A GPT2Model's tensors by its own names, but for the table of words; the tensors around it; and its prefix.
 
     Raises:
         InputError: masks that are not causal, or no first block.
@@ -79,7 +87,7 @@ def body_of(found: State, where: object) -> tuple[dict[str, Tensor], dict[str, T
     own = re.compile(re.escape(prefix) + (r".*" if prefix else r"(h\.\d+|wte|wpe|ln_f)\..*"))
     body = {name.removeprefix(prefix): tensor for name, tensor in found.tensors.items() if own.fullmatch(name)}
     body.pop(WORDS, None)
-    return body, {name: tensor for name, tensor in found.tensors.items() if not own.fullmatch(name)}
+    return body, {name: tensor for name, tensor in found.tensors.items() if not own.fullmatch(name)}, prefix
 
 
 def _ends(around: Mapping[str, Tensor], width: int, where: object) -> dict[str, Tensor]:

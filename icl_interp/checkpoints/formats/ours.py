@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from icl_interp.checkpoints.config import SCHEMA, RunConfig, TrainingConfig, parse
+from icl_interp.checkpoints.formats import files
 from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source
 from icl_interp.errors import InputError, shown
 from icl_interp.models import tokens, weights
@@ -15,16 +16,31 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import check_scalar, number, read_json, run_id
 
 CONFIG, MODEL, PROVENANCE = "config.json", "model.safetensors", "provenance.json"
+_NAME, _READ = SCHEMA.partition("/")[0].encode(), 10**7  # what a config.json of ours names, and bytes looked at
 _FACTS = {"run_id": str, "step": int, "training_seconds": float, "finished": bool, "recipe": str, "name": str}
 
 
 def recognises(source: Source) -> bool:
-    """Whether it is a run folder, one of the two files of it that make a checkpoint, or our own model."""
+    """Whether it is a run folder, one of the two files of it that make a checkpoint, or our own model.
+
+    Other programs call files so, too: beside files of theirs these two are ours only if the config says so.
+    """
     if isinstance(source, nn.Module):
         return isinstance(source, HookedTransformer)
-    if source.is_dir():
-        return any((source / name).is_file() for name in (CONFIG, MODEL))
-    return source.name in (CONFIG, MODEL)
+    folder = source if source.is_dir() else source.parent
+    if not any((folder / name).is_file() if folder == source else source.name == name for name in (CONFIG, MODEL)):
+        return False
+    return _says_so(folder / CONFIG) or not (
+        (folder / files.CONFIG).is_file() or any(f.suffix != ".safetensors" for f in files.holding_weights(folder))
+    )
+
+
+def _says_so(config: Path) -> bool:
+    try:
+        with config.open("rb") as file:
+            return _NAME in file.read(_READ)
+    except OSError:
+        return False
 
 
 def read(source: Source, given: Given) -> Parts:

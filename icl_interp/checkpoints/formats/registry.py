@@ -65,6 +65,8 @@ def _no_checkpoint(path: Path) -> InputError:
     if path.is_dir():
         holding = files.holding_weights(path)
         if not holding:
+            if (error := files.why_unread(path)) is not None:
+                return error
             return InputError(
                 f"{path} is not a checkpoint: it has no config.json and no file of weights that is known here; it "
                 f"holds {_contents(path)}; give {READ}"
@@ -75,6 +77,8 @@ def _no_checkpoint(path: Path) -> InputError:
     elif files.kind(path) is None:
         try:
             with path.open("rb"):
+                if path.is_file() and path.stat().st_size == 0:
+                    return InputError(f"{path} is not a checkpoint: it is empty; copy or download it again")
                 return InputError(f"{path} is not a checkpoint: give {READ}")
         except OSError as error:
             return InputError(f"cannot read {path}: {error.strerror}")

@@ -1,7 +1,7 @@
 """State dicts: names without what wrappers add, masks apart from weights, and the comparison with what a format has."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from icl_interp.models.weights import Shape, Wanted
 
 # torch.compile and TransformerLens' bridges add a segment anywhere in a name, DataParallel one in front.
 _ANYWHERE, _IN_FRONT = ("_orig_mod", "_original_component"), "module"
+_ATTRIBUTE = "model."  # Lightning keeps the model under this name, in front of every other
 NAMED = 8  # names that a message lists
 
 
@@ -33,6 +34,18 @@ def plain(name: str) -> str:
     """
     parts = [part for part in name.split(".") if part not in _ANYWHERE]
     return ".".join(parts[1:] if parts[0] == _IN_FRONT else parts)
+
+
+def plain_names(names: Iterable[str], rename: Callable[[str], str] = plain) -> dict[str, str]:
+    """Plain names (or other ones) by the names in a file; `model.` goes too where every name begins with it.
+
+    >>> plain_names(["model._read_in.weight", "model._read_in.bias"])
+    {'model._read_in.weight': '_read_in.weight', 'model._read_in.bias': '_read_in.bias'}
+    """
+    found = {name: rename(name) for name in names}
+    if all(short.startswith(_ATTRIBUTE) for short in found.values()):
+        return {name: rename(short.removeprefix(_ATTRIBUTE)) for name, short in found.items()}
+    return found
 
 
 def is_mask(name: str, shape: Shape) -> bool:
@@ -63,8 +76,8 @@ def cleaned(
     """
     kept: dict[str, Tensor] = {}
     masks: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        short = rename(name)
+    for name, short in plain_names(tensors, rename).items():
+        tensor = tensors[name]
         place = masks if is_mask(short, tuple(tensor.shape)) else kept
         if short in place and not _same(place[short], tensor):
             raise InputError(f"{where} holds two tensors called {short}, once under another name: keep one of them")
@@ -126,7 +139,7 @@ def check_names(found: Mapping[str, Tensor], wanted: Mapping[str, Shape], where:
 
     Raises:
         InputError: listing those that are missing, that are unknown, and that have another shape; or naming one that
-            holds NaN or infinite numbers.
+            holds whole, NaN or infinite numbers.
     """
     missing = [name for name in wanted if name not in found]
     unknown = [name for name in found if name not in wanted]
@@ -142,7 +155,27 @@ def check_names(found: Mapping[str, Tensor], wanted: Mapping[str, Shape], where:
     ]
     if faults:
         raise InputError(f"{where} looks like {kind}, but its tensors are not those of one: it {'; it '.join(faults)}")
+    for name, tensor in found.items():
+        if (dtype := weights.kind(tensor).dtype) not in weights.FLOATS:
+            raise InputError(
+                f"{where}: {name} holds numbers of the type {dtype}, but {' or '.join(weights.FLOATS)} is needed"
+            )
     weights.check_finite(found, where)
+
+
+def head_width(columns: int, n_heads: Any, where: object) -> dict[str, int]:
+    """The width of each head, as a setting, where heads share that many columns; nothing for no whole number of heads.
+
+    Raises:
+        InputError: the columns cannot be shared out; numbers of heads among which they can are listed.
+    """
+    if not isinstance(n_heads, int) or isinstance(n_heads, bool) or n_heads < 1:
+        return {}  # the model's config refuses it
+    if columns % n_heads:
+        *few, last = (str(n) for n in range(1, columns + 1) if columns % n == 0)
+        ways = f"{', '.join(few)} or {last}" if few else last
+        raise InputError(f"{where}: width {columns} does not divide into {n_heads} heads: give {ways}")
+    return {"d_head": columns // n_heads}
 
 
 def listed(names: Iterable[str]) -> str:

@@ -47,6 +47,10 @@ def read(source: Source, given: Given) -> Parts:
     needed += [] if "normalization_type" in told else ["normalization_type"]
     if isinstance(source, nn.Module):
         told |= {word: value for word, value in _cfg(source).items() if word in _WORDS}
+    if tensors[ATTENTION].ndim == 2:
+        columns, n_heads = tensors[ATTENTION].shape[0], told.get("n_heads", given.settings.get("n_heads"))
+        told |= state.head_width(columns, n_heads, where)
+    if isinstance(source, nn.Module):
         cfg, taken = given.complete(told, where, needed=needed)
     else:
         cfg, taken = given.complete(told, where, needed=needed, usual=USUAL, asks=("task", "encoding"))
