@@ -76,3 +76,12 @@ def whole(value: object, name: str, low: int, high: int = 2**63 - 1) -> int:
         end = f"to {high:,}" if high < 2**63 - 1 else "up"
         raise InputError(f"{name} must be a whole number from {low:,} {end}, but got {shown(value)}")
     return int(value)
+
+
+def counted(n: int, what: str) -> str:
+    """So many things, in words.
+
+    >>> counted(1, "coordinate"), counted(3, "coordinate")
+    ('1 coordinate', '3 coordinates')
+    """
+    return f"{n} {what}{'s' * (n != 1)}"

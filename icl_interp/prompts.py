@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, counted
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ class Prompts:
 
     def __repr__(self) -> str:
         # The functions are not counted: their indices may lie on another device, and a repr should cost nothing.
-        return f"Prompts({len(self)} prompts of {self.n_points} points in {self.xs.shape[2]} dimensions)"
+        values = f", values of {self.n_targets} coordinates" if self.n_targets > 1 else ""
+        n_dims = counted(self.xs.shape[2], "dimension")
+        return f"Prompts({counted(len(self), 'prompt')} of {self.n_points} points in {n_dims}{values})"
 
     @property
     def n_targets(self) -> int:
@@ -79,6 +81,11 @@ class Prompts:
     def double(self) -> "Prompts":
         """The same numbers in float64."""
         return replace(self, xs=self.xs.double(), ys=self.ys.double(), parameters=self.parameters.double())
+
+
+def by_coordinate(prompts: Prompts) -> list[Prompts]:
+    """The prompts once for each coordinate of their values, with that coordinate alone."""
+    return [replace(prompts, ys=prompts.ys[..., i : i + 1]) for i in range(prompts.n_targets)]
 
 
 def as_numbers(values: Float[Tensor, "*batch target"]) -> Float[Tensor, "*batch"]:

@@ -9,6 +9,7 @@ import pytest
 import tiny_runs
 import torch
 from helpers import must_fail
+from tables import row_of
 
 from icl_interp import evaluation
 from icl_interp.baselines import LeastSquares, Zero
@@ -16,7 +17,7 @@ from icl_interp.errors import InputError
 from icl_interp.evaluation import evaluate, function_errors
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
-from icl_interp.results import row_of, to_dict
+from icl_interp.results import to_dict
 from icl_interp.tasks import Continuous, LinearRegression, Normal, Polynomial, Uniform
 
 AFFINE = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=6)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tiny_runs
 from helpers import must_fail
+from tables import row_of
 
 from icl_interp import evaluation
 from icl_interp.baselines import KNearest, LawMean, LeastSquares, MeanValue, Zero
 from icl_interp.errors import InputError
 from icl_interp.evaluation import error_table, evaluate, function_errors, shifted
-from icl_interp.results import row_of
 from icl_interp.tasks import Continuous, Normal, Polynomial, Uniform
 
 AFFINE = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=6)

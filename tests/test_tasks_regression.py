@@ -8,6 +8,7 @@ import pytest
 import tiny_runs
 import torch
 from helpers import must_fail
+from tables import row_of
 from torch.testing import assert_close
 
 from icl_interp import baselines, evaluation
@@ -16,7 +17,6 @@ from icl_interp.checkpoints.config import parse
 from icl_interp.errors import InputError
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import encode, generator
-from icl_interp.results import row_of
 from icl_interp.tasks import Exponential, LinearRegression, LogNormal, Normal, Uniform
 from icl_interp.tasks.regression import moment
 from icl_interp.training.trainer import train

@@ -14,8 +14,9 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import build, decode, encode
 from icl_interp.stored import Stored
 from icl_interp.tasks.base import Task
-from icl_interp.tasks.distributions import Normal, Uniform
+from icl_interp.tasks.distributions import is_law
 from icl_interp.tasks.registry import KINDS, find
+from icl_interp.tasks.vectors import VectorLaw
 
 LARGE = 2_000_000  # parameters of a model that is measured on fewer prompts, whose contexts are read in float32
 
@@ -100,9 +101,9 @@ class Facts:
 
     @property
     def trained_range(self) -> tuple[float, float] | None:
-        """Where inputs lie in distribution, where their law is one of ours."""
-        law = getattr(self.task, "inputs", None)
-        return law.interval if isinstance(law, (Uniform, Normal)) else None
+        """Where each coordinate of an input lies in distribution; None where there is no law of coordinates."""
+        law: Any = getattr(self.task, "inputs", None)
+        return law.interval if is_law(law) and not isinstance(law, VectorLaw) else None
 
     def unmeasured(self) -> str | None:
         """Says that the model has no in-distribution error to speak of: it is NaN or infinite; None for one that has.
@@ -170,6 +171,20 @@ class Facts:
             n_parameters=count("n_parameters"),
             n_units=count("n_units" if "n_units" in data else "n_functions"),  # older reports have functions
         )
+
+
+def needs_task(facts: Facts, kind: type[Task]) -> str | None:
+    """Why a claim about tasks of one class says nothing about this model; None if its task is of that very class.
+
+    A class of one's own below it does not count: it may draw other functions, compute other values or give these
+    more coordinates, and what is known of the functions of the class above need not hold for them.
+    """
+    if type(facts.task) is kind:
+        return None
+    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+    below = f", a class below it, whose functions may be others than those of {article} {kind.__name__}"
+    about = f"The claim is about models of {article} {kind.__name__} task, not of {facts.task_kind}"
+    return about + (below if isinstance(facts.task, kind) else "")
 
 
 def _task(stored: Stored) -> Task:

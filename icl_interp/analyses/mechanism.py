@@ -28,7 +28,9 @@ READ_IN, QUERY = "read-in", "query"
 def measurements(lab: Lab) -> list[Measurement[Any]]:
     """Those that the lab's model has something for."""
     heads = [patterns, relevance.relevance, scale.own] if lab.heads else []
-    return [*heads, lens] if DirectAttribution().refusal(lab.single) else [*heads, attribution, lens]
+    if DirectAttribution().refusal(lab.single):
+        return [*heads, lens]
+    return [*heads, attribution, *([variance] if lab.task.n_targets > 1 else []), lens]
 
 
 @measurement("mechanism/patterns")
@@ -68,6 +70,37 @@ def attribution(lab: Lab) -> Planned[DataArray]:
     every = concat(parts, "part")
     axes = {name: every.indexes[name].tolist() for name in ("part", "target")}
     return make_array(every.values, axes, "", found["read_in"].attrs["note"])
+
+
+@measurement("mechanism/variance")
+def variance(lab: Lab) -> Planned[DataArray]:
+    """Variance of each coordinate of the prediction over the prompts of `attribution`, (target,).
+
+    It is what the shares of that coordinate are shares of. Of a prediction that is a number, nobody needs it.
+    """
+    f = (yield from lab.ask(prompts=lab.few))[:, 0]
+    values = f.double().var(0, unbiased=False).numpy()
+    return make_array(values, {"target": range(len(values))}, "y squared", f"{len(lab.few)} prompts, at the query")
+
+
+def pooled(shares: DataArray, variances: DataArray | None) -> DataArray:
+    """Shares of the summed variance of a prediction's coordinates, (part,), from the shares of each.
+
+    That is the sum of covariances over the sum of variances. A mean of shares would count a coordinate that hardly
+    varies as much as one that varies a lot.
+
+    Args:
+        shares: (part, target), what `attribution` found.
+        variances: (target,), what `variance` found; None for a prediction of one coordinate.
+
+    >>> shares = make_array([[0.9, 0.2], [0.1, 0.8]], {"part": ("a", "b"), "target": (0, 1)})
+    >>> pooled(shares, make_array([3.0, 1.0], {"target": (0, 1)})).values.round(3)
+    array([0.725, 0.275])
+    """
+    if variances is None:
+        return shares.mean("target")
+    covariances = (shares * variances).where(variances > 0, 0.0)  # what does not vary has no shares
+    return covariances.sum("target") / variances.sum("target")
 
 
 @measurement("mechanism/lens")

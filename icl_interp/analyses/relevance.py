@@ -47,7 +47,8 @@ def relevance(lab: Lab) -> Planned[DataArray]:
     """What happens in distribution when a head's pattern is made uniform, and when its output is made its mean.
 
     rise: of the squared error over scored points; movement: squared change of the prediction, in u^2 (for models that
-    learned nothing, whose error says nothing); intact: the squared error itself.
+    learned nothing, whose error says nothing); intact: the squared error itself. Of vectors errors are means over
+    coordinates, and changes are squared lengths, as u^2 is the sum of their variances.
     """
     unit = float((yield from lab.need(scale.own)).sel(statistic="u"))
     base, truth = lab.predictions()
@@ -59,7 +60,8 @@ def relevance(lab: Lab) -> Planned[DataArray]:
             rows = []
             for edit in edits:
                 out, _ = lab.predictions(edit)
-                missed, moved = (out - truth).square().mean((1, 2)), (out - base).square().mean((1, 2))
+                missed = (out - truth).square().mean((1, 2))
+                moved = (out - base).square().mean((1, 2)) * out.shape[2]  # a mean over points, a sum over coordinates
                 parts = (missed - intact, moved / unit**2 if unit else moved * 0, intact)
                 rows.append([lab.by_unit(part, lab.head_sample) for part in parts])
             values.append(rows)

@@ -11,6 +11,7 @@ from icl_interp.baselines.law import LawMean, MeanValue
 from icl_interp.baselines.local import Averaging, KNearest, NadarayaWatson
 from icl_interp.baselines.named import classical
 from icl_interp.baselines.network import TwoLayerNetwork
+from icl_interp.baselines.reference import BestRidge
 from icl_interp.baselines.regression import AveragingEstimator, GradientDescent, LeastSquares, MaximumDegree, Ridge
 from icl_interp.baselines.scikit import GradientBoosting, GreedyTree, Lasso
 from icl_interp.baselines.uniform import BayesUniformPrior
@@ -20,6 +21,7 @@ __all__ = [
     "AveragingEstimator",
     "BayesOverDegrees",
     "BayesUniformPrior",
+    "BestRidge",
     "Features",
     "GradientBoosting",
     "GradientDescent",

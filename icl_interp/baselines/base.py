@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, shown
 from icl_interp.prompts import Prompts
 
 
@@ -52,9 +52,15 @@ def predictions(predictor: Predictor, prompts: Prompts) -> Float[Tensor, "batch 
     """What a predictor says, in float64 on the CPU; refused where its shape is not that of the values.
 
     Raises:
-        InputError: another shape, which would broadcast against the values.
+        InputError: no tensor, or another shape, which would broadcast against the values.
     """
-    out = predictor.predict(prompts).double().cpu()
+    out = predictor.predict(prompts)
+    if not isinstance(out, Tensor):
+        raise InputError(
+            f"predict(prompts) must return a torch tensor, shape {tuple(prompts.ys.shape)} here, but "
+            f"{type(predictor).__name__} returned {shown(out)} ({type(out).__name__}): wrap it in torch.as_tensor"
+        )
+    out = out.double().cpu()
     if prompts.n_targets == 1 and out.ndim == 2:
         out = out[..., None]
     if out.shape != prompts.ys.shape:
@@ -127,13 +133,19 @@ def features_of(source: Features, xs: Float[Tensor, "batch point dim"]) -> Float
     """The features of inputs.
 
     Raises:
-        InputError: the source has none, so that nothing can be regressed on them.
+        InputError: the source has none, so that nothing can be regressed on them, or none for each point.
     """
     features = source.features(xs)
     if features is None:
         raise InputError(
             f"the functions of a {type(source).__name__} are linear in no fixed features, so regression does not "
             "apply: give the task a features method if they are"
+        )
+    got = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else f"a {type(features).__name__}"
+    if not isinstance(features, Tensor) or features.ndim != 3 or features.shape[:2] != xs.shape[:2]:
+        raise InputError(
+            f"{type(source).__name__}.features must return a torch tensor (batch, point, feature), shape "
+            f"({xs.shape[0]}, {xs.shape[1]}, number of features) here, but returned {got}"
         )
     return features
 

@@ -9,14 +9,14 @@ from torch import Tensor
 from icl_interp.baselines import prefixes
 from icl_interp.baselines.base import Law, Powers, positive, whole
 from icl_interp.errors import InputError
-from icl_interp.prompts import Prompts, as_numbers
+from icl_interp.prompts import Prompts, as_numbers, by_coordinate
 
 
 @dataclass(frozen=True)
 class BayesOverDegrees:
     """Posterior mean of the next value when the degree is unknown: uniform over `degrees`, Gaussian coefficients.
 
-    Values are numbers.
+    Of vectors it predicts each coordinate by itself, as though each had a degree of its own.
 
     E[f(x) | prefix] = sum_d P(d | prefix) E[f(x) | prefix, d], in closed form for a model that differs from the task in
     two ways: coefficients are normal with the mean and variance of `coefficients` (not uniform, say), and labels carry
@@ -45,12 +45,16 @@ class BayesOverDegrees:
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The posterior mean at each point; that of the prior at the first."""
+        return torch.stack([self._predicted(one) for one in by_coordinate(prompts)], -1)
+
+    def _predicted(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
+        """Of values that are numbers."""
         means, evidences = zip(*(self._given(degree, prompts) for degree in self.degrees), strict=True)
         weights = torch.stack(evidences).softmax(0)
-        return (weights * torch.stack(means)).sum(0)[..., None]
+        return (weights * torch.stack(means)).sum(0)
 
     def posterior(self, prompts: Prompts) -> Float[Tensor, "batch point degree"]:
-        """P(degree | the points before each point)."""
+        """P(degree | the points before each point), where values are numbers."""
         return torch.stack([self._given(degree, prompts)[1] for degree in self.degrees], -1).softmax(-1)
 
     def _given(

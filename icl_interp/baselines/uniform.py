@@ -11,7 +11,7 @@ from torch import Tensor
 from icl_interp.baselines import prefixes
 from icl_interp.baselines.base import Powers, whole
 from icl_interp.errors import InputError
-from icl_interp.prompts import Prompts
+from icl_interp.prompts import Prompts, by_coordinate
 
 INSIDE = 1e-9  # of the interval's length: so far outside a coefficient still counts as inside
 
@@ -20,11 +20,11 @@ INSIDE = 1e-9  # of the interval's length: so far outside a coefficient still co
 class BayesUniformPrior:
     """Posterior mean of the next value for polynomials with coefficients from U(low, high), seen without noise.
 
-    The degree is drawn uniformly from `degrees`. Values are numbers. Points that outnumber the coefficients determine
-    the function, so there the posterior is a single function. It is the limit of posteriors under normal noise, as the
-    noise goes to 0: that concentrates where the squared error is smallest among all functions that the law can draw.
-    So the prediction is that of least squares with every coefficient kept within [low, high], with the degree that
-    leaves the smallest error.
+    The degree is drawn uniformly from `degrees`. Of vectors each coordinate is predicted by itself, as though it had a
+    degree of its own. Points that outnumber the coefficients determine the function, so there the posterior is a single
+    function. It is the limit of posteriors under normal noise, as the noise goes to 0: that concentrates where the
+    squared error is smallest among all functions that the law can draw. So the prediction is that of least squares with
+    every coefficient kept within [low, high], with the degree that leaves the smallest error.
 
     On data of the law itself this is the function itself. On functions that the law cannot draw, such as functions
     scaled by 3, the posterior without noise does not exist. Its limit does, and is the nearest function that the law
@@ -74,9 +74,10 @@ class BayesUniformPrior:
             return out
         # An interval that holds 0 has every function of a smaller degree among those of the largest one.
         degrees = (largest,) if self.low <= 0 <= self.high else self.degrees
-        found = [self._fitted(degree, first, prompts) for degree in degrees]
-        values, errors = (torch.stack(each) for each in zip(*found, strict=True))
-        out[:, first:, 0] = values.gather(0, errors.argmin(0, keepdim=True))[0]
+        for target, one in enumerate(by_coordinate(prompts)):
+            found = [self._fitted(degree, first, one) for degree in degrees]
+            values, errors = (torch.stack(each) for each in zip(*found, strict=True))
+            out[:, first:, target] = values.gather(0, errors.argmin(0, keepdim=True))[0]
         return out
 
     def _fitted(

@@ -125,12 +125,13 @@ class RunConfig:
             values = "" if n_targets == 1 else f" and values of {n_targets}"
             raise InputError(
                 f"{self.encoding} prompts with inputs of {counted(dim, 'coordinate')}{values} have d_in={d_in}, but "
-                f"the model has d_in={self.model.d_in}: set model.d_in={d_in}, or choose another encoding or task"
+                f"the model has d_in={self.model.d_in}: train one with model.d_in={d_in}, or choose another encoding "
+                "or task"
             )
         if self.model.d_out != n_targets:
             raise InputError(
                 f"the task's values have {counted(n_targets, 'coordinate')} (n_targets), but the model has "
-                f"d_out={self.model.d_out}: set model.d_out={n_targets}, or choose another task"
+                f"d_out={self.model.d_out}: train one with model.d_out={n_targets}, or choose another task"
             )
         if self.model.keys and self.encoding != "stacked":
             raise InputError(

@@ -23,9 +23,11 @@ LETTERS = 16  # squares in a row, up to which each shows its number
 LEAST = 1e-3  # of what predicting 0 would cost, where the axis of errors ends at the latest
 WHERE = (
     "First, shares of the prediction's variance that each part writes straight into the read-out, with the scale of "
-    "the last norm held. The shares add up to 1; a part with a negative one works against the others. Second, what "
-    "happens when a head's output is replaced by its mean over prompts: the factor on the squared error, or, for a "
-    "model that has not learned its task, the change of the prediction in u, the standard deviation of predictions. "
+    "the last norm held. The shares add up to 1; a part with a negative one works against the others. Of predictions "
+    "that are vectors they are shares of the summed variance of all coordinates. Second, what happens when a head's "
+    "output is replaced by its mean over prompts: the factor on the squared error, or, for a model that has not "
+    "learned its task, the change of the prediction in u, the standard deviation of predictions (of vectors the root "
+    "of the summed variances of coordinates, and the length of the change). "
     "Third, the logit lens, which reads the residual stream after each layer as the read-out would."
 )
 PATTERNS = (
@@ -42,7 +44,8 @@ def where(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
         return None
     maps: list[tuple[str, str, DataArray]] = []
     if mechanism.attribution in results:
-        maps.append(("Who writes it", "share", _by_part(results[mechanism.attribution])))
+        shares = mechanism.pooled(results[mechanism.attribution], results.get(mechanism.variance))
+        maps.append(("Who writes it", "share", _by_part(shares)))
     if relevance.relevance in results:
         on_error = facts.r2 > LEARNED_R2
         what = "error, ×" if on_error else "change, u"
@@ -56,8 +59,8 @@ def where(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
 
 
 def _by_part(shares: DataArray) -> DataArray:
-    """Shares as a matrix of layers by parts, means over targets; the read-in stands on a row of its own, above."""
-    share = {str(part): float(shares.sel(part=part).mean()) for part in shares.indexes["part"]}
+    """Shares as a matrix of layers by parts; the read-in stands on a row of its own, above."""
+    share = {str(part): float(shares.sel(part=part)) for part in shares.indexes["part"]}
     written = [name.split() for name in share if name != mechanism.READ_IN]
     layers = sorted({int(place.split(".")[0]) for _, place in written})
     columns = list(dict.fromkeys(place.split(".")[1] if kind == "head" else "MLP" for kind, place in written))

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.errors import InputError, unknown
+from icl_interp.errors import InputError, shown, unknown
 from icl_interp.models.hooks import check_names, patching
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_array
@@ -100,7 +100,7 @@ def patch(
 
     def measure(out: Tensor) -> Tensor:
         # Kept here, because TransformerLens keeps what it gets in float32.
-        values.append(float(metric(out)))
+        values.append(_number(metric(out)))
         return torch.tensor(values[-1])
 
     with torch.no_grad(), _prepared(model):
@@ -115,6 +115,18 @@ def patch(
             index_df=patching.make_df_from_ranges(shape, list(axes)),
         )
     return make_array(np.reshape(values, shape), axes, note=f"metric with {activation} patched in from the clean run")
+
+
+def _number(value: object) -> float:
+    """What a metric returned, if it is one number."""
+    try:
+        return float(value)  # pyright: ignore[reportArgumentType] (what it cannot take, it says)
+    except (TypeError, ValueError, RuntimeError) as error:
+        what = f"shape {tuple(value.shape)}" if isinstance(value, (Tensor, np.ndarray)) else shown(value)
+        raise InputError(
+            "metric must return one number for the whole output, for example lambda out: out[:, -1].square().mean(), "
+            f"but returned {what}"
+        ) from error
 
 
 def _put(activation: str, by: tuple[Where, ...], corrupted: Tensor, index: list[int], clean: Tensor) -> Tensor:

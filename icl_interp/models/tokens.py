@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from icl_interp.errors import InputError, unknown
+from icl_interp.errors import InputError, counted, unknown
 from icl_interp.prompts import Prompts
 
 
@@ -198,6 +198,7 @@ class States(Encoding):
 
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """The inputs; values are not shown, because each comes again as the next input."""
+        _check_path(prompts, self)
         return prompts.xs
 
     def encode_queries(
@@ -244,6 +245,7 @@ class Augmented(States):
 
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """Zeros, the state, the state before."""
+        _check_path(prompts, self)
         before = pad(prompts.xs[:, :-1], (0, 0, 1, 0))
         return self._augmented(prompts.xs, before, prompts.n_targets)
 
@@ -315,9 +317,48 @@ def infer(d_in: int, dim: int, n_targets: int = 1) -> Encoding:
     values = "" if n_targets == 1 else f" and values of {n_targets}"
     raise InputError(
         f"a model with d_in={d_in} fits neither interleaved (d_in={widths['interleaved']}) nor stacked "
-        f"(d_in={widths['stacked']}) prompts of a task with inputs of {dim} coordinates{values}: name the encoding, or "
-        "pass another task"
+        f"(d_in={widths['stacked']}) prompts of a task with inputs of {counted(dim, 'coordinate')}{values}: name the "
+        "encoding, or pass another task"
     )
+
+
+def infer_from(prompts: Prompts, d_in: int) -> Encoding:
+    """The encoding of a bare model for prompts that come without their task: `infer`, where that is the only way.
+
+    Args:
+        prompts: what the model is shown.
+        d_in: the model's.
+
+    Raises:
+        InputError: neither width fits, or the prompts are paths, which a model of this width could read in two ways.
+
+    >>> path = Prompts(torch.arange(4.0).view(1, 4, 1), torch.arange(1.0, 5.0).view(1, 4), torch.zeros(1, 0),
+    ...     torch.zeros(1).long())
+    >>> infer_from(path, d_in=2)
+    Stacked()
+    >>> infer_from(path, d_in=1)
+    Traceback (most recent call last):
+    icl_interp.errors.InputError: the value at each point of these prompts is the next input, so a model with d_in=1 \
+may read them as states or interleaved: pass encoding=States() or encoding=Interleaved()
+    """
+    found = infer(d_in, prompts.xs.shape[2], prompts.n_targets)
+    xs, ys = prompts.xs, prompts.ys
+    if isinstance(found, Interleaved) and prompts.n_points > 1 and torch.equal(ys[:, :-1], xs[:, 1:]):
+        raise InputError(
+            f"the value at each point of these prompts is the next input, so a model with d_in={d_in} may read them as "
+            "states or interleaved: pass encoding=States() or encoding=Interleaved()"
+        )
+    return found
+
+
+def _check_path(prompts: Prompts, encoding: Encoding) -> None:
+    """Refuse prompts whose values would not be shown. The query may stand anywhere, and values may be unknown (NaN)."""
+    xs, ys = prompts.xs[:, 1:-1], prompts.ys[:, :-2]
+    if xs.shape != ys.shape or not bool(((xs == ys) | ys.isnan()).all()):
+        raise InputError(
+            f"{name_of(encoding)} tokens show no values, so the value at each point must be the next input, but these "
+            "prompts are no paths: choose Interleaved() or Stacked()"
+        )
 
 
 def infer_for(task: Shape, d_in: int) -> Encoding:

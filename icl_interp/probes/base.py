@@ -87,7 +87,10 @@ def observe(model: HookedTransformer, *probes: Probe, positions: Positions) -> I
     """Attach probes to a model that you run yourself; afterwards ask each for its `results()`.
 
     `probe` does this for whole prompts. By hand it serves other ways to run a model: under interventions (attach the
-    probe inside: it then sees what they left), or with alternative last tokens, whose axis holds queries only:
+    probe inside: it then sees what they left), or with alternative last tokens, whose axis holds queries only.
+
+    Raises:
+        InputError: a probe has nothing to measure in this model, or a hook does not exist.
 
     >>> import torch
     >>> from icl_interp.models.config import HookedTransformerConfig
@@ -205,7 +208,7 @@ def batches(model: HookedTransformer, prompts: Source, encoding: Encoding | None
     first: int | None = None
     for piece in prompts_of(prompts, batch_size):
         if isinstance(piece, Prompts):
-            chosen = encoding or encodings.infer(model.cfg.d_in, piece.xs.shape[-1], piece.n_targets)
+            chosen = encoding or encodings.infer_from(piece, model.cfg.d_in)
             tokens, kinds = chosen.encode(piece), chosen.kinds(piece.n_points)
         else:
             tokens, kinds = piece, _kinds(piece, encoding)

@@ -174,6 +174,6 @@ def _sweep(
             raise InputError(f"queries must be finite, but got {x}")
         if xs.count(x) > 1:
             raise InputError(f"queries must differ, but got {x:g} twice: each names its own results")
-    encoding = encoding or encodings.infer(model.cfg.d_in, prompts.xs.shape[-1], prompts.n_targets)
+    encoding = encoding or encodings.infer_from(prompts, model.cfg.d_in)
     at = places(xs, prompts.xs.shape[-1])
     run(model, encoding, [Sweep(prompts, at, xs, context=tuple(context), query=tuple(query), probes=tuple(probes))])

@@ -7,10 +7,11 @@ from markupsafe import Markup
 
 from icl_interp.analyses.claim import NOT_LEARNED
 from icl_interp.analyses.finding import Finding
+from icl_interp.baselines.reference import BEST_UNDER_NOISE
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import joined, markup, number
 from icl_interp.report.findings import scalar
-from icl_interp.report.words import answer
+from icl_interp.report.words import answer, value_words
 
 
 def banner(report: Mapping[str, Any], findings: Sequence[Finding]) -> Markup:
@@ -104,12 +105,17 @@ def tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         tiles.append((number(value, 2), "in-distribution error", more))
     for key, label, more in (
         ("least squares", "least squares", "on the same prompts"),
+        (BEST_UNDER_NOISE, BEST_UNDER_NOISE, "which suits the noise; on the same prompts"),
         ("zero", "predicting 0", "on the same prompts"),
+        ("law mean", "mean of the law", "which is not 0; on the same prompts"),
+        ("mean value", "mean value", "of the one function, on the same prompts"),
     ):
         if key in error:
             tiles.append((number(float(error[key]), 2), label, more))
     if "r2" in model:
         tiles.append((number(float(model["r2"]), 4), "R²", "in distribution"))
+    if values := value_words(model.get("config", {})):
+        tiles.append((values, "values", "errors are means over coordinates"))
     task = model.get("task", {})
     if "inputs" in task:
         law = _law(task["inputs"])

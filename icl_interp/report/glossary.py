@@ -11,7 +11,8 @@ TERMS: Mapping[str, str] = {
     "in distribution": "Prompts drawn as in training.",
     "distribution": "From what the functions and inputs of prompts are drawn, for example U(-1, 1), uniform between -1 "
     "and 1, or N(0, 1), normal with mean 0 and variance 1.",
-    "u": "The standard deviation of the prediction in distribution. It is the unit in which predictions are measured.",
+    "u": "The standard deviation of the prediction in distribution. It is the unit in which predictions are measured. "
+    "Of vectors it is the root of the sum of their coordinates' variances, and changes are measured by their length.",
     "normalised error": "A mean squared error over that of a named reference. Over that of predicting 0 it is 1 for "
     "whoever predicts 0. Over that of the best guess without the prompt it is 1 for whoever ignores the prompt.",
     "R²": "1 minus the mean squared error over the variance of the target in distribution.",

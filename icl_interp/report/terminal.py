@@ -14,7 +14,6 @@ from icl_interp import results
 from icl_interp.analyses import multiplicity
 from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.finding import Finding
-from icl_interp.baselines.reference import BEST_UNDER_NOISE
 from icl_interp.checkpoints import bundled
 from icl_interp.report.banner import task_words
 from icl_interp.report.report import Report
@@ -33,7 +32,6 @@ from icl_interp.report.words import (
 )
 
 WIDTH = 160  # where the output is no terminal
-NAMED = REFERENCES | {BEST_UNDER_NOISE: BEST_UNDER_NOISE}
 
 
 def console(width: int | None = None) -> Console:
@@ -65,7 +63,7 @@ def screen(report: Report, verbose: bool = False) -> Group:
 
 def _model(report: Report) -> Text:
     error = report.model["in_distribution"]
-    known = [f"{name} {error[key]:.2g}" for name, key in NAMED.items() if error.get(key) is not None]
+    known = [f"{name} {error[key]:.2g}" for name, key in REFERENCES.items() if error.get(key) is not None]
     interval = f"[{error['low']:.3g}, {error['high']:.3g}]"
     measures = f"\nin distribution: error {error['error']:.3g} {interval}, R2 {error['r2']:.4f}; {', '.join(known)}\n"
     if values := value_words(report.model["config"]):

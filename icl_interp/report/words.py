@@ -7,6 +7,7 @@ from typing import Any
 from icl_interp.analyses.claim import QUESTIONS
 from icl_interp.analyses.criterion import Condition, Estimate, Region
 from icl_interp.analyses.finding import Finding
+from icl_interp.baselines.reference import BEST_UNDER_NOISE
 
 MARKS = {
     "supported": ("✔", "green"),
@@ -20,7 +21,13 @@ WORDS = {
     "inconclusive": ("is open", "are open"),
     "not_applicable": ("does not apply", "do not apply"),
 }
-REFERENCES = {"zero predictor": "zero", "least squares": "least squares"}  # beside the error: in words, as stored
+REFERENCES = {  # beside the error: in words, as stored
+    "zero predictor": "zero",
+    "mean of the law": "law mean",  # where that is not 0
+    "mean value": "mean value",
+    "least squares": "least squares",
+    BEST_UNDER_NOISE: BEST_UNDER_NOISE,
+}
 BASES = {"log10": 10.0, "ln": math.e}  # units that are logarithms: what is shown is the factor
 MOST = 3  # claims that a sentence of the answer names
 
@@ -114,6 +121,16 @@ def region(asked: Region, unit: str) -> str:
 def sentence(f: Finding) -> str:
     """What a claim says, in few words where it has them."""
     return f.short or f.statement
+
+
+def value_words(model: Mapping[str, Any]) -> str:
+    """What values are where they are vectors, from an architecture's config as plain data; nothing for numbers.
+
+    >>> value_words({"d_out": 3}), value_words({"d_out": 1})
+    ('vectors of 3 coordinates', '')
+    """
+    n = model.get("d_out", 1)
+    return f"vectors of {n} coordinates" if n > 1 else ""
 
 
 def model_words(model: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from icl_interp.errors import InputError, shown, unknown, whole
+from icl_interp.errors import InputError, counted, shown, unknown, whole
 from icl_interp.tasks import covariance
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Distribution, Normal, is_law
@@ -231,8 +231,8 @@ def complex_states(states: Float[Tensor, "*batch dim"]) -> Complex[Tensor, "*bat
     >>> complex_states(torch.tensor([1.0, 2.0, 3.0, 4.0]))
     tensor([1.+2.j, 3.+4.j])
     """
-    if states.shape[-1] % 2:
-        raise InputError(f"complex coordinates are pairs of numbers, but states have {states.shape[-1]} coordinates")
+    if (n := states.shape[-1]) % 2:
+        raise InputError(f"complex coordinates are pairs of numbers, but states have {counted(n, 'coordinate')}")
     return torch.view_as_complex(states.unflatten(-1, (-1, 2)).contiguous())
 
 

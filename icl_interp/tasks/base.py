@@ -2,15 +2,16 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, counted
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator as stream
+from icl_interp.tasks import checks
 from icl_interp.tasks.distributions import Distribution, is_law, still_said
 from icl_interp.tasks.vectors import VectorLaw
 
@@ -35,9 +36,14 @@ class Task(ABC):
     inputs: Distribution
     n_points: int
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        checks.check_fields(cls)
+
     def __post_init__(self) -> None:
         if self.n_points < 2:
             raise InputError(f"n_points counts the query too, so it must be at least 2, but got {self.n_points}")
+        checks.check_sizes(self)
         self._check_law("inputs")
         self._check_dim("inputs", self.dim)
 
@@ -54,8 +60,8 @@ class Task(ABC):
         law = getattr(self, name)
         if isinstance(law, VectorLaw) and law.dim != dim:
             raise InputError(
-                f"{name} of a {type(self).__name__} have {dim} coordinates here, but {law} is a law of vectors of "
-                f"{law.dim}"
+                f"{name} of a {type(self).__name__} have {counted(dim, 'coordinate')} here, but {law} is a law of "
+                f"vectors of {law.dim}: use one of {dim}, for example Sphere({dim})"
             )
 
     @property
@@ -101,15 +107,8 @@ class Task(ABC):
         Raises:
             InputError: `value` returned another shape.
         """
-        ys, wanted = self.value(parameters, xs), (*xs.shape[:2], self.n_targets)
-        if self.n_targets == 1 and ys.ndim == 2:
-            ys = ys[..., None]
-        if ys.shape != wanted:  # a column too many would broadcast against predictions, and nobody would notice
-            raise InputError(
-                f"{type(self).__name__}.value must return a value for each point, shape {wanted} here (the last axis "
-                f"is n_targets={self.n_targets}), but returned shape {tuple(ys.shape)}"
-            )
-        return ys
+        duty = "value must return a value for each point"
+        return checks.shaped(self, self.value(parameters, xs), duty, xs.shape[:2])
 
     def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"] | None:
         """Features in which every function of the task is linear: what least squares regresses on.
@@ -201,6 +200,7 @@ class Task(ABC):
         if still_said(self, "closed_mean", "sample_parameters", "value", "targets"):
             closed = self.closed_mean(xs.double())
             if closed is not None:
+                closed = checks.shaped(self, closed, "closed_mean must return the mean at each point", xs.shape[:2])
                 return closed, torch.zeros_like(closed)
         parameters = self.sample_parameters(MANY, stream(0, "tasks/expected"), torch.float64)
         if self.paired and (centres := self.mean_parameters(parameters)) is not None:
@@ -269,7 +269,7 @@ class Task(ABC):
         assert centre is not None  # it is paired
         row = torch.arange(n_pairs).repeat_interleave(n_contexts)
         a, b = own[row], (2 * centre - own)[row]
-        xs, ys = self.sample_points(a, n_points or self.n_points, generator, dtype)
+        xs, ys = checks.sampled(self, a, n_points or self.n_points, generator, dtype)
         partner = self.targets(b, xs) - (ys - self.targets(a, xs))  # 2 m - y_A; without noise exactly the value
 
         def in_pairs(first: Tensor, second: Tensor) -> Tensor:
@@ -279,7 +279,7 @@ class Task(ABC):
             return both.flatten(0, 2)
 
         function = in_pairs(2 * row, 2 * row + 1)
-        return checked(self, Prompts(in_pairs(xs, xs), in_pairs(ys, partner), in_pairs(a, b), function))
+        return checks.checked(self, Prompts(in_pairs(xs, xs), in_pairs(ys, partner), in_pairs(a, b), function))
 
     def sample(
         self,
@@ -293,13 +293,13 @@ class Task(ABC):
         """Fresh prompts: `n_functions` functions, each with `n_contexts` independent contexts, function-major."""
         function = torch.arange(n_functions).repeat_interleave(n_contexts)
         parameters = self.sample_parameters(n_functions, generator, dtype)[function]
-        xs, ys = self.sample_points(parameters, n_points or self.n_points, generator, dtype)
+        xs, ys = checks.sampled(self, parameters, n_points or self.n_points, generator, dtype)
         if self.autoregressive and not torch.equal(ys[:, :-1], xs[:, 1:]):
             raise InputError(
                 f"{type(self).__name__} is autoregressive, so the value at each point must be the input of the next "
                 "one: override sample_points so that it returns a path"
             )
-        return checked(self, Prompts(xs, ys, parameters, function))
+        return checks.checked(self, Prompts(xs, ys, parameters, function))
 
     def sample_points(
         self,
@@ -324,20 +324,3 @@ class Scalable(Protocol):
     def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Task:
         """The task with functions and inputs scaled, each by its own factor."""
         ...
-
-
-def checked(task: Task, prompts: Prompts) -> Prompts:
-    """The prompts, if an error can be computed on them: the sum of some million squares must be a number.
-
-    Raises:
-        InputError: numbers that are NaN, infinite or too large for their dtype.
-    """
-    limit = 1e-3 * torch.finfo(prompts.ys.dtype).max ** 0.5
-    for name, values in (("inputs", prompts.xs), ("values", prompts.ys)):
-        largest = values.abs().amax().item()
-        if not largest <= limit:
-            raise InputError(
-                f"{name} of this {type(task).__name__} reach {largest:.2g}, and squares of numbers beyond {limit:.0e} "
-                f"overflow in {str(prompts.ys.dtype).removeprefix('torch.')}: choose laws of a smaller range"
-            )
-    return prompts

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError, shown
+from icl_interp.errors import InputError, counted, shown
 
 MAX_ROWS = 512  # of a whole matrix: as text in a config that is five megabytes, and a second to check
 Vector = tuple[float, ...]
@@ -42,8 +42,8 @@ def checked(name: str, value: object, dim: int, or_else: str = "") -> Vector | R
     if _are_rows(value, dim) and len(value) == dim and _is_covariance(torch.tensor(value, dtype=torch.float64)):
         return tuple(map(tuple, value))
     raise InputError(
-        f"{name} must be {dim} positive numbers{',' if or_else else ' or'} {dim} rows of a symmetric positive definite "
-        f"matrix{or_else}, but got {shown(value, 200)}"
+        f"{name} must be {counted(dim, 'positive number')}{',' if or_else else ' or'} {counted(dim, 'row')} of a "
+        f"symmetric positive definite matrix{or_else}, but got {shown(value, 100)}{_why(value, dim)}"
     )
 
 
@@ -70,6 +70,20 @@ def too_many_rows(n: int, name: str = "covariance") -> str:
 def _are_rows(value: object, width: int) -> TypeGuard[Rows]:
     """Whether it is a list of lists of that many finite numbers."""
     return isinstance(value, (tuple, list)) and all(are_numbers(row) and len(row) == width for row in value)
+
+
+def _why(value: object, dim: int) -> str:
+    """What is wrong with a list of numbers or rows that is no covariance; nothing for what is no list."""
+    if are_numbers(value):
+        return f": these are {len(value)}" if len(value) != dim else ": not all of them are positive"
+    if not isinstance(value, (tuple, list)) or not any(isinstance(row, (tuple, list)) for row in value):
+        return ""
+    if not _are_rows(value, dim) or len(value) != dim:
+        return f": it needs {counted(dim, 'row')} of {counted(dim, 'finite number')} each"
+    matrix = torch.tensor(value, dtype=torch.float64)
+    if not torch.equal(matrix, matrix.T):
+        return ": it is not symmetric"
+    return f": it is not positive definite, its smallest eigenvalue is {float(torch.linalg.eigvalsh(matrix)[0]):.3g}"
 
 
 def _is_covariance(matrix: Tensor) -> bool:

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.errors import InputError, shown
+from icl_interp.tasks import checks
 from icl_interp.tasks.base import Scalable, Task
 from icl_interp.tasks.registry import register
 
@@ -124,7 +125,7 @@ class Rescaled(Task):
         dtype: torch.dtype,
     ) -> tuple[Float[Tensor, "batch point dim"], Float[Tensor, "batch point target"]]:
         """The other task's points, noise included, with values in these units."""
-        xs, ys = self.task.sample_points(parameters, n_points, generator, dtype)
+        xs, ys = checks.sampled(self.task, parameters, n_points, generator, dtype)
         return xs, self._in_units(ys)
 
     def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"] | None:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError, shown, whole
+from icl_interp.errors import InputError, counted, shown, whole
 from icl_interp.tasks import covariance
 from icl_interp.tasks.covariance import Rows, Vector
 from icl_interp.tasks.distributions import Distribution
@@ -109,6 +109,8 @@ class Ellipsoid:
 
     def scaled(self, factor: float) -> "Ellipsoid":
         """The law of `factor` times a draw, for a positive factor."""
+        if not factor > 0:
+            raise InputError(f"an Ellipsoid is scaled by a positive number, but got {shown(factor)}: use its size")
         matrix = self._matrix * factor * factor
         rows = matrix.tolist()
         return replace(self, sigma=tuple(rows) if matrix.ndim == 1 else tuple(map(tuple, rows)))
@@ -173,7 +175,7 @@ def _directions(
     """Independent directions: normal vectors, made as long as 1."""
     if not shape or shape[-1] != dim:
         raise InputError(
-            f"a law of vectors of {dim} coordinates gives shapes that end with {dim}, but {shape} was asked"
+            f"a law of vectors of {counted(dim, 'coordinate')} gives shapes that end with {dim}, but {shape} was asked"
         )
     normal = torch.randn(shape, generator=generator, dtype=dtype)
     return normal / torch.linalg.vector_norm(normal, dim=-1, keepdim=True)

@@ -172,6 +172,8 @@ def test_the_model_is_left_as_it_was(capfd):
         ((CLEAN, CORRUPTED, recovered, "residpre"), "unknown activation 'residpre': did you mean 'resid_pre'"),
         ((CLEAN, CORRUPTED, recovered, "resid_pre", ("head",)), "resid_pre has no axis 'head': patch it by token"),
         ((CLEAN, CORRUPTED[:, :2], recovered), r"must have one shape, but got \(3, 4, 1\) and \(3, 2, 1\)"),
+        ((CLEAN, CORRUPTED, lambda out: out[:, -1, 0]), r"metric must return one number .* but returned shape \(3,\)$"),
+        ((CLEAN, CORRUPTED, lambda out: None), "metric must return one number .* but returned None$"),
     ],
 )
 def test_what_cannot_be_patched_is_refused_by_name(arguments, match):

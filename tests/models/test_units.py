@@ -12,7 +12,7 @@ from icl_interp.errors import InputError
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Stacked
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.models.units import LinearSelfAttention, read_layer, read_unit
+from icl_interp.models.units import LinearSelfAttention, read_layer
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.theory import linear_attention as theory
@@ -131,23 +131,6 @@ def test_with_one_head_the_stream_is_all_of_the_layer():
     for name in ("hook_attn_scores", "hook_pattern"):
         assert_close(cache[f"blocks.0.attn.{name}"][:, 0], steps[name], rtol=0, atol=1e-10)
     assert_close(cache["blocks.0.attn.hook_v"][:, :, 0], steps["hook_v"], rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("n_heads", [1, 2])
-def test_the_unit_is_read_back(n_heads):
-    model = unit().to_transformer(n_ctx=8, n_heads=n_heads)
-    if n_heads > 1:
-        with pytest.raises(InputError, match=r"2 heads make no single unit: use read_layer\(model\).product"):
-            read_unit(model)
-        return
-    again = read_unit(model)
-    assert_close(again.W_PV[-1], unit().W_PV[-1])
-    assert_close(again.W_KQ[:, :-1], unit().W_KQ[:, :-1])
-    with torch.no_grad():
-        model.blocks[0].attn.b_V[0, 3] = 0.02
-    with pytest.raises(InputError, match=r"past attention reach 0\.02, which an LSA unit does not have"):
-        read_unit(model)
-    assert_close(read_unit(model, tolerance=0.05).W_KQ[:, :-1], unit().W_KQ[:, :-1])
 
 
 def predicted_by(layer, prompts):

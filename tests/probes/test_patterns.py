@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from icl_interp.probes.attention import (
     PatternStatistics,
     _as_numbers,
+    among,
     entropy,
     entropy_deficit,
     hardmax_distance,
@@ -66,6 +67,21 @@ def test_hidden_keys_that_count_are_noticed():
     tied = torch.tensor([0.4, 0.4, 0.2, 0.0]).double()
     assert float(hardmax_distance(tied, torch.tensor(4.0).double())) == pytest.approx(0.2)
     assert float(hardmax_distance(tied, torch.tensor(3.0).double())) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_weights_among_some_keys_add_up_to_1_unless_these_have_none(dtype):
+    _, pattern = random_patterns(6)
+    pattern = pattern.to(dtype)
+    pattern[0, [1, 4]] = 0
+
+    def check(part):
+        torch.testing.assert_close(part[1:], pattern[1:, [1, 4]] / (pattern[1:, 1] + pattern[1:, 4])[:, None])
+        assert part[0].tolist() == [0, 0]
+
+    check(among(pattern, (1, 4)))
+    must_fail(check, among(pattern, (4, 1)))
+    must_fail(check, pattern[:, [1, 4]])
 
 
 # ---- the distance to hardmax ----------------------------------------------------------------------------------------

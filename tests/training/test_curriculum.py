@@ -215,7 +215,7 @@ VALUES = [
     ("task.coefficients={low: 1, high: 2}", "coefficients must be a law"),
     ("task.n_points=30", "n_ctx=12 tokens is too short for prompts of n_points=30: interleaved prompts .* need 59"),
     ("task.n_points=1", "n_points counts the query too"),
-    ("encoding=stacked", "stacked prompts with inputs of 1 coordinates have d_in=2, but the model has d_in=1"),
+    ("encoding=stacked", "stacked prompts with inputs of 1 coordinate have d_in=2, but the model has d_in=1"),
 ]
 
 

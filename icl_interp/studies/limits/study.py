@@ -87,14 +87,14 @@ FIGURES = {
     ),
     "layers": ReportFigure(
         layers,
-        "First, what the model's own read-out (the logit lens) makes of the stream after each layer, for one prompt, "
-        "as the query moves. Then the share of the final prediction's variance that is there after so many layers: "
-        "for the logit lens, and for the best affine read-out, fitted to other functions, which finds a prediction "
-        "in any basis; the claim asks for that to lie in the shaded zone, and for as little to be left without the "
-        "last layer. Then errors relative to always predicting 0, with the outputs of a part of the model replaced "
-        "by their mean, at every position or at the query's token alone. Where several degrees can be compared: how "
-        "far apart their mean attention patterns are, in units of the distance between two prompts of one degree; "
-        "shaded counts as alike.",
+        "Where values are numbers, two panels by depth. One prompt: what the model's own read-out (the logit lens) "
+        "makes of the stream after each layer, as the query moves. And the share of the final prediction's variance "
+        "that is there after so many layers: for the logit lens, and for the best affine read-out, fitted to other "
+        "functions, which finds a prediction in any basis; the claim asks for that to lie in the shaded zone, and for "
+        "as little to be left without the last layer. Of every model, errors relative to always predicting 0, with the "
+        "outputs of a part of the model replaced by their mean, at every position or at the query's token alone. Where "
+        "several degrees can be compared: how far apart their mean attention patterns are, in units of the distance "
+        "between two prompts of one degree; shaded counts as alike.",
     ),
     "classes": ReportFigure(
         classes,

@@ -11,8 +11,8 @@ from icl_interp.experiments.calibration import OPEN, YES
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Interleaved, Stacked
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import generator
 from icl_interp.probes.heads import n_directions
+from icl_interp.provenance import generator
 from icl_interp.studies.heads.claims.orthogonality import compared, overlap, pairs_in
 from icl_interp.studies.heads.constructions import CONSTRUCTIONS, ORTHOGONAL, a_coordinate_each
 from icl_interp.tasks import LinearRegression

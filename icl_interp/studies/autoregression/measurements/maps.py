@@ -20,7 +20,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.errors import InputError
@@ -59,8 +59,8 @@ def commute(task: AutoregressiveProcess) -> bool:
 
 def needs_paths(facts: Facts) -> str | None:
     """Why it is not attention that reads the paths of a process s_{t+1} = W s_t."""
-    if not isinstance(facts.task, AutoregressiveProcess):
-        return f"The claim is about models of an AutoregressiveProcess task, not of {facts.task_kind}"
+    if reason := needs_task(facts, AutoregressiveProcess):
+        return reason
     if facts.encoding not in ("states", "augmented"):
         return f"The claim is about prompts of states or augmented states; this model's are {facts.encoding}"
     if facts.config.mlp_only:

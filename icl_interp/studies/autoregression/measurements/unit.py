@@ -18,7 +18,7 @@ from pandas import DataFrame
 from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.models.config import HookedTransformerConfig
@@ -61,8 +61,8 @@ def process_of(lab: Lab) -> AutoregressiveProcess:
 
 def needs_process(facts: Facts) -> str | None:
     """Why it is not attention on plain states of a process s_{t+1} = W s_t."""
-    if not isinstance(facts.task, AutoregressiveProcess):
-        return f"The claim is about models of an AutoregressiveProcess task, not of {facts.task_kind}"
+    if reason := needs_task(facts, AutoregressiveProcess):
+        return reason
     if facts.encoding != "states":
         return f"The claim is about prompts of plain states, a token each; this model's are {facts.encoding}"
     if facts.config.mlp_only:

@@ -126,10 +126,22 @@ def _causal(results: Results, result: DataArray) -> dict[str, object]:
     return effects | said | {f"{change}, control intervention": float(size.sel(edit=REORDERED).values)}
 
 
-def _fixed(facts: Facts) -> str | None:
-    if isinstance(facts.task, Continuous) and facts.task.amplitude is None:
+def _nothing_to_learn(facts: Facts) -> str | None:
+    """Why the prompt tells nothing beyond its query, or the best guess without the prompt is not known."""
+    if type(facts.task) is Continuous and facts.task.amplitude is None:
         return (
             "The claim is about learning in context; here all prompts show one function, so there is nothing to learn."
+        )
+    return _on_a_path(facts)
+
+
+def _on_a_path(facts: Facts) -> str | None:
+    # E[f(x)] over all functions is the best guess at x only where x tells nothing about f. A state of a path does: the
+    # same function led to it. So a model without attention may do far better than E[f(x)].
+    if getattr(facts.task, "autoregressive", False):
+        return (
+            "The claim compares a model with the mean over all functions at the query; this model's task shows paths, "
+            "whose last state itself tells about the function"
         )
     return None
 
@@ -224,6 +236,8 @@ def _without_mlp(results: Results, facts: Facts) -> dict[str, object] | None:
 def _no_partner(facts: Facts) -> str | None:
     if facts.config.mlp_only:
         return "The claim is about attention; this model has none."
+    if reason := _on_a_path(facts):
+        return reason
     role, what = (WITH_MLP, "with") if _alone(facts) else (ATTENTION_ONLY, "without")
     if Role(role) in facts.companions:
         return None
@@ -276,7 +290,7 @@ ATTENTION_NECESSARY_CLAIM = Claim(
     measurements=(without_attention, ablated, edit_size),
     twin=(without_attention,),
     evidence=attention_necessary,
-    excluded=_fixed,
+    excluded=_nothing_to_learn,
     figures=("layers",),
 )
 

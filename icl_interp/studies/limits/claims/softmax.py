@@ -105,11 +105,14 @@ def delta(lab: Lab) -> Planned[DataArray]:
 
 @measurement("heads/far swap")
 def far_swap(lab: Lab) -> Planned[DataArray]:
-    """Squared change of f when every head's pattern at the query is swapped; "intact" holds f's own square."""
+    """Squared change of f when every head's pattern at the query is swapped; "intact" holds f's own square.
+
+    Of vectors the squared lengths, because u, the unit that they are measured in, is the root of summed variances.
+    """
     xs = [*lab.inner, -1e4 * lab.x_unit, 1e4 * lab.x_unit]
     arms = {"one-hot": SwapPattern("hardmax"), "uniform": SwapPattern("uniform"), "flattened": Temperature(1e6)}
     f, *swapped = yield from together(lab.ask(xs), *(lab.ask(xs, query=[edit]) for edit in arms.values()))
-    values = [lab.by_unit(part.square().mean(-1)) for part in (f, *(other - f for other in swapped))]
+    values = [lab.by_unit(part.square().sum(-1)) for part in (f, *(other - f for other in swapped))]
     axes = {"arm": ("intact", *arms), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
     return make_curve(values, axes, note="swapped at the query only; the context is read as it is")
 

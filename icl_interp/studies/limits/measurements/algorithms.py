@@ -44,11 +44,14 @@ class Values(NamedTuple):
 
 
 def polynomials_in(task: object) -> Values | None:
-    """The polynomials that a task is about, and the units of their values; None where it is about others."""
+    """The polynomials that a task is about, and the units of their values; None where it is about others.
+
+    A class of one's own below `Polynomial` is about others: it may compute values in another way.
+    """
     scale, shift = 1.0, 0.0
-    while isinstance(task, Rescaled):
+    while type(task) is Rescaled:
         task, scale, shift = task.task, scale * task.scale, scale * task.shift + shift
-    return Values(task, scale, shift) if isinstance(task, Polynomial) else None
+    return Values(task, scale, shift) if type(task) is Polynomial else None
 
 
 def arms(lab: Lab) -> dict[str, Prompts]:

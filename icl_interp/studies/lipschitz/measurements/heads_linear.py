@@ -14,13 +14,13 @@ from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.prompts import Prompts
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.lipschitz.measurements.heads_transfer import on_unit_sphere
-from icl_interp.studies.lipschitz.measurements.unit import task_of
+from icl_interp.studies.lipschitz.measurements.unit import task_in, task_of
 from icl_interp.studies.lipschitz.measurements.unit_loss import best_window
 from icl_interp.tasks.ridge import RidgeFunction
 
@@ -32,9 +32,9 @@ BINS = 20  # of the cosine
 
 def needs_linear_attention(facts: Facts) -> str | None:
     """Why there is no linear attention on functions that are not linear."""
-    task, cfg = facts.task, facts.config
-    if not isinstance(task, RidgeFunction):
-        return f"The claim is about models of a RidgeFunction task, not of {facts.task_kind}"
+    if reason := needs_task(facts, RidgeFunction):
+        return reason
+    task, cfg = task_in(facts), facts.config
     if cfg.mlp_only or cfg.score_fn != "linear" or facts.encoding != "stacked":
         return "The claim is about linear attention on stacked prompts; this model has another design"
     if task.link not in LINKS:

@@ -12,13 +12,13 @@ from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
-from icl_interp.studies.lipschitz.measurements.unit import functions_of, task_of
+from icl_interp.studies.lipschitz.measurements.unit import functions_of, task_in, task_of
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.tasks.vectors import Sphere
 from icl_interp.theory import lipschitz as theory
@@ -31,9 +31,9 @@ LINKS = ("relu", "affine")
 
 def needs_layer_and_sphere(facts: Facts) -> str | None:
     """Why there is no optimum of Theorem 3 to compare a model with."""
-    task, cfg = facts.task, facts.config
-    if not isinstance(task, RidgeFunction):
-        return f"The claim is about models of a RidgeFunction task, not of {facts.task_kind}"
+    if reason := needs_task(facts, RidgeFunction):
+        return reason
+    task, cfg = task_in(facts), facts.config
     if cfg.n_layers != 1 or cfg.mlp_only or cfg.score_fn != "softmax" or facts.encoding != "stacked":
         return "The claim is about one layer of softmax attention on stacked prompts; this model has another design"
     if reason := no_scaled_class(task):
