@@ -48,6 +48,7 @@ _MODULES = (
     "testing",
     "theory",
 )
+_QUIETLY = ("evaluation", "pipeline", "reproduction")  # not public; the command line imports them
 _NAMES = {
     "Checkpoint": "checkpoints.store",
     "HookedTransformer": "models.transformer",
@@ -91,7 +92,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in _MODULES or name in _QUIETLY:
         return _loaded(name)
     if name in _NAMES:
         return getattr(_loaded(_NAMES[name]), name)

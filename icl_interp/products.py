@@ -2,10 +2,11 @@
 
 On a CPU torch computes products with MKL and convolutions with oneDNN. MKL leaves half of the vector units of AMD's
 processors idle and oneDNN does not, so there a large product in float32 takes half the time as a convolution of width 1
-(`python -m benchmarks product`). oneDNN knows no float64.
+(`python -m benchmarks product`). oneDNN knows no float64, and with a single thread torch does not ask it for such small
+batches, so then nothing changes.
 
-The package's own loops (training, evaluation, probes, analyses) run within `fast`. Outside it a model is made of
-torch's usual operations, for whoever traces it, compiles it or compares it with another library.
+The package's own loops (training, evaluation, probes, analyses) run within `fast`. Outside it, and wherever it is
+compiled, a model is made of torch's usual operations, for whoever traces it or compares it with another library.
 """
 
 import platform
@@ -29,6 +30,9 @@ _FAST = ContextVar("large products by the faster kernel", default=False)
 def fast() -> Iterator[None]:
     """A context, or a decorator, in which large products run in the faster kernel. Numbers agree up to rounding.
 
+    Not around a `yield` and not on a generator function: it would hold for whoever runs in between, or not at all. A
+    new thread starts without it.
+
     >>> x = torch.randn(1024, 128)
     >>> with fast():
     ...     quick = gram(x)
@@ -45,7 +49,7 @@ def fast() -> Iterator[None]:
 def linear(
     x: Float[Tensor, "*row n_in"], weight: Float[Tensor, "n_out n_in"], bias: Float[Tensor, " n_out"] | None = None
 ) -> Float[Tensor, "*row n_out"]:
-    """x weight^T + bias, as `torch.nn.functional.linear`.
+    """x weight^T + bias, as `torch.nn.functional.linear`, for a bias of one number an output.
 
     >>> x, weight, bias = torch.randn(1024, 64), torch.randn(256, 64), torch.randn(256)
     >>> with fast():
@@ -73,9 +77,12 @@ def gram(x: Float[Tensor, "row d"]) -> Float[Tensor, "d d"]:
 
 def _by_convolution(x: Float[Tensor, "*row n_in"], n_out: int) -> bool:
     """Whether a product is computed by oneDNN."""
+    # First: what compiles a model can't look into a ContextVar, and would compile anew for each size asked for below.
+    if torch.compiler.is_compiling() or not _FAST.get() or not ONEDNN or torch.get_num_threads() < 2:
+        return False
     n_rows = x.numel() // max(1, x.shape[-1])
     large = n_rows >= ROWS and x.numel() * n_out >= MULTIPLICATIONS
-    return large and ONEDNN and _FAST.get() and x.dtype == torch.float32 and x.device.type == "cpu"
+    return large and x.dtype == torch.float32 and x.device.type == "cpu"
 
 
 def _image(x: Float[Tensor, "*row n_in"]) -> Float[Tensor, "1 n_in 1 n_row"]:

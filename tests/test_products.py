@@ -1,5 +1,7 @@
 """Products by either kernel, against float64."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextvars import Context
 from pathlib import Path
@@ -34,8 +36,12 @@ def operands(*rows: int, n_out: int = N_OUT) -> list[Tensor]:
 
 @pytest.fixture(autouse=True)
 def by_the_faster_kernel() -> Iterator[None]:
+    """With two threads: with one, torch keeps convolutions of so few images from oneDNN."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
     with fast():
         yield
+    torch.set_num_threads(before)
 
 
 def kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -72,13 +78,30 @@ def test_only_large_products_in_float32_are_convolutions(monkeypatch: pytest.Mon
     called = kernels(monkeypatch)
     x, weight, bias = operands(ROWS)
     linear(x, weight, bias)
-    linear(x[1:], weight, bias)  # too few rows
+    few, (_, wide, offsets) = operands(ROWS - 1)[0], operands(1, n_out=2 * N_OUT)
+    assert few.numel() * len(wide) > MULTIPLICATIONS
+    linear(few, wide, offsets)  # too few rows
     linear(x, weight[1:], bias[1:])  # too few multiplications
     linear(x.double(), weight.double(), bias.double())
     assert called == ["conv2d", "linear", "linear", "linear"]
     monkeypatch.setattr(products, "ONEDNN", False)
     linear(x, weight, bias)
-    assert called[4:] == ["linear"]
+    monkeypatch.setattr(products, "ONEDNN", True)
+    torch.set_num_threads(1)
+    linear(x, weight, bias)
+    assert called[4:] == ["linear", "linear"]
+
+
+@needs_onednn
+def test_two_threads_bring_it_to_onednn() -> None:
+    """What `fast` promises is oneDNN's kernel, and not another one of torch's."""
+    given = operands(4 * ROWS)
+    with torch.profiler.profile() as seen:
+        linear(*given)
+        gram(given[0])
+    names = {event.key for event in seen.key_averages()}
+    assert any("mkldnn" in name for name in names), names
+    assert not any("slow_conv2d" in name for name in names), names
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -93,9 +116,11 @@ def test_layout_in_memory_makes_no_difference(turned: bool) -> None:
     assert linear(x, weight, bias).is_contiguous()
 
 
-def test_gradients_are_those_of_the_product() -> None:
+@pytest.mark.parametrize("turned", [False, True])
+def test_gradients_are_those_of_the_product(turned: bool) -> None:
     def gradients_agree(product) -> None:
-        given = [t.requires_grad_() for t in operands(4, ROWS)]
+        x, weight, bias = operands(4, ROWS)
+        given = [t.requires_grad_() for t in (x, weight.T.contiguous().T if turned else weight, bias)]
         # To the sine of the output, so that gradients depend on it.
         found = torch.autograd.grad(product(*given).sin().sum(), given)
         exact = [t.detach().double().requires_grad_() for t in given]
@@ -162,8 +187,10 @@ def asks_for_speed() -> bool:
 def test_the_faster_kernel_is_asked_for_and_put_back() -> None:
     def in_and_out() -> None:
         assert not asks_for_speed()
-        with fast(), fast():
-            assert asks_for_speed()
+        with fast():
+            with fast():
+                assert asks_for_speed()
+            assert asks_for_speed()  # the package's loops stand in one another
         assert not asks_for_speed()
         with pytest.raises(ZeroDivisionError), fast():
             1 / 0  # noqa: B018
@@ -241,3 +268,40 @@ def test_so_does_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     with pytest.raises(ZeroDivisionError):
         Context().run(lambda: icl_interp.train("affine", tmp_path / "run"))
     assert noted == [True]
+
+
+# ---- compiled models -------------------------------------------------------------------------------------------------
+
+# In a process of its own: what checks types at run time does not compile.
+COMPILED = """
+import sys
+import torch
+from contextlib import nullcontext
+from icl_interp import HookedTransformer, HookedTransformerConfig, products
+
+if "mutant" in sys.argv:  # asks what no compiler can see
+    products._by_convolution = lambda x, n_out: products._FAST.get() and len(x) > 1
+model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=128, n_heads=4, n_ctx=16))
+tokens = torch.randn(64, 9, 1)
+with torch.no_grad():
+    wanted = model(tokens)
+    for context in (nullcontext, products.fast):
+        torch.compiler.reset()
+        compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
+        with context():
+            for n in (64, 20, 3):  # on either side of where a product would change its kernel
+                torch.testing.assert_close(compiled(tokens[:n]), wanted[:n], rtol=1e-4, atol=1e-5)
+    exported = torch.export.export(model, (tokens,), dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=512)},))
+    torch.testing.assert_close(exported.module()(tokens[:20]), wanted[:20], rtol=1e-4, atol=1e-5)
+print("compiled and exported")
+"""
+
+
+@pytest.mark.slow
+def test_a_model_compiles_as_one_graph_for_any_batch() -> None:
+    def run_it(*mutant: str) -> None:
+        found = subprocess.run([sys.executable, "-c", COMPILED, *mutant], capture_output=True, text=True)
+        assert "compiled and exported" in found.stdout, found.stderr[-2000:]
+
+    run_it()
+    must_fail(run_it, "mutant")

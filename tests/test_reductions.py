@@ -351,3 +351,20 @@ def test_rows_of_another_shape_cannot_be_kept_together():
     kept.append(torch.zeros(2, 3))
     with pytest.raises(InputError, match=r"rows of shape \(1,\) cannot join rows of \(3,\)"):
         kept.append(torch.zeros(2, 1))
+
+
+@pytest.mark.parametrize("kind", [Moments, Extremes, Gram])
+def test_a_merged_statistic_leaves_the_other_as_it_is(kind):
+    """Statistics grow in place: what was merged into an empty one must not grow with it."""
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=(8, 3)), 5 + rng.normal(size=(8, 3))
+    donor, whole = fed(kind(), [first]), kind()
+    whole.merge(donor)
+    whole.update(torch.from_numpy(second))
+
+    def is_of_the_first(state):
+        for name, expected in of_whole(kind, first).items():
+            np.testing.assert_allclose(getattr(state, name).numpy(), expected, atol=1e-12, err_msg=name)
+
+    is_of_the_first(donor)
+    must_fail(is_of_the_first, whole)

@@ -1,6 +1,9 @@
 """Attention over numeric tokens, with every step at a hook point, and the short way for repeated queries."""
 
 import math
+from collections.abc import Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -12,6 +15,11 @@ from icl_interp.models import scores as score_functions
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.hooks import HookPoint, at, listened
 from icl_interp.products import linear
+
+Projections = dict[str, tuple[Tensor, Tensor]]
+# Projections put together, by the id of their layer and by letters, while the weights of these layers are fixed
+# (`HookedTransformer.fixed_weights`). Not kept in the layers: another thread, or a copy, must not find them there.
+FIXED: ContextVar[Mapping[int, Projections]] = ContextVar("layers of fixed weights", default=MappingProxyType({}))
 
 
 class KeysValues(NamedTuple):
@@ -92,8 +100,6 @@ class Attention(nn.Module):
         self.fused: bool | None = None
         self._mask = torch.empty(0)  # a plain attribute: masks do not belong in the state dict
         self._hides_query = False  # whether no query of that mask sees the last token
-        # Projections put together, by letters, while the model's weights are fixed (`HookedTransformer.fixed_weights`).
-        self.projections: dict[str, tuple[Tensor, Tensor]] | None = None
 
     def forward(
         self, x: Float[Tensor, "batch token d_model"], rows: slice | None = None, memory: list[KeysValues] | None = None
@@ -162,12 +168,13 @@ class Attention(nn.Module):
 
     def _together(self, letters: str) -> tuple[Tensor, Tensor]:
         """Weights and biases of several projections as those of one."""
-        if self.projections is not None and letters in self.projections:
-            return self.projections[letters]
+        known = None if torch.compiler.is_compiling() else FIXED.get().get(id(self))
+        if known is not None and letters in known:
+            return known[letters]
         weights = torch.stack([getattr(self, f"W_{c}") for c in letters]).transpose(2, 3).flatten(0, 2)
         biases = torch.stack([getattr(self, f"b_{c}") for c in letters]).flatten()
-        if self.projections is not None:
-            self.projections[letters] = weights, biases
+        if known is not None:
+            known[letters] = weights, biases
         return weights, biases
 
     def _pattern(

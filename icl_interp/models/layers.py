@@ -80,6 +80,8 @@ class Norm(nn.Module):
             return normalized
         scale = inverse.reciprocal()
         divisor = self.hook_scale(scale.clone())
+        if not isinstance(divisor, Tensor):  # a listener may return a number
+            divisor = scale.new_tensor(divisor)
         if torch.equal(divisor, scale):
             return normalized
         return torch.where(divisor == scale, normalized, (x - mean) / divisor)

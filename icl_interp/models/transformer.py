@@ -12,7 +12,7 @@ from torch import Tensor
 
 from icl_interp.errors import InputError
 from icl_interp.models import weights
-from icl_interp.models.attention import Attention, KeysValues
+from icl_interp.models.attention import FIXED, Attention, KeysValues
 from icl_interp.models.blocks import Block, Blocks, Embed, PosEmbed, Stream, Tokens, Unembed
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.fixed import fix_weights
@@ -169,17 +169,16 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     def fixed_weights(self) -> Iterator[None]:
         """A context in which no weight changes: what is made of weights alone is then made once.
 
-        Worth it for many short runs without gradients, as of alternative last tokens.
+        Worth it for many short runs without gradients, as of alternative last tokens. It is the business of this thread
+        alone, and of this model: copies that are made meanwhile have their own weights.
         """
-        attentions = [module for module in self.modules() if isinstance(module, Attention)]
-        known = [attention.projections for attention in attentions]
-        for attention in attentions:
-            attention.projections = {} if attention.projections is None else attention.projections
+        known = FIXED.get()
+        layers = [id(module) for module in self.modules() if isinstance(module, Attention)]
+        token = FIXED.set({**known, **{layer: known.get(layer, {}) for layer in layers}})
         try:
             yield
         finally:
-            for attention, before in zip(attentions, known, strict=True):
-                attention.projections = before
+            FIXED.reset(token)
 
     def _embed(self, tokens: Tokens, position: int | None = None) -> Stream:
         stream = self.hook_embed(self.embed(tokens))
@@ -269,8 +268,9 @@ def chunks(model: HookedTransformer, n: int, n_tokens: int, fewest: int = 8) -> 
 def widest_bytes(model: HookedTransformer, n_tokens: int) -> int:
     """Bytes of the widest activation of a prompt: of an MLP's hidden layer, queries, keys and values, or scores.
 
-    >>> widest_bytes(HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=64, n_heads=2)), 40) == 4 * 40 * 256
-    True
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=64, n_heads=2))
+    >>> widest_bytes(model, 40) == 4 * 40 * 256, widest_bytes(model, 400) == 4 * 400 * 2 * 400
+    (True, True)
     """
     cfg = model.cfg
     widest = max(cfg.mlp_width, 3 * cfg.n_heads * cfg.head_width, cfg.n_heads * n_tokens)

@@ -112,6 +112,12 @@ def started(model: HookedTransformer, probes: Sequence[Probe], positions: Positi
     Raises:
         InputError: a probe has nothing to measure in this model, or a hook does not exist.
     """
+    for kind, places in positions.items():
+        if not len(places) or min(places) < 0:
+            raise InputError(
+                f"each position kind needs places, counted from 0, but {kind!r} has {list(places)}: leave an empty "
+                "kind out, and give the last token's own number in place of -1"
+            )
     hooks: list[Hook] = []
     for p in probes:
         if not isinstance(p, Probe):

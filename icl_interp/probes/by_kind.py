@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from icl_interp.errors import InputError
 from icl_interp.probes.base import Positions, at_places
 from icl_interp.reductions import Extremes, Moments, PerPrompt
 
@@ -44,6 +45,8 @@ class ByKind:
         rows = at_places(values, self._places)
         self._moments.update(rows, None if where is None else at_places(where, self._places))
         if self._extremes:
+            if where is not None:
+                raise InputError("extremes of values at some places only are not kept: leave out `where` or `extremes`")
             self._extremes.update(rows)
 
     @property

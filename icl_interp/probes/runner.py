@@ -27,7 +27,6 @@ from icl_interp.results import Result
 WIDEST = 12 * 2**20
 
 
-@fast()
 def probe(
     model: HookedTransformer | ModelWithEncoding,
     prompts: Source,
@@ -137,7 +136,7 @@ def _read(
         widest = WIDEST if tokens.device.type == "cpu" else math.inf
         n_parts = math.ceil(len(tokens) * widest_bytes(model, tokens.shape[1]) / widest)
         # Attached for this batch only: a stream may run the model itself to make its next prompts.
-        with torch.no_grad(), model.hooks(fwd_hooks=hooks):
+        with torch.no_grad(), fast(), model.hooks(fwd_hooks=hooks):
             for part in tokens.tensor_split(max(1, min(n_parts, len(tokens)))):
                 model(part)
 

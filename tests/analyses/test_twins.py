@@ -216,7 +216,13 @@ def check_asked_anew(once):
 def test_other_results_and_facts_are_asked_about_anew():
     check_asked_anew(asked_once)
     claim, calls = counted(DESIGN)
-    for n_units in (64, 128, 64):
-        claim.finding(results(LOW, HIGH), replace(facts(), n_units=n_units))
+    for _ in range(3):
+        claim.finding(results(LOW, HIGH), facts())
     assert len(calls) == 3  # equal numbers, but not the same objects
+    stored = results(LOW, HIGH)
+    for n_units in (64, 128, 64):
+        claim.finding(stored, replace(facts(), n_units=n_units))
+    assert len(calls) == 5  # other facts
+    claim.finding(Results({**stored, "another": make_array(1.0, {})}), replace(facts(), n_units=64))
+    assert len(calls) == 6  # a result more
     must_fail(check_asked_anew, lambda claim: replace(claim, evidence=lambda *_: evidence(results(LOW, LOW), None)))

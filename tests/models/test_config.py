@@ -31,7 +31,7 @@ def configure(**change):
     ("change", "match"),
     [
         ({"n_layers": 0}, "n_layers must be a whole number from 1 up, but got 0"),
-        ({"n_heads": 3}, "d_model=8 is not a multiple of n_heads=3: give d_head as well"),
+        ({"n_heads": 3}, "d_model=8 is not a multiple of n_heads=3: choose another number, or give"),
         ({"d_mlp": -1}, "d_mlp must be a whole number from 1 up, but got -1"),
         ({"act_fn": "gelu_fast"}, r"unknown act_fn 'gelu_fast': .*\(known: gelu, gelu_new, relu\)"),
         ({"act_fn": "rel"}, "did you mean 'relu'"),

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import must_fail
 from torch import Tensor
 
 from icl_interp.analyses.bench import Bench
@@ -119,3 +120,15 @@ def test_weights_laid_out_for_products_predict_the_same() -> None:
     assert bench.model.blocks[0].mlp.W_in.T.is_contiguous()
     assert bench.single.blocks[0].mlp.W_in.T.is_contiguous()
     assert model.blocks[0].mlp.W_in.is_contiguous()  # the caller's stays as it is
+
+
+def test_a_listener_may_return_a_number_for_a_scale():
+    def divided(two):
+        made = norm("LN")
+        made.hook_scale.register_forward_hook(lambda module, given, scale: two(scale))
+        with torch.no_grad():
+            return made(inputs())
+
+    wanted = divided(lambda scale: torch.full_like(scale, 2.0))
+    torch.testing.assert_close(divided(lambda scale: 2.0), wanted)
+    must_fail(torch.testing.assert_close, divided(lambda scale: 2.1), wanted)

@@ -136,7 +136,7 @@ def test_moments_of_several_entries_do_not_cancel():
 def same_in_parts(monkeypatch, probes, change=lambda part: part):
     """A probe's results where one, four and all prompts run at once."""
     model, found = make("pre"), []
-    for at_once in (len(PROMPTS), 4, 1):
+    for at_once in (len(PROMPTS), 5, 4, 1):
         monkeypatch.setattr(runner, "WIDEST", at_once * widest_bytes(model, 13))
         seen, forward = [], model.forward
         monkeypatch.setattr(model, "forward", lambda t, run=forward, seen=seen: seen.append(len(t)) or run(change(t)))
@@ -146,7 +146,7 @@ def same_in_parts(monkeypatch, probes, change=lambda part: part):
         assert sum(seen) == len(PROMPTS)
     for other in found[1:]:
         for name, result in found[0].items():
-            np.testing.assert_allclose(other[name].values, result.values, rtol=1e-5, atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(other[name].values, result.values, rtol=1e-8, atol=1e-10, err_msg=name)
 
 
 @pytest.mark.parametrize("one", [ResidualStream, LogitLens, LayerNormScale, AttentionEntropy])
