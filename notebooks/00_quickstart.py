@@ -161,6 +161,18 @@ icl_interp.figures.plot(far["layernorm_scale.scale"], "Scale of each norm at the
 # %% [markdown]
 # *How to read it.* Both axes are logarithmic. Beyond 10 every scale grows in proportion to the query.
 #
+# *Are these the scales that the report judges by?* On the report's own prompts (`Bench.of`) they are, to rounding.
+
+# %%
+from icl_interp.probes import LayerNormScale
+
+bench, shown = icl_interp.analyses.Bench.of("affine"), report.results["far/norm scales"]
+probes = [LayerNormScale(per_prompt=True)]
+same = icl_interp.probe(bench.model, bench.prompts, probes, bench.encoding, queries=shown["x"].values)
+logarithms = torch.from_numpy(same["layernorm_scale.scale"].values).log().mean(-1)  # a mean over prompts
+print("largest difference", (logarithms - torch.from_numpy(shown.values)).abs().max().item())
+
+# %% [markdown]
 # ## Keep it
 # A report is one HTML page that opens offline, and JSON with every number. A saved report is judged and drawn again
 # without the model. `report.figure("far_query", width="column")` gives a figure the size and the letters of a paper.
