@@ -257,7 +257,7 @@ def check_only_reads(model, tokens, attached):
 
 
 def with_probes(*used):
-    positions = {"token": range(6), "query": [-1]}
+    positions = {"token": range(5), "query": [5]}
     return lambda model: observe(model, *used, positions=positions)
 
 

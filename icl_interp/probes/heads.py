@@ -1,5 +1,6 @@
 """How alike the heads of a layer are in what they write, and how alike chance would make them."""
 
+from collections.abc import Iterator
 from functools import partial
 from typing import ClassVar
 
@@ -99,17 +100,28 @@ class HeadOrthogonality(Probe):
         self._model, self._positions = model, positions
         layers = range(model.cfg.n_layers)
         self._grams = [{kind: Gram() for kind in positions} for _ in layers]
-        self._mixtures = [Rows() for _ in layers if self.per_prompt]
+        self._mixtures = [Rows() for _ in layers]
         self._places = sorted({place for places in positions.values() for place in places})
         return [(f"blocks.{layer}.attn.hook_z", partial(self._read, layer)) for layer in layers]
 
     def _read(self, layer: int, z: Float[Tensor, "batch token head d_head"], hook: object) -> None:
-        for kind, places in self._positions.items():
-            self._grams[layer][kind].update(at_places(z, places).flatten(2))
         if self.per_prompt:
             self._mixtures[layer].append(at_places(z.detach(), self._places).cpu())
+            return
+        for kind, places in self._positions.items():
+            self._grams[layer][kind].update(at_places(z, places).flatten(2))
 
-    def covariances(self) -> list[dict[str | float, Float[Tensor, "head d_head head d_head"]]]:
+    def _moments(self, layer: int) -> dict[str | float, Gram]:
+        """Of the mixtures of values of each position kind; from those that were kept, where they were."""
+        if not self.per_prompt:
+            return dict(self._grams[layer])
+        z, index = self._mixtures[layer].all.double(), {place: i for i, place in enumerate(self._places)}
+        found: dict[str | float, Gram] = {kind: Gram() for kind in self._positions}
+        for kind, places in self._positions.items():
+            found[kind].update(at_places(z, [index[place] for place in places]).flatten(2))
+        return found
+
+    def covariances(self) -> Iterator[dict[str | float, Float[Tensor, "head d_head head d_head"]]]:
         """For each layer and position kind, "all" among them, the covariance of the heads' mixtures of values.
 
         It is 0 for a head that writes a constant.
@@ -117,8 +129,8 @@ class HeadOrthogonality(Probe):
         cfg = self._model.cfg
         shape = (cfg.n_heads, cfg.head_width, cfg.n_heads, cfg.head_width)
         sizes = {kind: len(places) for kind, places in self._positions.items()}
-        found: list[dict[str | float, Tensor]] = []
-        for grams in self._grams:
+        for layer in range(cfg.n_layers):
+            grams = self._moments(layer)
             parts: dict[str | float, Tensor] = {kind: gram.covariance for kind, gram in grams.items()}
             pooled = torch.stack([parts[kind] * n for kind, n in sizes.items()]).sum(0) / sum(sizes.values())
             # The spread of a head that writes a constant is rounding, and has no direction.
@@ -126,15 +138,14 @@ class HeadOrthogonality(Probe):
             varies = (_spread(pooled.view(shape)) > ROUNDING**2 * size.amax(0)).to(pooled)
             each = varies[:, None].expand(shape[:2]).flatten()
             kept = each[:, None] * each
-            found.append({kind: (part * kept).view(shape) for kind, part in {**parts, ALL: pooled}.items()})
-        return found
+            yield {kind: (part * kept).view(shape) for kind, part in {**parts, ALL: pooled}.items()}
 
     def results(self) -> dict[str, Result]:
         """Outputs and maps."""
         cfg = self._model.cfg
         cosines, chances, inner, angles = [], [], [], []
         for layer, found in enumerate(self.covariances()):
-            write = maps.written(self._model, layer)
+            write = maps.written(self._model, layer).to(found[ALL].device)
             pairs = torch.einsum("hed,gfd->hegf", write, write)
             for covariance in found.values():
                 # E <o~_h, o~_g> = trace of E[z~_h z~_g^T] W_g W_h^T.

@@ -312,7 +312,7 @@ def test_a_probe_beside_an_intervention_changes_nothing():
     with ExitStack() as stack:
         stack.enter_context(intervene(model, Temperature(3.0)))
         alone = model(tokens)
-        stack.enter_context(observe(model, stream, positions={"query": [-1]}))
+        stack.enter_context(observe(model, stream, positions={"query": [12]}))
         assert torch.equal(model(tokens), alone)
 
 

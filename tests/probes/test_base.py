@@ -5,6 +5,7 @@ import pytest
 import torch
 from small_models import PROMPTS, make, tokens_for
 
+from icl_interp.errors import InputError
 from icl_interp.probes.attention import AttentionEntropy
 from icl_interp.probes.base import observe
 from icl_interp.probes.heads import HeadOrthogonality
@@ -29,3 +30,13 @@ def test_alternative_last_tokens_are_measured_like_whole_prompts(name):
             np.testing.assert_allclose(
                 result.values.squeeze(), expected.values.squeeze(), rtol=1e-6, atol=1e-6, err_msg=key
             )
+
+
+@pytest.mark.parametrize("places", [[], [-1], range(0)])
+def test_positions_without_places_are_refused(places):
+    model = make()
+    with (
+        pytest.raises(InputError, match="each position kind needs places, counted from 0"),
+        observe(model, ResidualStream(), positions={"query": places}),
+    ):
+        pass
