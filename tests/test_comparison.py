@@ -130,7 +130,7 @@ def test_compare_analyses_what_is_no_report(monkeypatch):
 @pytest.mark.slow
 def test_the_command_writes_each_report_and_the_tables(monkeypatch, capsys, tmp_path):
     small_reports.report()  # it is made by the real `analyze`
-    monkeypatch.setattr(pipeline, "analyze", lambda name, **settings: named(name))
+    monkeypatch.setattr(pipeline, "analyze", lambda checkpoint, **settings: named(checkpoint.name))
     names = ("affine", "degree_2")
     monkeypatch.setattr(sys, "argv", ["icl-interp", "analyze", *names, "--out", str(tmp_path), "--format", "json"])
     with pytest.raises(SystemExit) as end:

@@ -216,7 +216,10 @@ def _check_kind(kind: Any, known: Collection[str], where: str) -> None:
     """Refuse a class that is not known, and say what makes it known."""
     if isinstance(kind, str) and kind in known:
         return
-    hint = f"; a class of your own is registered first: icl_interp.tasks.register({kind})"
+    hint = (
+        f"; a class of your own is registered first: icl_interp.tasks.register({kind}), in the script that loads it, or "
+        "for the command line in a package with an entry point of the group icl_interp.studies"
+    )
     own = isinstance(kind, str) and kind.isidentifier()
     raise InputError(f"{unknown(f'kind in {where}', kind, known)}{hint if own else ''}")
 

@@ -81,11 +81,16 @@ def sublayers(model: HookedTransformer, kind: str | None = None, layer: int | No
 
     Those that a model does not have are left out: it may be attention or MLP only.
 
+    Raises:
+        InputError: another kind.
+
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8))
     >>> sublayers(model, "attn")
     ['blocks.0.hook_attn_out', 'blocks.1.hook_attn_out']
     """
+    if kind not in (None, "attn", "mlp"):
+        raise unknown("kind of sublayer", kind, ("attn", "mlp"))
     cfg = model.cfg
     there = {"attn": not cfg.mlp_only, "mlp": not cfg.attn_only}
     return [

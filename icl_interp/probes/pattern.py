@@ -23,7 +23,7 @@ class AttentionPattern(Probe):
     Args:
         last: only the row of the last token, the query of a prompt.
 
-    Results, without units:
+    Results:
         weight: the mean, Matrix (layer, head, query, key). "query" and "key" count the tokens of a prompt from 0; of
             alternative last tokens "query" holds their kinds.
         std: the standard deviation, likewise. The mean square of a weight is weight^2 + std^2.

@@ -88,6 +88,7 @@ def test_every_result_of_the_default_probes_can_be_drawn(queries):
     model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, n_ctx=12))
     results = probe(model, task.sample(8, generator(0, "plot")), queries=queries)
     for name, result in results.items():
-        position = {"position": result["position"].values[0]} if name == "head_orthogonality.output_cosine" else {}
+        of_outputs = name.startswith("head_orthogonality.output")  # a matrix for each position
+        position = {"position": result["position"].values[0]} if of_outputs else {}
         assert plot(result.sel(position), name).data
     assert len(results) > 10

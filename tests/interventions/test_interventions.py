@@ -375,3 +375,9 @@ def test_models_without_attention_have_no_heads():
     for intervention in (SwapPattern("uniform"), Temperature(2.0), AblateHeads.zero((0, 0))):
         with pytest.raises(InputError, match="no attention heads"), intervene(model, intervention):
             pass
+
+
+def test_there_are_two_kinds_of_sublayers():
+    assert sublayers(make("attention only"), "mlp") == []
+    with pytest.raises(InputError, match=r"unknown kind of sublayer 'atn': did you mean 'attn'\? \(known: attn, mlp\)"):
+        sublayers(make(), "atn")
