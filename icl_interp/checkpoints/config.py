@@ -217,8 +217,8 @@ def _check_kind(kind: Any, known: Collection[str], where: str) -> None:
     if isinstance(kind, str) and kind in known:
         return
     hint = (
-        f"; a class of your own is registered first: icl_interp.tasks.register({kind}), in the script that loads it, or "
-        "for the command line in a package with an entry point of the group icl_interp.studies"
+        f"; a class of your own is registered first: icl_interp.tasks.register({kind}), in the script that loads it, "
+        "or for the command line in a package with an entry point of the group icl_interp.studies"
     )
     own = isinstance(kind, str) and kind.isidentifier()
     raise InputError(f"{unknown(f'kind in {where}', kind, known)}{hint if own else ''}")

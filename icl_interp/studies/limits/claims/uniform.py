@@ -156,13 +156,12 @@ def _resampled(lab: Lab, seen: Activations, n: int, n_units: int | None = None) 
 
 def _deficit(scores: Tensor, pattern: Tensor | None = None, keys: list[int] | None = None) -> Tensor:
     """Entropy deficit of the pattern of some scores among the keys that are seen, or some of these; NaN for none."""
+    visible = scores > -torch.inf  # counted first: scores of many keys take memory
+    seen = (visible if keys is None else visible[..., keys]).sum(-1)
     pattern = softmax(scores) if pattern is None else pattern
-    if keys is not None:
-        scores, pattern = scores[..., keys], among(pattern, keys)
-    seen = (scores > -torch.inf).sum(-1)
     if not seen.numel() or int(seen.min()) == 0:
         return torch.full(pattern.shape[:-1], torch.nan, dtype=pattern.dtype)
-    return entropy_deficit(pattern, seen.to(pattern.dtype))
+    return entropy_deficit(pattern if keys is None else among(pattern, keys), seen.to(pattern.dtype))
 
 
 def softmax_uniform(results: Results, facts: Facts) -> Evidence:
