@@ -1,6 +1,8 @@
 """`analyze` on everything it takes, and the report it gives."""
 
 import copy
+import io
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -11,8 +13,10 @@ import torch
 from helpers import must_fail
 from pandas import DataFrame
 from pandas.testing import assert_frame_equal
+from tqdm.auto import tqdm
 
 import icl_interp
+from icl_interp import pipeline
 from icl_interp.analyses import facts
 from icl_interp.analyses.registry import REGISTRY
 from icl_interp.checkpoints.config import RunConfig
@@ -306,3 +310,28 @@ def test_report_errors(report, tmp_path):
     (tmp_path / "report.json").write_text("{}")
     with pytest.raises(InputError, match="has schema None"):
         icl_interp.Report.load(tmp_path)
+
+
+def test_each_part_of_an_analysis_is_timed_by_itself(monkeypatch, checkpoint):
+    """What is left of a part is told from its own speed: its time begins when it is announced."""
+    bars = []
+
+    class Bar(tqdm):
+        def __init__(self, **settings):
+            bars.append(self)
+            self.began = []
+            super().__init__(**{**settings, "disable": False}, file=io.StringIO())
+
+        def reset(self, total=None):
+            super().reset(total)
+            self.began.append((self.desc, self.start_t))
+
+    monkeypatch.setattr(pipeline, "tqdm", Bar)
+    icl_interp.analyze(checkpoint, claims=("heads.orthogonality",), n_prompts=64)
+    (bar,) = bars
+    names, times = zip(*bar.began, strict=True)
+    assert "heads/overlap: " in names
+    assert len(names) > 3
+    assert all(a != b for a, b in itertools.pairwise(names))  # once a part, not at each of its steps
+    assert all(a < b for a, b in itertools.pairwise(times))
+    assert "s in all" in bar.postfix

@@ -143,6 +143,26 @@ def test_inner_products_of_each_prompt():
         np.testing.assert_allclose(mean / size_of[:, :, None] / size_of[:, None], cosines, atol=1e-10)
 
 
+def check_chance(found, model, n):
+    """|A^T B| / (|A| |B| sqrt(n)) of whole matrices of outputs: exact, where drawn rotations tell 6 % apart."""
+    for layer, outputs in enumerate(written(model)):
+        flat = at_each_position(outputs).reshape(-1, *outputs.shape[2:])
+        for h in range(3):
+            for g in range(3):
+                a, b = flat[:, h], flat[:, g]
+                wanted = np.linalg.norm(a.T @ b) / (np.linalg.norm(a) * np.linalg.norm(b) * math.sqrt(n))
+                got = value(found, layer=layer, position="all", head=h, other=g)
+                assert got == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize(("change", "n"), [({}, 12), ({"n_heads": 3, "d_head": 2}, 6)])
+def test_chance_turns_in_the_dimensions_that_heads_can_write_to(change, n):
+    model = make(**change)
+    found = probe(model, PROMPTS, [HeadOrthogonality(angles=False)])["head_orthogonality.output_chance"]
+    check_chance(found, model, n)
+    must_fail(check_chance, found, model, n + 1)
+
+
 def check_maps(results, model, gain=True, centre=True):
     """Against whole matrices: with C the removal of the mean and G the gains, maps are C G W_V W_O C and C G W_Q ..."""
     d = model.cfg.d_model

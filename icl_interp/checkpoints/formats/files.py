@@ -103,6 +103,7 @@ def _is_other_zip(file: Path) -> bool:
     try:
         with zipfile.ZipFile(file) as archive:
             return not any(name.endswith("/data.pkl") for name in archive.namelist())
+    # zipfile raises NotImplementedError for what it cannot unpack, such as a later version of the format.
     except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
         return False
 
