@@ -10,6 +10,8 @@ from icl_interp.analyses.criterion import Criterion, Decision, Estimate, Verdict
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding, Kind, Quote
 from icl_interp.analyses.measurement import TWIN, TWINS, Measurement, Results
+from icl_interp.analyses.tie import TIED
+from icl_interp.errors import InputError
 from icl_interp.provenance import encode, finite
 from icl_interp.results import Result
 
@@ -74,6 +76,9 @@ class Claim:
             vectors.
         twins_agree: of an architecture claim: whether it is inconclusive where most untrained twins show the opposite,
             because the design then does not decide what the model does.
+        about_weights: whether its numbers are read off weights. Such a claim is judged only where the reading predicts
+            what the model predicts and the part that was read is used: its criterion holds the preconditions `TIED`
+            (`icl_interp.analyses.tie`).
         aspects: what it is about beside the function that a model computes, in the words of
             `icl_interp.testing.edits.Aspect`: weights of the same function may then get different verdicts.
         learned: for learning claims: says how far a model with these facts is from having learned its task, or None.
@@ -93,12 +98,20 @@ class Claim:
     excluded: Callable[[Facts], str | None] = field(default=lambda facts: None)
     of_numbers: bool = False
     twins_agree: bool = False
+    about_weights: bool = False
     aspects: tuple[str, ...] = ()
     learned: Callable[[Facts], str | None] = field(default=low_r2)
     figures: tuple[str, ...] = ()
     question: str = ""
     short: str = ""
     quote: Quote | None = None
+
+    def __post_init__(self) -> None:
+        if missing := [p.quantity for p in TIED if self.about_weights and p not in self.criterion.preconditions]:
+            raise InputError(
+                f"{self.id} is about weights, so its criterion needs the preconditions "
+                f"icl_interp.analyses.tie.TIED, but it lacks {missing}"
+            )
 
     @property
     def study(self) -> str:
