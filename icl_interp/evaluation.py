@@ -17,14 +17,14 @@ from xarray import DataArray
 from icl_interp import resampling
 from icl_interp.baselines import named, reference
 from icl_interp.baselines.base import Predictor, Zero, predictions
-from icl_interp.baselines.law import RELATIVE, uninformed
+from icl_interp.baselines.law import RELATIVE, LawMean, uninformed
 from icl_interp.baselines.reference import NOTHING, REFERENCES
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.errors import InputError, unknown, whole
 from icl_interp.models.tokens import Encoding
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
-from icl_interp.resampling import Interval
+from icl_interp.resampling import Interval, r_squared
 from icl_interp.results import make_array, table_of_rows
 from icl_interp.tasks.base import Scalable, Task
 
@@ -88,12 +88,20 @@ class PointErrors(NamedTuple):
     predicted: Bool[np.ndarray, " point"]
 
 
-def point_errors(predictor: Predictor, sample: Sample) -> PointErrors:
-    """Squared errors of a predictor at the scored points, meaned over contexts and the coordinates of a value."""
+def point_errors(predictor: Predictor, sample: Sample, at_values: bool = False) -> PointErrors:
+    """Squared errors of a predictor at the scored points, meaned over contexts and the coordinates of a value.
+
+    Args:
+        predictor: what predicts.
+        sample: the prompts.
+        at_values: whether predictions are compared with the functions' values, not with labels, which may have noise.
+    """
     parts, predicted = [], torch.zeros(len(range(sample.task.n_points)[sample.scored]), dtype=torch.bool)
     for prompts in sample:
         pieces = (prompts[i : i + BATCH] for i in range(0, len(prompts), BATCH))
-        missed = torch.cat([(predictions(predictor, piece) - piece.ys)[:, sample.scored] for piece in pieces])
+        truth = sample.task.targets(prompts.parameters, prompts.xs) if at_values else prompts.ys
+        predicted_all = torch.cat([predictions(predictor, piece) for piece in pieces])
+        missed = (predicted_all - truth)[:, sample.scored]
         errors = missed.square().mean(-1)
         predicted |= ~errors.isnan().all(0)
         parts.append(errors.unflatten(0, (-1, sample.n_contexts)).mean(1).numpy())
@@ -203,10 +211,15 @@ def evaluate(
     errors = function_errors({"model": predictor, **others}, task, **size, last=last, references=True)
     rows = [{"predictor": name, **_row(errors, name)} for name in errors]
     shown = [key for key in ("predictor", "error", "low", "high", "error_rate", "r2") if key in rows[0]]
-    sample = Sample(task, n_functions, n_contexts, seed, last)
-    note = f"{sample}; {INTERVAL}; {RELATIVE[uninformed(errors)]}" + ("" if task.has_features else f"; {NO_BEST}")
-    note += reference.note(task)
+    note = _note(Sample(task, n_functions, n_contexts, seed, last), errors)
     return table_of_rows([{key: row[key] for key in shown} for row in rows], note)
+
+
+def _note(sample: Sample, errors: Mapping[str, np.ndarray]) -> str:
+    """What an evaluation was made on, and what its numbers are relative to."""
+    without_best = "" if sample.task.has_features else f"; {NO_BEST}"
+    relative = RELATIVE[uninformed(errors)]
+    return f"{sample}; {INTERVAL}; {relative}{without_best}{reference.note(sample.task)}"
 
 
 INTERVAL = "95 % studentised bootstrap over functions"
@@ -257,11 +270,59 @@ def _row(errors: Mapping[str, np.ndarray], name: str) -> dict[str, float]:
 
 
 def in_distribution(predictor: Predictor, task: Task, n_contexts: int = 8) -> dict[str, Any]:
-    """A checkpoint's error on fresh prompts of its own task, as it stands in provenance files."""
-    table = evaluate(predictor, task, n_functions=256, n_contexts=n_contexts)
-    rows = {row["predictor"]: row for row in table.to_dict("records")}
-    references = {name: rows[name]["error"] for name in reference.of_task(task)}
-    return {**{k: v for k, v in rows["model"].items() if k != "predictor"}, **references, "note": table.attrs["note"]}
+    """A checkpoint's error on fresh prompts of its own task, as it stands in provenance files.
+
+    Returns:
+        What `evaluate` says of it, the errors of the references, and how well it learned, each with its 95 % interval
+        (`_low`, `_high`): "r2", and "learned", the share of what can be explained that it explains (`_learned`).
+    """
+    predictor = as_predictor(predictor, task)
+    sample = Sample(task, 256, n_contexts, 0)
+    size = {"n_functions": sample.n_functions, "n_contexts": n_contexts, "seed": sample.seed}
+    errors = function_errors({"model": predictor}, task, **size, references=True)
+    row = _row(errors, "model")
+    found = {key: row[key] for key in ("error", "low", "high", "error_rate", "r2") if key in row}
+    references = {name: float(errors[name].mean()) for name in reference.of_task(task)}
+    return {**found, **references, **_learned(predictor, sample, errors), "note": _note(sample, errors)}
+
+
+def _learned(predictor: Predictor, sample: Sample, errors: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """R^2, and the share of what can be explained that a predictor explains, each with its interval.
+
+    Noise in labels can be explained by nobody. Where a best predictor under noise is known, the share is R^2 over that
+    one's R^2 ("best_r2"). Where it is not, but labels are seen to differ from values, the share is the R^2 of the
+    values ("noise_free" is then 1). Elsewhere it is R^2 itself.
+    """
+    own, nothing = errors["model"], errors[uninformed(errors)]
+    found = _share("r2", own, nothing)
+    best = errors.get(reference.BEST_UNDER_NOISE)
+    if best is not None:
+        found["best_r2"] = 1 - float(best.mean()) / float(nothing.mean())
+        return found | _share("learned", own, nothing, best)
+    if not _has_noise(sample):
+        return found | {key.replace("r2", "learned"): value for key, value in found.items()}
+    at_values = {"model": predictor, LawMean.name: LawMean(sample.task)}
+    own, nothing = (point_errors(one, sample, at_values=True).squared.mean(1) for one in at_values.values())
+    return found | _share("learned", own, nothing) | {"noise_free": 1.0}
+
+
+def _share(name: str, own: np.ndarray, nothing: np.ndarray, best: np.ndarray | None = None) -> dict[str, float]:
+    """How far errors went from those without examples (0) to the best ones (1), with its interval over functions."""
+    best = np.zeros_like(own) if best is None else best
+
+    def share(own: np.ndarray, nothing: np.ndarray, best: np.ndarray) -> np.ndarray:
+        return r_squared(own - best, nothing - best, empty=math.nan)
+
+    i = resampling.bootstrap(share, own, nothing, best)
+    return {name: i.value, f"{name}_low": i.low, f"{name}_high": i.high}
+
+
+def _has_noise(sample: Sample) -> bool:
+    """Whether labels that are scored differ from the values of their functions, as far as the first prompts show."""
+    prompts = next(iter(sample))
+    values = sample.task.targets(prompts.parameters, prompts.xs)[:, sample.scored]
+    labels = prompts.ys[:, sample.scored]
+    return bool((labels - values).abs().amax() > 1e-9 * labels.abs().amax())
 
 
 def shifted(

@@ -1,5 +1,6 @@
 """The one call, `analyze`: checkpoint -> measurements -> verdicts -> report."""
 
+import copy
 import datetime
 import logging
 import time
@@ -13,7 +14,7 @@ from tqdm.auto import tqdm
 
 import icl_interp.studies  # noqa: F401  (their claims are then registered)
 from icl_interp import evaluation
-from icl_interp.analyses import mechanism, registry
+from icl_interp.analyses import mechanism, one_model, registry
 from icl_interp.analyses.claim import Claim, asked_once, in_one_line
 from icl_interp.analyses.facts import Facts, is_large
 from icl_interp.analyses.lab import Lab
@@ -29,7 +30,7 @@ from icl_interp.devices import checked_device
 from icl_interp.errors import InputError, shown, whole
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
-from icl_interp.provenance import encode, environment, run_id
+from icl_interp.provenance import encode, environment, generator, run_id
 from icl_interp.report.comparison import Comparison
 from icl_interp.report.report import Report
 from icl_interp.tasks.base import Task
@@ -93,6 +94,7 @@ def analyze(
     check_round_trip(loaded.config)
     started = time.perf_counter()
     sizes = Sizes.of(loaded.model, n_prompts)
+    _check_is_one(loaded)
     error = evaluation.in_distribution(loaded, loaded.task, 1 if is_large(loaded.model) else 8)
     matched, left_out = companions_of_model(companions, loaded)
     known = Facts.of(
@@ -101,7 +103,9 @@ def analyze(
         tokens.name_of(loaded.encoding),
         error,
         n_units=sizes.n_units,
+        n_claims=len(registry.REGISTRY),
         optimizer="Adam" if loaded.config.training else "",
+        n_steps=_steps(loaded),
         snapshots=tuple(loaded.config.training.snapshots) if loaded.config.training else (),
         companions={role: other.name for role, other in matched.items()},
         companions_left_out=tuple(left_out),
@@ -136,6 +140,21 @@ def analyze(
     if loaded.config.training:
         origin["kind_of_training"] = companions_of.kind_of(encode(loaded.config))
     return Report(origin, known.to_dict(), findings, results, provenance)
+
+
+def _check_is_one(loaded: Checkpoint) -> None:
+    """Refuse a model whose ways to predict disagree: half of a report would be about another function."""
+    model = copy.deepcopy(loaded.model).double().eval()
+    prompts = loaded.task.sample(one_model.N_PROMPTS, generator(0, "pipeline/one model"), dtype=torch.float64)
+    one_model.check(model, loaded.encoding, prompts)
+
+
+def _steps(loaded: Checkpoint) -> int:
+    """Steps that it was trained for, as far as its run tells."""
+    training = loaded.config.training
+    if training is None:
+        return 0
+    return int(loaded.step or training.steps)
 
 
 def compare(checkpoints: Iterable[Any], **settings: Any) -> Comparison:
@@ -193,6 +212,7 @@ def companions_of_model(given: Any, loaded: Checkpoint) -> tuple[dict[Role, Chec
             other = _companion(source, loaded)
             name = other.name
             role = companions_of.role(run, encode(other.config))
+            _refuse_copy(other, [loaded, *matched.values()])
             matched[_free(role, other, matched)] = other
         except InputError as error:
             log.warning("the companion %s is left out: %s", name, error)
@@ -212,6 +232,16 @@ def _free(role: Role, other: Checkpoint, matched: Mapping[Role, Checkpoint]) -> 
     if any(one.config == other.config for one in alike if other.config.training):
         raise InputError(f"its seed is that of a companion that came first, in the role {str(role)!r}")
     return replace(role, further=len(alike))
+
+
+def _refuse_copy(other: Checkpoint, known: Iterable[Checkpoint]) -> None:
+    """Refuse a companion whose weights are another one's but for small changes: it is no second seed."""
+    for one in known:
+        if weights.are_copies(one.model, other.model):
+            raise InputError(
+                f"its weights are those of {one.name} but for changes below {weights.COPY:g} of their size: a copy is "
+                "no further model"
+            )
 
 
 def _companion(source: Any, loaded: Checkpoint) -> Checkpoint:

@@ -14,7 +14,7 @@ studentised form.
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -32,6 +32,14 @@ TOO_MANY = 0.05  # share of such draws from which on t means nothing
 ALIKE = 3.0  # largest ratio of the draws' spread and the standard error where a statistic is smooth
 CENTRED = 0.07  # by which the share of draws below the value may differ from a half where a statistic has no kink
 TINY = float(np.finfo(float).tiny)
+# Chances that the truth lies beyond one end, for verdicts that are to hold among many claims.
+EXTREMES = (1e-3, 1e-4, 1e-5)
+# Far ends allow for so many further units like the one that pulls the value most: what happens in 3 of n units is
+# missing from a sample of n with a chance of 5 %.
+UNSEEN = 3
+TAIL = 0.05  # share of the draws from which the law of the others is told, for ends that few draws or none lie beyond
+FEW = 25  # draws: an end with fewer beyond it comes from that law
+SHAPES = -0.5, 0.5  # shapes of that law, at least and at most: others are an accident of the draws
 CHUNK = 2**18  # numbers that a statistic sees in one call
 PILOT = 2**20  # numbers spent on finding out which means a statistic uses
 PILOTS = 4, 64  # draws for that, at least and at most
@@ -47,6 +55,8 @@ class Interval:
         se: standard error of the value; NaN where none was computed.
         tails: the ends at level 1 - (1 - level) / k for k = 1, 2, ..., from the same draws.
         positive: whether the interval was made on the logarithm.
+        extremes: for each chance in `EXTREMES`, ends beyond which the truth lies with that chance on either side;
+            empty where none were computed.
     """
 
     value: float
@@ -55,6 +65,27 @@ class Interval:
     se: float = math.nan
     tails: tuple[tuple[float, float], ...] = ()
     positive: bool = False
+    extremes: tuple[tuple[float, float], ...] = ()
+
+    def through(self, function: Callable[[float], float], se: float = math.nan) -> "Interval":
+        """The interval of a monotone function of the number: of its share missed, its reciprocal, its root.
+
+        Args:
+            function: increasing or decreasing.
+            se: the standard error of what it gives, where one is known.
+
+        >>> half = Interval(2.0, 1.0, 4.0).through(lambda x: 1 / x)
+        >>> half.value, half.low, half.high
+        (0.5, 0.25, 1.0)
+        """
+
+        def ends(pair: tuple[float, float]) -> tuple[float, float]:
+            low, high = sorted(map(function, pair))
+            return low, high
+
+        low, high = ends((self.low, self.high))
+        tails, extremes = tuple(map(ends, self.tails)), tuple(map(ends, self.extremes))
+        return Interval(function(self.value), low, high, se, tails, extremes=extremes)
 
 
 @functools.cache  # every interval of an analysis asks for the same few
@@ -116,13 +147,20 @@ def bootstrap(
     >>> bootstrap(lambda a, b: a / b, x + 1, x + 1, positive=True).high
     1.0
     """
-    values, errors = _resampled(lambda *means: np.asarray(statistic(*means))[:, None], per_unit, seed, positive)
+
+    def column(*means: np.ndarray) -> np.ndarray:
+        return np.asarray(statistic(*means))[:, None]
+
+    values, errors = _resampled(column, per_unit, seed, positive)
     one = _Studentised.of(values[:, 0], errors[:, 0])
-    ends = one.ends([1 - (1 - level) / k for k in range(1, N_TAILS + 1)])
+    tails = tuple(one.ends([1 - (1 - level) / k for k in range(1, N_TAILS + 1)]))
+    more, reach = _with_unseen(column, per_unit, positive), _reach(column, per_unit, positive)
+    extremes = tuple(one.far_ends(EXTREMES, more, reach))
+    found = Interval(one.value, *tails[0], one.se, tails, extremes=extremes)
     if not positive:
-        return Interval(one.value, *ends[0], one.se, tuple(ends))
-    value, tails = math.exp(one.value), tuple((math.exp(low), math.exp(high)) for low, high in ends)
-    return Interval(value, *tails[0], value * one.se if value else one.se, tails, positive=True)
+        return found
+    value = math.exp(one.value)
+    return replace(found.through(math.exp, value * one.se if value else one.se), positive=True)
 
 
 def simultaneous(
@@ -142,7 +180,7 @@ def simultaneous(
     each = [_Studentised.of(*of) for of in zip(values.T, errors.T, strict=True)]
     # A member that never varies, or that is not finite, says nothing about how far the others reach.
     t = [np.abs(one.draws - one.value) / one.errors for one in each if one.se > 0]
-    reach = (_quantile(np.max(t, 0), level) if t else 1.0) * np.array([one.se for one in each])
+    reach = (_far_quantile(np.max(t, 0), level) if t else 1.0) * np.array([one.se for one in each])
     return values[0], values[0] - reach, values[0] + reach
 
 
@@ -217,6 +255,71 @@ class _Studentised:
         low, high = np.minimum(low, self.value), np.maximum(high, self.value)
         return list(zip(low.tolist(), high.tolist(), strict=True))
 
+    def far_ends(
+        self, chances: Sequence[float], more: Sequence[tuple[float, float]], reach: tuple[float, float]
+    ) -> list[tuple[float, float]]:
+        """Ends beyond which the truth lies with small chances, on either side.
+
+        They reach at least as far as a normal law's, and start also from samples with further units like their most
+        extreme ones: of a skewed quantity, most samples lack the units that make its mean, so their standard error is
+        too small just where their mean is.
+
+        Args:
+            chances: of each side, so small that no draw is expected to lie beyond.
+            more: value and standard error with further units that lower the value, and with some that raise it.
+            reach: the smallest and the largest value of single units. No end lies beyond, where all draws lie between:
+                a share is at most 1.
+        """
+        if not self.se > 0:  # it never varies, or is not finite
+            return [(self.value, self.value) if self.se == 0 else (math.nan, math.nan)] * len(chances)
+        t = (self.draws - self.value) / np.where(self.errors > 0, self.errors, self.se)
+        starts = [(self.value, self.se), *more]
+        least = reach[0] if reach[0] <= self.draws.min() else -math.inf
+        most = reach[1] if reach[1] >= self.draws.max() else math.inf
+        found = []
+        for chance in chances:
+            normal = half_width(2 * chance)
+            down = max(normal, _far_quantile(t, 1 - chance))
+            up = max(normal, -_far_quantile(t, chance))
+            low = min(value - down * se for value, se in starts)
+            high = max(value + up * se for value, se in starts)
+            found.append((max(low, least), min(high, most)))
+        return found
+
+
+def _far_quantile(draws: Float[np.ndarray, " draw"], q: float) -> float:
+    """A quantile that few draws lie beyond, or none: from the generalised Pareto law of the outermost 5 % of them.
+
+    Where at least `FEW` draws lie beyond it, it is one of the draws.
+
+    Source: Pickands (1975), Statistical inference using extreme order statistics (the law of excesses over a high
+    threshold); Hosking and Wallis (1987), Parameter and quantile estimation for the generalized Pareto distribution
+    (its probability-weighted moments: shape 2 - a / (a - 2 b), scale 2 a b / (a - 2 b), with a the mean excess and b
+    the mean of the excesses weighted by the share of larger ones).
+
+    >>> draws = -np.log((np.arange(2000) + 0.5) / 2000)  # an exponential law, whose quantile at 1 - e is -log(e)
+    >>> round(_far_quantile(draws, 1 - 1e-4) / -math.log(1e-4), 1)
+    1.0
+    """
+    if q < 0.5:
+        return -_far_quantile(-draws, 1 - q)
+    beyond = 1 - q
+    n_tail = int(TAIL * len(draws))
+    if beyond * len(draws) >= FEW or not np.isfinite(draws).all():
+        return float(_quantile(draws, q))
+    outermost = np.sort(draws)[-n_tail - 1 :]
+    threshold, excesses = float(outermost[0]), outermost[1:] - outermost[0]
+    mean = float(excesses.mean())
+    if mean <= CONSTANT * abs(threshold):  # the outermost draws are all alike
+        return threshold
+    share_of_larger = np.arange(n_tail - 1, -1, -1) / (n_tail - 1)
+    weighted = float((excesses * share_of_larger).mean())
+    shape = float(np.clip(2 - mean / (mean - 2 * weighted), *SHAPES))
+    scale = mean * (1 - shape)  # the mean of the law is scale / (1 - shape)
+    ratio = TAIL / beyond
+    grown = math.log(ratio) if abs(shape) < 1e-9 else (ratio**shape - 1) / shape
+    return threshold + scale * grown
+
 
 def _middle(draws: np.ndarray) -> float:
     """The spread of the middle half of the draws, as a standard deviation."""
@@ -243,7 +346,11 @@ class _Sample:
     """
 
     def __init__(
-        self, statistic: Callable[..., np.ndarray], per_unit: Sequence[np.ndarray], seed: int, positive: bool
+        self,
+        statistic: Callable[..., np.ndarray],
+        per_unit: Sequence[np.ndarray],
+        weights: Float[np.ndarray, "row unit"],
+        positive: bool,
     ) -> None:
         arrays = [np.asarray(array, dtype=float) for array in per_unit]
         n = len(arrays[0])
@@ -251,7 +358,7 @@ class _Sample:
         self._statistic, self._positive = statistic, positive
         self._shapes = [array.shape[1:] for array in arrays]
         self._cuts = np.cumsum([math.prod(shape) for shape in self._shapes])[:-1]
-        self.weights = _weights(n, seed)
+        self.weights = weights
         centre, spread = flat.mean(0), flat.std(0)
         varies = spread > CONSTANT * np.abs(flat).max(0)
         self.varying = np.flatnonzero(varies)
@@ -297,7 +404,7 @@ def _resampled(
     statistic: Callable[..., np.ndarray], per_unit: Sequence[np.ndarray], seed: int, positive: bool = False
 ) -> tuple[Float[np.ndarray, "row member"], Float[np.ndarray, "row member"]]:
     """A statistic and its standard errors, of the sample (first) and of every draw."""
-    sample = _Sample(statistic, per_unit, seed, positive)
+    sample = _Sample(statistic, per_unit, _weights(len(per_unit[0]), seed), positive)
     values = sample.values(sample.means, checked=True)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         columns = _columns(sample, values)
@@ -308,6 +415,43 @@ def _resampled(
             each = np.repeat(sample.varying[:, None], values.shape[1], 1)
             errors[small] = _errors(sample, values, small, each)
     return values, errors
+
+
+def _with_unseen(
+    statistic: Callable[..., np.ndarray], per_unit: Sequence[np.ndarray], positive: bool
+) -> list[tuple[float, float]]:
+    """Value and standard error of a statistic with `UNSEEN` further units like the one that lowers, or raises, it most.
+
+    Which unit that is tell influences: a unit's numbers times the statistic's slopes.
+    """
+    n = len(per_unit[0])
+    sample = _Sample(statistic, per_unit, np.full((1, n), 1 / n), positive)
+    if not len(sample.varying):
+        return []
+    columns = sample.varying[:, None]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        values = sample.values(sample.means)
+        each = columns == np.arange(sample.means.shape[1])
+        slopes = sample.slopes(np.array([0]), values, each)[0, :, 0]
+        influence = np.nan_to_num(sample.units[:, sample.varying] @ slopes)
+        weights = np.ones((3, n))  # the first row is the sample itself, as everywhere
+        weights[1, influence.argmin()] += UNSEEN
+        weights[2, influence.argmax()] += UNSEEN
+        more = _Sample(statistic, per_unit, weights / weights.sum(1, keepdims=True), positive)
+        found = more.values(more.means)
+        errors = _errors(more, found, np.arange(3), columns)
+    pairs = zip(found[1:, 0].tolist(), errors[1:, 0].tolist(), strict=True)
+    return [pair for pair in pairs if np.isfinite(pair).all()]
+
+
+def _reach(statistic: Callable[..., np.ndarray], per_unit: Sequence[np.ndarray], positive: bool) -> tuple[float, float]:
+    """The smallest and the largest value of the statistic of single units: means and their ratios lie between."""
+    n = len(per_unit[0])
+    weights = np.concatenate([np.full((1, n), 1 / n), np.eye(n)])
+    sample = _Sample(statistic, per_unit, weights, positive)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        values = sample.values(sample.means)[1:, 0]
+    return (-math.inf, math.inf) if np.isnan(values).any() else (float(values.min()), float(values.max()))
 
 
 def _errors(

@@ -267,7 +267,8 @@ def test_a_model_that_predicts_the_query_only_is_scored_there():
 def test_what_stands_in_provenance():
     checkpoint = tiny_runs.checkpoint()
     found = evaluation.in_distribution(checkpoint, checkpoint.task)
-    assert set(found) == {"error", "low", "high", "error_rate", "r2", "least squares", "zero", "note"}
+    learned = {f"{name}{end}" for name in ("r2", "learned") for end in ("", "_low", "_high")}
+    assert set(found) == {"error", "low", "high", "error_rate", "least squares", "zero", "note"} | learned
     assert found["least squares"] < 1e-15 < found["zero"]
     assert found["low"] < found["error"] < found["high"]
 

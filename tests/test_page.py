@@ -136,7 +136,7 @@ def says_everything(r: Report, figures: Collection[str], text: str):
             assert shown_key(key) in shown
         for row in finding.details:
             assert all(shown_key(key) in shown for key in row)
-    assert multiplicity.by_chance(r.findings) in shown
+    assert multiplicity.by_chance(r.findings, r.provenance["n_prompts"]) in shown
     assert answer(r.findings) in shown
     for name in figures:
         assert catalogue.FIGURES[name].caption in shown

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from icl_interp.analyses.criterion import Criterion, Decision, Estimate, Verdict
-from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.facts import LEARNED_R2, Facts
 from icl_interp.analyses.finding import Finding, Kind, Quote
 from icl_interp.analyses.measurement import TWIN, TWINS, Measurement, Results
 from icl_interp.analyses.tie import TIED
@@ -15,9 +15,10 @@ from icl_interp.errors import InputError
 from icl_interp.provenance import encode, finite
 from icl_interp.results import Result
 
+__all__ = ["LEARNED_R2", "Claim", "Evidence", "asked_once", "in_one_line", "low_r2"]
+
 log = logging.getLogger(__name__)
 
-LEARNED_R2 = 0.9  # in-distribution R2 from which a model counts as having learned its task
 NOT_LEARNED = "The model has not learned its task"  # in the reason of each claim that is open because of it
 MIN_UNITS = 32  # units below which a bootstrap over units is not to be trusted
 OPPOSITE: dict[Verdict, Verdict] = {"supported": "contradicted", "contradicted": "supported"}
@@ -26,7 +27,7 @@ QUESTIONS = ("far from the data", "attention", "functions", "algorithm", "weight
 
 def low_r2(facts: Facts) -> str | None:
     """Says that a model has not learned its task, by its R2; None for one that has."""
-    return None if facts.r2 > LEARNED_R2 else f"in-distribution R2 {facts.r2:.3f}, {LEARNED_R2} needed"
+    return facts.not_learned()
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class Claim:
         evidence = self.evidence(Results(results), facts)
         if not isinstance(evidence, Evidence):
             raise TypeError(f"the evidence of {self.id} is a {type(evidence).__name__}: return an Evidence")
-        decision = self.criterion.decide(evidence.quantities)
+        decision = self.criterion.decide(evidence.quantities, facts.n_claims)
         verdict, reason = self._gated(decision, evidence, Results(results), facts)
         condition = decision.condition or self.criterion.conditions[0]
         return replace(

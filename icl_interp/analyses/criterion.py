@@ -12,15 +12,28 @@ from typing import Literal, NamedTuple, SupportsFloat
 import numpy as np
 
 from icl_interp.errors import InputError, shown
-from icl_interp.resampling import LEVEL, Interval, half_width
+from icl_interp.resampling import EXTREMES, LEVEL, Interval, half_width
 
 Verdict = Literal["supported", "contradicted", "inconclusive", "not_applicable"]
 Region = tuple[float, float]  # low and high, these included
 INF = float("inf")
 
-# Standard errors by which a firm verdict lies inside its region. With 35 claims the chance that any of them is wrong by
-# as much is at most 5 % (Bonferroni, both sides): half_width(0.05 / 35) = scipy.stats.norm.isf(0.05 / 35 / 2) = 3.19.
-FIRM = 3.2
+FAMILY = 0.05  # chance that any of the firm verdicts of a report is wrong by the draw of its prompts
+FEWEST_CLAIMS = 50  # a family of claims is taken to be at least so large, however few are registered
+MARGIN = 0.05  # of a region's end: a firm number without error lies at least so far inside
+
+
+def firm_chance(n_claims: int, n_conditions: int) -> float:
+    """The chance at which one end of a firm verdict's interval may miss the truth (Bonferroni, both sides).
+
+    Args:
+        n_claims: all registered claims, so that it does not depend on which were asked for.
+        n_conditions: of the claim.
+
+    >>> firm_chance(50, 2)
+    0.00025
+    """
+    return FAMILY / (2 * max(n_claims, FEWEST_CLAIMS) * max(n_conditions, 1))
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,7 @@ class Estimate:
         se: standard error of the value; NaN where none was computed.
         tails: the ends of its intervals at level 1 - 0.05 / k, k = 1, 2, ...; empty where none were computed.
         positive: whether its intervals were made on the logarithm.
+        extremes: its ends for the chances in `resampling.EXTREMES`; empty where none were computed.
     """
 
     name: str
@@ -44,12 +58,13 @@ class Estimate:
     se: float = math.nan
     tails: tuple[Region, ...] = ()
     positive: bool = False
+    extremes: tuple[Region, ...] = ()
 
     @classmethod
     def of(cls, name: str, interval: Interval, unit: str = "") -> "Estimate":
         """An interval with a name."""
         i = interval
-        return cls(name, i.value, i.low, i.high, unit, i.se, i.tails, i.positive)
+        return cls(name, i.value, i.low, i.high, unit, i.se, i.tails, i.positive, i.extremes)
 
     @classmethod
     def exactly(cls, name: str, value: SupportsFloat, unit: str = "") -> "Estimate":
@@ -60,18 +75,22 @@ class Estimate:
     def spanning(cls, name: str, estimates: "Sequence[Estimate | Interval]", unit: str = "") -> "Estimate":
         """From the lowest end of several intervals to the highest: it lies where all of them lie.
 
-        Its value is the first one's, and so are its tails from the lowest end of all to the highest. It has no standard
-        error: how far all of them lie inside a region is told by its interval.
+        Its value is the first one's. It has no standard error.
         """
         each = [e if isinstance(e, Estimate) else cls.of(name, e) for e in estimates]
         if len(each) == 1:
             return replace(each[0], name=name, unit=unit)
-        (low, high), *rest = (
-            (float(np.min([e.tail(k)[0] for e in each])), float(np.max([e.tail(k)[1] for e in each])))  # NaN if one is
-            for k in range(1, 1 + max(1, *(len(e.tails) for e in each)))
-        )
+
+        def around(ends: Sequence[Region]) -> Region:
+            lows, highs = np.array(ends).T
+            return float(np.min(lows)), float(np.max(highs))  # NaN if one is
+
+        n_tails = max(1, *(len(e.tails) for e in each))
+        (low, high), *rest = (around([e.tail(k) for e in each]) for k in range(1, 1 + n_tails))
         tails = ((low, high), *rest) if rest else ()
-        return cls(name, each[0].value, low, high, unit, tails=tails, positive=all(e.positive for e in each))
+        extremes = tuple(around([e.beyond(chance) for e in each]) for chance in EXTREMES)
+        positive = all(e.positive for e in each)
+        return cls(name, each[0].value, low, high, unit, tails=tails, positive=positive, extremes=extremes)
 
     @property
     def known(self) -> bool:
@@ -92,28 +111,50 @@ class Estimate:
             return self.low, self.high
         if k <= len(self.tails):
             return self.tails[k - 1]
-        wider = half_width((1 - LEVEL) / k) / half_width(1 - LEVEL)
+        return self._as_normal((1 - LEVEL) / k)
+
+    def _as_normal(self, error: float) -> Region:
+        """Ends that miss the truth with a chance of `error`, where the errors of those at 0.95 were a normal law's."""
+        wider = half_width(error) / half_width(1 - LEVEL)
         return self.value - wider * (self.value - self.low), self.value + wider * (self.high - self.value)
 
-    def inside(self, region: Region) -> float:
-        """How many standard errors the value lies inside a region: from its nearest finite end, below 0 outside.
+    def beyond(self, chance: float) -> Region:
+        """The ends beyond which the truth lies with a small chance, on either side.
 
-        A number whose intervals were made on the logarithm is measured there. Without a standard error, the wider half
-        of the interval tells one. A number without error lies infinitely far inside or outside.
+        Between two chances in `EXTREMES` ends lie on a line in the logarithm of the chance. Where none were computed,
+        the ends at level 0.95 move away from the value as a normal law's would.
 
-        >>> Estimate("share", 0.75, 0.25, 1.25, se=0.25).inside((0.25, INF))
-        2.0
+        >>> found = Estimate("share", 0.5, 0.4, 0.6, extremes=((0.3, 0.7), (0.2, 0.8), (0.1, 0.9)))
+        >>> found.beyond(1e-4), Estimate.exactly("share", 0.5).beyond(1e-4)
+        ((0.2, 0.8), (0.5, 0.5))
         """
-        points, se = np.array([self.value, self.low, self.high, *region]), self.se
-        if self.positive and self.value > 0:
-            points, se = np.where(points > 0, np.log(np.where(points > 0, points, 1.0)), -INF), se / self.value
-        value, low, high, *ends = map(float, points)
-        if np.isnan(se):
-            se = max(value - low, high - value) / half_width(1 - LEVEL)
-        distance = min(value - ends[0], ends[1] - value)
-        if se == 0 or np.isinf(distance):
-            return INF if distance >= 0 else -INF
-        return distance / se
+        if not self.extremes:
+            return self._as_normal(2 * chance)
+        chances = np.log(EXTREMES)[::-1]  # in ascending order
+        if np.log(chance) < chances[0]:  # rarer than what was computed
+            return -INF, INF
+        lows, highs = np.array(self.extremes)[::-1].T
+        low, high = (float(np.interp(np.log(chance), chances, ends)) for ends in (lows, highs))
+        return low, high
+
+    def firmly_within(self, region: Region, chance: float) -> bool:
+        """Whether it lies in a region for all but a small chance; a number without error with a margin.
+
+        The margin is 5 % of the region's end. Only ends that are thresholds count: no size is below the 0 where a
+        region like (0, 0.1) begins, and no share above the 1 where one like (0.9, 1) stops.
+
+        >>> balance = Estimate.exactly("imbalance", 0.209)
+        >>> balance.firmly_within((0.2, INF), 1e-4), balance.firmly_within((0.1, INF), 1e-4)
+        (False, True)
+        """
+        low, high = self.beyond(chance)
+        least, most = region
+        if low == high:
+            least = least + MARGIN * abs(least) if math.isfinite(least) else least
+            most = most - MARGIN * abs(most) if math.isfinite(most) else most
+        begins_at_nothing = region[0] == 0 and math.isfinite(region[1])
+        ends_at_all = region[1] == 1 and region[0] > 0
+        return bool((begins_at_nothing or least <= low) and (ends_at_all or high <= most))
 
 
 @dataclass(frozen=True)
@@ -180,7 +221,7 @@ class Decision(NamedTuple):
     """A verdict, the condition that decided, and the sentence of the precondition that failed, if one did.
 
     `firm` says whether a verdict holds among many claims too: all supporting quantities, or the contradicting one, lie
-    at least `FIRM` standard errors inside their regions. It is None where nothing was decided.
+    inside their regions for all but the chance `firm_chance`. It is None where nothing was decided.
     """
 
     verdict: Verdict
@@ -221,8 +262,12 @@ class Criterion:
         if not self.conditions:
             raise InputError(f"a criterion needs at least one condition, but {shown(self.text)} has none")
 
-    def decide(self, evidence: Mapping[str, Estimate]) -> Decision:
+    def decide(self, evidence: Mapping[str, Estimate], n_claims: int = FEWEST_CLAIMS) -> Decision:
         """The verdict on quantities by key.
+
+        Args:
+            evidence: the quantities.
+            n_claims: registered claims, among which a firm verdict holds.
 
         Raises:
             InputError: a quantity that is not optional is missing.
@@ -232,13 +277,15 @@ class Criterion:
                 return Decision("inconclusive", self._first(evidence), p.otherwise.format(value=found.value))
         asked = [(c, e) for c in self.conditions if (e := _quantity(c, evidence)) is not None]
         k = sum(c.contradicts is not None for c, _ in asked)
+        chance = firm_chance(n_claims, len(self.conditions))
         outcomes = [c.outcome(e, max(k, 1)) for c, e in asked]
         for (condition, found), outcome in zip(asked, outcomes, strict=True):
             if outcome == "contradicted" and condition.contradicts:
-                return Decision(outcome, condition, firm=found.inside(condition.contradicts) >= FIRM)
+                return Decision(outcome, condition, firm=found.firmly_within(condition.contradicts, chance))
         if "inconclusive" in outcomes or not asked:
             return Decision("inconclusive", asked[outcomes.index("inconclusive")][0] if asked else None)
-        return Decision("supported", asked[0][0], firm=all(e.inside(c.supports) >= FIRM for c, e in asked))
+        firm = all(e.firmly_within(c.supports, chance) for c, e in asked)
+        return Decision("supported", asked[0][0], firm=firm)
 
     def _first(self, evidence: Mapping[str, Estimate]) -> Condition | None:
         return next((c for c in self.conditions if c.quantity in evidence), None)

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from icl_interp.analyses.criterion import FEWEST_CLAIMS, Estimate
 from icl_interp.checkpoints.companions import Role
 from icl_interp.errors import InputError, whole
 from icl_interp.models.config import HookedTransformerConfig
@@ -18,6 +19,9 @@ from icl_interp.tasks.distributions import is_law
 from icl_interp.tasks.registry import KINDS, find
 from icl_interp.tasks.vectors import VectorLaw
 
+LEARNED_R2 = (
+    0.9  # share of what can be explained, in distribution, from which a model counts as having learned its task
+)
 LARGE = 2_000_000  # parameters of a model that is measured on fewer prompts, whose contexts are read in float32
 
 
@@ -44,10 +48,12 @@ class Facts:
         n_parameters: of the model.
         n_units: units of the sample that was measured: antithetic pairs of functions, or single functions.
         optimizer: what it was trained with: "Adam" for runs of this package; "" where nothing tells.
+        n_steps: steps of training; 0 where it was not trained, or nothing tells.
         snapshots: steps whose weights the run kept.
         companions: names of the models beside it, by role.
         companions_left_out: those that did not fit: "name" and "reason" each.
         failed: measurements that failed, and why, by the names of their results.
+        n_claims: claims that were registered when it was analysed: firm verdicts hold among so many.
     """
 
     config: HookedTransformerConfig
@@ -61,10 +67,12 @@ class Facts:
     n_parameters: int = 0
     n_units: int = 0
     optimizer: str = ""
+    n_steps: int = 0
     snapshots: tuple[int, ...] = ()
     companions: Mapping[Role, str] = field(default_factory=dict)
     companions_left_out: tuple[Mapping[str, str], ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
+    n_claims: int = FEWEST_CLAIMS
 
     @classmethod
     def of(
@@ -93,6 +101,49 @@ class Facts:
     def r2(self) -> float:
         """R^2 in distribution."""
         return float(self.in_distribution["r2"])
+
+    @property
+    def explained(self) -> Estimate:
+        """R^2 in distribution, with its interval; without one where the facts hold none."""
+        return self._share("r2", "R2 in distribution")
+
+    @property
+    def learned(self) -> Estimate:
+        """The share of what can be explained in distribution that the model explains, with its interval.
+
+        R^2, where labels have no noise. Else R^2 over that of the best possible predictor, where one is known, or the
+        R^2 of the noise-free values (`evaluation.in_distribution`).
+        """
+        if "learned" not in self.in_distribution:
+            return self.explained
+        if "best_r2" in self.in_distribution:
+            return self._share("learned", "share of the best possible R2")
+        name = "R2 of noise-free values" if "noise_free" in self.in_distribution else "R2"
+        return self._share("learned", f"{name} in distribution")
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether the model is sure to have learned its task: its whole interval lies above `LEARNED_R2`."""
+        return self.learned.low > LEARNED_R2
+
+    def not_learned(self) -> str | None:
+        """How far the model is from having learned its task; None for one that has."""
+        if self.has_learned:
+            return None
+        share = self.learned
+        interval = f"{share.value:.3f} [{share.low:.3f}, {share.high:.3f}]"
+        if "best_r2" in self.in_distribution:
+            best = float(self.in_distribution["best_r2"])
+            return (
+                f"R2 is {self.r2:.3f} and the best possible is {best:.3f}: the share is {interval}, {LEARNED_R2} needed"
+            )
+        return f"{share.name} {interval}, {LEARNED_R2} needed"
+
+    def _share(self, key: str, name: str) -> Estimate:
+        numbers = self.in_distribution
+        value = float(numbers[key])
+        low, high = (float(numbers.get(f"{key}_{end}", value)) for end in ("low", "high"))
+        return Estimate(name, value, low, high)
 
     @property
     def task_kind(self) -> str:
@@ -160,6 +211,7 @@ class Facts:
             has_features=bool(data.get("has_features", True)),
             norms=tuple(name.text() for name in _items(stored, "norms")),
             optimizer=stored["optimizer"].text() if "optimizer" in data else "",
+            n_steps=count("n_steps") if "n_steps" in data else 0,  # older reports have none
             snapshots=tuple(whole(step.value, step.where, 0) for step in _items(stored, "snapshots")),
             companions=_companions(stored),
             companions_left_out=tuple(
@@ -167,6 +219,7 @@ class Facts:
                 for entry in _items(stored, "companions_left_out")
             ),
             failed={key: one.text() for key, one in failed.members().items()} if failed else {},
+            n_claims=count("n_claims") if "n_claims" in data else FEWEST_CLAIMS,  # older reports have none
             n_points=count("n_points"),
             n_parameters=count("n_parameters"),
             n_units=count("n_units" if "n_units" in data else "n_functions"),  # older reports have functions
@@ -185,6 +238,16 @@ def needs_task(facts: Facts, kind: type[Task]) -> str | None:
     below = f", a class below it, whose functions may be others than those of {article} {kind.__name__}"
     about = f"The claim is about models of {article} {kind.__name__} task, not of {facts.task_kind}"
     return about + (below if isinstance(facts.task, kind) else "")
+
+
+def needs_training(facts: Facts) -> str | None:
+    """Why a claim about a kind of training says nothing about this model; None if its training is known."""
+    if facts.optimizer and facts.n_steps > 0:
+        return None
+    return (
+        "The claim is about how models are trained, and nothing tells how this one was: its checkpoint names no "
+        "optimiser and no steps"
+    )
 
 
 def _task(stored: Stored) -> Task:

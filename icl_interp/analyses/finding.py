@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Precondition, Verdict
 from icl_interp.errors import shown
+from icl_interp.resampling import EXTREMES
 from icl_interp.stored import Stored
 
 Kind = Literal["architecture", "learning"]
@@ -189,7 +190,7 @@ def _estimate(stored: Stored) -> Estimate | None:
     stored.members(f.name for f in fields(Estimate))
     value, low, high = (stored[key].number() for key in ("value", "low", "high"))
     # Reports from before there were standard errors lack the rest.
-    se, tails, positive = (stored.get(key) for key in ("se", "tails", "positive"))
+    se, tails, positive, extremes = (stored.get(key) for key in ("se", "tails", "positive", "extremes"))
     return Estimate(
         stored["name"].text(),
         value,
@@ -199,6 +200,7 @@ def _estimate(stored: Stored) -> Estimate | None:
         math.nan if se is None or math.isnan(se.number()) else se.number(),  # one NaN, so that equal findings are equal
         tuple(map(_region, tails.items())) if tails else (),
         bool(_truth(positive)),
+        tuple(map(_region, extremes.items(len(EXTREMES)))) if extremes and extremes.value else (),
     )
 
 

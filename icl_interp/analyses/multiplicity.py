@@ -3,19 +3,23 @@
 from collections.abc import Iterable
 
 from icl_interp.analyses.claim import OPPOSITE
-from icl_interp.analyses.criterion import FIRM
+from icl_interp.analyses.criterion import FAMILY
 from icl_interp.analyses.finding import Finding
-from icl_interp.resampling import LEVEL
+from icl_interp.resampling import LEVEL, UNSEEN
 
 WRONG = (1 - LEVEL) / 2  # the chance at most that one verdict lies beyond its interval on the side that decides
 
 
-def by_chance(findings: Iterable[Finding]) -> str:
+def by_chance(findings: Iterable[Finding], n_prompts: int = 0) -> str:
     """How many verdicts are firm, and how many of the others are expected to be wrong; nothing where none is decided.
 
     A verdict asks that a 95 % interval lies inside a region. So where the truth lies outside, it comes with a chance of
-    at most 2.5 %. It is firm where the estimate lies at least 3.2 standard errors inside the region, which happens by
-    chance to any of 35 claims together with at most 5 % (Bonferroni).
+    at most 2.5 %. It is firm where the interval lies inside at a level so strict that the chance of a wrong firm
+    verdict among all registered claims is at most 5 % (Bonferroni, `criterion.firm_chance`).
+
+    Args:
+        findings: of a report.
+        n_prompts: of its sample: what happens in 3 of n prompts is missing from n of them with a chance of 5 %.
     """
     decided = [f for f in findings if f.verdict in OPPOSITE]
     if not decided:
@@ -23,11 +27,13 @@ def by_chance(findings: Iterable[Finding]) -> str:
     firm = sum(f.firm is True for f in decided)
     others = len(decided) - firm
     text = (
-        f"{firm} of {len(decided)} verdicts are firm: they lie at least {FIRM} standard errors inside their region, so "
-        "the draw of the prompts makes any of them wrong with a chance of at most 5 %."
+        f"{firm} of {len(decided)} verdicts are firm: they hold at a level so strict that the draw of prompts makes "
+        f"any firm verdict wrong with a chance of at most {100 * FAMILY:g} %, all registered claims taken together."
     )
     if others:
         text += (
             f" Of the other {others}, at most {WRONG * others:.2g} are expected to be wrong by the draw of the prompts."
         )
+    if n_prompts:
+        text += f" No verdict speaks of prompts that are rarer than one in {max(1, n_prompts // UNSEEN):,}."
     return text

@@ -7,13 +7,14 @@ that the test does not reject. No shape is assumed.
 """
 
 import math
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 from jaxtyping import Float
 
 from icl_interp.errors import InputError
-from icl_interp.resampling import LEVEL, N_TAILS, Interval
+from icl_interp.resampling import EXTREMES, LEVEL, N_TAILS, Interval
 
 MOST = 200_000  # splits that are listed: 10 against 10, say
 
@@ -52,7 +53,9 @@ def difference(first: Float[np.ndarray, " a"], second: Float[np.ndarray, " b"], 
     exchanged = _exchanged(first, second)
     n_splits = len(exchanged) + 1
     tails = tuple(_ends(exchanged, n_splits, 1 - (1 - level) / k) for k in range(1, N_TAILS + 1))
-    return Interval(float(first.mean() - second.mean()), *tails[0], _standard_error(first, second), tails)
+    extremes = tuple(_ends(exchanged, n_splits, 1 - 2 * chance) for chance in EXTREMES)
+    value, se = float(first.mean() - second.mean()), _standard_error(first, second)
+    return Interval(value, *tails[0], se, tails, extremes=extremes)
 
 
 def ratio(first: Float[np.ndarray, " a"], second: Float[np.ndarray, " b"], level: float = LEVEL) -> Interval:
@@ -68,8 +71,7 @@ def ratio(first: Float[np.ndarray, " a"], second: Float[np.ndarray, " b"], level
     if not (np.asarray(first) > 0).all() or not (np.asarray(second) > 0).all():
         raise InputError("a ratio of groups needs positive numbers")
     one = difference(np.log(first), np.log(second), level)
-    value, tails = math.exp(one.value), tuple((math.exp(low), math.exp(high)) for low, high in one.tails)
-    return Interval(value, *tails[0], value * one.se, tails, positive=True)
+    return replace(one.through(math.exp, math.exp(one.value) * one.se), positive=True)
 
 
 def p_value(first: Float[np.ndarray, " a"], second: Float[np.ndarray, " b"], shift: float = 0.0) -> float:

@@ -13,14 +13,13 @@ from jaxtyping import Float
 from xarray import DataArray
 
 from icl_interp.analyses import scale
-from icl_interp.analyses.claim import LEARNED_R2
-from icl_interp.analyses.criterion import FIRM, Estimate
+from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, Results, measurement
 from icl_interp.interventions.attention import SwapPattern
 from icl_interp.interventions.base import Intervention
-from icl_interp.resampling import simultaneous
+from icl_interp.resampling import EXTREMES, simultaneous
 from icl_interp.results import make_array
 
 MATTERS, IDLE = 2.0, 1.25  # factors on the error from which a head matters, and up to which it does not
@@ -29,8 +28,8 @@ MATTERS, IDLE = 2.0, 1.25  # factors on the error from which a head matters, and
 MOVES, STILL = 0.03, 0.015
 SMALLEST = 1e-24  # mean square change, in u^2, up to which nothing moved
 # A share of heads rests on two families of intervals: which heads matter, and what these do. Both hold together at
-# 95 %; those of the second level as often as firm verdicts must.
-USUAL, STRICT = 1 - 0.05 / 2, 1 - 0.05 / 35 / 2
+# 95 %; those of the second level as often as the rarest of `EXTREMES` asks, which firm verdicts rest on.
+USUAL, STRICT = 1 - 0.05 / 2, 1 - 2 * EXTREMES[-1] / 2
 
 Role = Literal["yes", "no", "unclear"]
 Outcome = Literal["yes", "no", "out"]
@@ -108,7 +107,7 @@ def effects(results: Results, facts: Facts, level: float = USUAL) -> dict[str, E
     geometric mean); a head matters if one of them says so, and does not if both say so.
     """
     result = results[relevance]
-    on_error = facts.r2 > LEARNED_R2
+    on_error = facts.has_learned
     n_heads, _, _, n_units = result.shape
     rise, movement, intact = (
         result.sel(statistic=s).values.reshape(-1, n_units).T for s in ("rise", "movement", "intact")
@@ -214,9 +213,9 @@ def share_of_heads(name: str, heads: Callable[[float], Mapping[str, Standing]]) 
     low, high = _extreme(usual, "no", "yes"), _extreme(usual, "yes", "no")
     value = n_yes / (n_yes + n_no) if n_yes + n_no else (low + high) / 2
     strict = heads(STRICT)
-    # There is no standard error. This one says that a verdict is firm where stricter intervals still give it.
-    reach = max(value - _extreme(strict, "no", "yes"), _extreme(strict, "yes", "no") - value, 0.0)
-    return Estimate(name, value, min(low, value), max(high, value), "share", reach / FIRM)
+    ends = min(_extreme(strict, "no", "yes"), value), max(_extreme(strict, "yes", "no"), value)
+    low, high = min(low, value), max(high, value)
+    return Estimate(name, value, low, high, "share", extremes=(ends,) * len(EXTREMES))
 
 
 def _extreme(heads: Mapping[str, Standing], towards: Outcome, last: Outcome) -> float:

@@ -8,7 +8,6 @@ from plotly.graph_objects import Figure
 from xarray import DataArray
 
 from icl_interp.analyses import mechanism, relevance
-from icl_interp.analyses.claim import LEARNED_R2
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
@@ -47,7 +46,7 @@ def where(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
         shares = mechanism.pooled(results[mechanism.attribution], results.get(mechanism.variance))
         maps.append(("Who writes it", "share", _by_part(shares)))
     if relevance.relevance in results:
-        on_error = facts.r2 > LEARNED_R2
+        on_error = facts.has_learned
         what = "error, ×" if on_error else "change, u"
         maps.append(("Which heads it needs", what, _ablated(results[relevance.relevance], on_error)))
     figure, places = Figure(), spans(len(maps) + 1, 0.13)

@@ -241,3 +241,23 @@ def weights_hash(model: nn.Module) -> str:
         digest.update(f"{name}{values.shape}".encode())
         digest.update(values.astype("<f4").tobytes())
     return digest.hexdigest()
+
+
+COPY = 1e-3  # of the weights' size: models that differ by less are one model, and no two seeds
+
+
+def are_copies(one: nn.Module, other: nn.Module) -> bool:
+    """Whether two models have the same weights, but for changes below a thousandth of their size.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=16, n_heads=2)
+    >>> models = [HookedTransformer(config, seed=seed) for seed in (0, 0, 1)]
+    >>> are_copies(models[0], models[1]), are_copies(models[0], models[2])
+    (True, False)
+    """
+    weights, others = one.state_dict(), other.state_dict()
+    if {name: w.shape for name, w in weights.items()} != {name: w.shape for name, w in others.items()}:
+        return False
+    change = sum(float((w.double() - others[name].double()).square().sum()) for name, w in weights.items())
+    return change <= COPY**2 * sum(float(w.double().square().sum()) for w in weights.values())

@@ -60,7 +60,7 @@ def markdown(
     ]
     if left_out := len(findings) - len(shown):
         parts.append(f"{left_out} of {len(findings)} claims do not apply to this model.")
-    if firm := multiplicity.by_chance(findings):
+    if firm := multiplicity.by_chance(findings, provenance.get("n_prompts", 0)):
         parts.append(plain(firm))
     parts += ["## Use", USE, "## Task and model", _fenced(model), "## Origin", _origin(checkpoint, provenance)]
     return "\n\n".join(parts) + "\n"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from icl_interp.analyses.criterion import FIRM
+from icl_interp.analyses.criterion import FAMILY
 
 TERMS: Mapping[str, str] = {
     "prompt, context, query": "A prompt holds pairs (x, f(x)) of inputs and values of one function f, its context, and "
@@ -20,8 +20,8 @@ TERMS: Mapping[str, str] = {
     "functions, or from exact permutations over training runs.",
     "supported, contradicted, inconclusive": "A claim is supported where the whole interval lies in the zone that was "
     "fixed for it, contradicted where it lies in the opposite zone, and inconclusive otherwise.",
-    "firm": f"The measured value lies at least {FIRM:g} standard errors inside its zone. By chance this happens to any "
-    "claim of a report with a probability of at most 5 %.",
+    "firm": "The interval lies inside its zone at a much stricter level, too. The level is such that any firm "
+    f"verdict of all registered claims is wrong by chance with a probability of at most {100 * FAMILY:g} %.",
     "architecture claim, learning claim": "An architecture claim follows from the design of the model and must hold "
     "without training. A learning claim is about what training made.",
     "randomly initialised control": "A model of the same architecture with fresh random weights. What holds for it was "

@@ -57,7 +57,8 @@ def screen(report: Report, verbose: bool = False) -> Group:
         parts += _reasons(of_it) if verbose else [_lines(of_it)]
     parts += [Text("")] if left_out else []
     parts += [_one_left_out(f) for f in left_out] if verbose else list(_left_out(left_out))
-    parts += [Text(f"\n{text}", style="bright_black")] if (text := multiplicity.by_chance(report.findings)) else []
+    if text := multiplicity.by_chance(report.findings, report.provenance.get("n_prompts", 0)):
+        parts.append(Text(f"\n{text}", style="bright_black"))
     return Group(*parts)
 
 

@@ -9,11 +9,11 @@ import pytest
 from helpers import must_fail
 from scipy.stats import norm
 
-from icl_interp.analyses.criterion import FIRM, INF, Condition, Criterion, Estimate
+from icl_interp.analyses.criterion import FEWEST_CLAIMS, INF, Condition, Criterion, Estimate, firm_chance
 from icl_interp.analyses.finding import Finding
 from icl_interp.errors import InputError
 from icl_interp.provenance import finite
-from icl_interp.resampling import Interval, bootstrap, half_width
+from icl_interp.resampling import EXTREMES, Interval, bootstrap, half_width
 
 A, B, C = (Condition(name, (-INF, 0.0), (1.0, INF), optional=True) for name in "abc")
 ONLY = Condition("only", (-INF, 0.0), None, optional=True)
@@ -100,37 +100,67 @@ def test_without_tails_intervals_widen_as_normal_ones():
 # ---- firm -----------------------------------------------------------------------------------------------------------
 
 
-def test_firm_is_family_wise_over_35_claims():
-    assert norm.isf(0.05 / 35 / 2) < FIRM < norm.isf(0.05 / 36.5 / 2)
+def test_firm_is_family_wise_over_all_registered_claims_and_conditions():
+    """Both sides of every condition of every claim: together at most 5 %."""
+    for n_claims in (50, 52, 300):
+        for k in (1, 4):
+            assert 2 * n_claims * k * firm_chance(n_claims, k) == pytest.approx(0.05)
+    assert firm_chance(3, 1) == firm_chance(FEWEST_CLAIMS, 1)  # a few own claims alone make no verdict firmer
+
+
+Z = norm.isf(firm_chance(FEWEST_CLAIMS, len(RULE.conditions)))  # 3.66: four conditions
+EXTREME = norm.isf(np.array(EXTREMES))
+
+
+def check_ends(beyond):
+    """Ends of a normal law, between the chances that are stored and at them."""
+    stored = Estimate("x", 1.0, 0.8, 1.2, extremes=tuple((1 - z, 1 + z) for z in EXTREME))
+    for chance in (1e-3, 4e-4, 1e-4, 3e-5, 1e-5):
+        np.testing.assert_allclose(beyond(stored, chance), [1 - norm.isf(chance), 1 + norm.isf(chance)], rtol=0.01)
+        bare = Estimate("x", 1.0, 1 - norm.isf(0.025), 1 + norm.isf(0.025))
+        np.testing.assert_allclose(beyond(bare, chance), [1 - norm.isf(chance), 1 + norm.isf(chance)])
+    assert beyond(stored, 1e-6) == (-INF, INF)  # rarer than what was computed
+    assert beyond(Estimate.exactly("x", 2), 1e-4) == (2, 2)
+
+
+def test_far_ends():
+    check_ends(Estimate.beyond)
+    must_fail(check_ends, lambda e, chance: e.beyond(2 * chance) if chance < 1e-3 else e.beyond(chance))
+    must_fail(check_ends, lambda e, chance: replace(e, extremes=e.extremes[:1] * 3).beyond(chance))
 
 
 @pytest.mark.parametrize(
-    ("estimate", "region", "expected"),
+    ("estimate", "region", "firm"),
     [
-        (Estimate("x", 0.5, 0.3, 0.7, se=0.1), (0.2, INF), 3),
-        (Estimate("x", 0.5, 0.3, 0.7, se=0.1), (-INF, 0.2), -3),
-        (Estimate("x", 0.5, 0.3, 0.7, se=0.1), (0.0, 0.9), 4),
-        (Estimate("x", 0.5, 0.3, 0.7, se=0.1), (-INF, INF), INF),
-        (Estimate("x", 0.5, 0.5 - 0.098, 0.5 + 0.196), (0.2, INF), 3),  # no standard error: the wider half
-        (Estimate.exactly("x", 2), (1, 2), INF),
-        (Estimate.exactly("x", 2), (0, 1), -INF),
-        (Estimate("x", 4.0, 3.0, 5.0, se=2.0, positive=True), (1.0, INF), 2 * math.log(4)),
-        (Estimate("x", 4.0, 3.0, 5.0, se=2.0, positive=True), (0.0, 16.0), 2 * math.log(4)),
-        (Estimate("x", 4.0, 3.0, 5.0, se=2.0, positive=True), (-INF, 16.0), 2 * math.log(4)),
+        # Numbers without error: a margin of 5 % of the end.
+        (Estimate.exactly("x", 20.9), (20.0, INF), False),
+        (Estimate.exactly("x", 21.1), (20.0, INF), True),
+        (Estimate.exactly("x", 0.096), (0.0, 0.1), False),
+        (Estimate.exactly("x", 0.0), (0.0, 0.1), True),  # no size is below 0
+        (Estimate.exactly("x", 1.0), (0.9, 1.0), True),  # no share is above 1
+        (Estimate.exactly("x", 0.98), (0.0, 1.0), False),  # here 1 is a threshold
+        (Estimate.exactly("x", -1.02), (-INF, -1.0), False),
+        (Estimate.exactly("x", -1.1), (-INF, -1.0), True),
+        # Numbers with one: the interval at the chance that is asked for.
+        (Estimate("x", 0.95, 0.94, 0.96, extremes=((0.91, 1.0),) * 3), (0.9, 1.0), True),
+        (Estimate("x", 0.95, 0.94, 0.96, extremes=((0.91, 1.01),) * 3), (0.9, 1.0), True),
+        (Estimate("x", 0.95, 0.94, 0.96, extremes=((0.89, 1.0),) * 3), (0.9, 1.0), False),
+        (Estimate("x", 0.95, 0.94, 0.96, extremes=((-INF, INF),) * 3), (0.9, 1.0), False),
     ],
 )
-def test_distances_inside_a_region(estimate, region, expected):
-    assert estimate.inside(region) == pytest.approx(expected, rel=1e-4)
+def test_firmly_within(estimate, region, firm):
+    assert estimate.firmly_within(region, 1e-4) is firm
 
 
 def check_firm(decide):
+    more, less = Z + 0.1, Z - 0.1
     for found, firm in (
-        ({"a": (-3.3, 1.0)}, True),
-        ({"a": (-3.1, 1.0)}, False),
-        ({"a": (-3.3, 1.0), "b": (-3.1, 1.0)}, False),  # all must lie well inside
-        ({"a": (-3.3, 1.0), "only": (-3.1, 1.0)}, False),
-        ({"a": above(3.3), "b": BETWEEN}, True),  # the one that decides
-        ({"a": (-3.3, 1.0), "b": above(3.1)}, False),
+        ({"a": (-more, 1.0)}, True),
+        ({"a": (-less, 1.0)}, False),
+        ({"a": (-more, 1.0), "b": (-less, 1.0)}, False),  # all must lie well inside
+        ({"a": (-more, 1.0), "only": (-less, 1.0)}, False),
+        ({"a": above(more), "b": BETWEEN}, True),  # the one that decides
+        ({"a": (-more, 1.0), "b": above(less)}, False),
         ({"a": BETWEEN}, None),
     ):
         assert decide(evidence(**found)).firm is firm, found
@@ -138,21 +168,20 @@ def check_firm(decide):
 
 def test_firm_verdicts_lie_well_inside_their_regions():
     check_firm(RULE.decide)
-    must_fail(check_firm, Criterion("", (A, ONLY)).decide)
+    must_fail(check_firm, lambda found: RULE.decide(found, n_claims=500))  # among more claims less is firm
+    must_fail(check_firm, Criterion("", (A,)).decide)  # and by fewer conditions more
     must_fail(check_firm, Criterion("", (replace(A, supports=(-INF, 0.2)), B, C, ONLY)).decide)
 
 
 def test_several_intervals_are_firm_where_all_are():
-    """The bound that a spanning interval gives holds for every part."""
+    """The ends that a spanning interval gives hold every part's."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         parts = [
             Estimate.of("x", normal(*of)) for of in zip(rng.uniform(-8, 0, 3), rng.uniform(0.1, 2, 3), strict=True)
         ]
-        if Estimate.spanning("x", parts).inside((-INF, 0)) >= FIRM:
-            assert min(part.inside((-INF, 0)) for part in parts) >= FIRM - 1e-9
-    far, near = (Estimate.of("x", normal(*of)) for of in ((-9.0, 0.1), (-8.9, 0.1)))
-    assert Estimate.spanning("x", [far, near]).inside((-INF, 0)) >= FIRM
+        together = Estimate.spanning("x", parts).firmly_within((-INF, 0), 1e-4)
+        assert together is all(part.firmly_within((-INF, 0), 1e-4) for part in parts)
 
 
 def test_spanning_estimates_have_spanning_tails():
@@ -165,6 +194,7 @@ def test_spanning_estimates_have_spanning_tails():
     assert (found.low, found.high) == found.tails[0]
     alone = Estimate.spanning("x", [normal(1.0, 0.1)], "u")
     assert alone == Estimate.of("x", normal(1.0, 0.1), "u")
+    np.testing.assert_allclose([found.beyond(chance) for chance in EXTREMES], [(-z, z) for z in EXTREME])
 
 
 # ---- JSON -----------------------------------------------------------------------------------------------------------
@@ -185,12 +215,13 @@ def test_findings_come_back_with_errors_and_tails(firm, positive):
     assert (back.firm, back.estimate, back.evidence) == (kept.firm, kept.estimate, kept.evidence)
     assert back.estimate is not None
     assert len(back.estimate.tails) == 6
+    assert len(back.estimate.extremes) == len(EXTREMES)
 
 
 def test_reports_from_before_there_were_errors_are_read():
     stored = json.loads(json.dumps(finite(finding(Estimate.exactly("x", 1.0), True).to_dict())))
     del stored["firm"]
-    for key in ("se", "tails", "positive"):
+    for key in ("se", "tails", "positive", "extremes"):
         del stored["estimate"][key]
     back = Finding.from_dict(stored)
     assert back.firm is None

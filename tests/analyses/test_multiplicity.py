@@ -7,7 +7,7 @@ from helpers import must_fail
 from scipy.stats import norm
 
 from icl_interp.analyses import multiplicity
-from icl_interp.analyses.criterion import FIRM, INF, Condition, Criterion
+from icl_interp.analyses.criterion import INF, Condition, Criterion
 from icl_interp.analyses.finding import Finding
 
 By = Callable[[Iterable[Finding]], str]
@@ -28,14 +28,16 @@ def check_counts(by_chance: By) -> None:
     assert "Of the other 2, at most 0.05 are expected" in text
     assert "Of the other" not in by_chance(FIRMS)
     assert by_chance([ONE]) == ""
+    assert by_chance(FOUND, 1024).endswith("rarer than one in 341.")  # 3 of 1,024 are missed with a chance of 5 %
+    assert abs((1 - 3 / 1024) ** 1024 - 0.05) < 0.001
 
 
 def test_counts():
     check_counts(multiplicity.by_chance)
-    must_fail(check_counts, lambda found: multiplicity.by_chance(f for f in found if f.firm is not None))
-    must_fail(check_counts, lambda found: multiplicity.by_chance([*found, FOUND[1]]))
+    must_fail(check_counts, lambda found, n=0: multiplicity.by_chance((f for f in found if f.firm is not None), n))
+    must_fail(check_counts, lambda found, n=0: multiplicity.by_chance([*found, FOUND[1]], n))
+    must_fail(check_counts, lambda found, n=0: multiplicity.by_chance(found, 3 * n))
 
 
 def test_the_bounds_are_those_of_the_normal_law():
     assert abs(norm.sf(norm.isf(0.025)) - multiplicity.WRONG) < 1e-12
-    assert 35 * 2 * norm.sf(FIRM) < 0.05 < 35 * 2 * norm.sf(FIRM - 0.05)

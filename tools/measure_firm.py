@@ -1,0 +1,94 @@
+"""How often a firm verdict is wrong by the draw of its prompts, on real skewed units.
+
+    python tools/measure_firm.py              # prints the table of docs/verdicts.md; about 15 minutes on one core
+    python tools/measure_firm.py --samples 2000
+
+Units of three claims whose errors are skewed are drawn from bundled models, far more than a report has. All of them
+together stand for the law. From it come samples of a report's size; for each, the far ends that firm verdicts rest on
+are computed as a report does, and whether the truth lies beyond them is counted. A threshold at the truth itself is the
+worst case: any other is passed less often.
+"""
+
+import argparse
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from icl_interp.analyses.criterion import FEWEST_CLAIMS, Estimate, firm_chance
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.sizes import N_UNITS
+from icl_interp.checkpoints import store
+from icl_interp.resampling import bootstrap, half_width
+from icl_interp.studies.autoregression.measurements.maps_descent import descent
+from icl_interp.studies.autoregression.measurements.maps_softmax import ALL, MISSED, missed
+from icl_interp.studies.limits.claims.algorithms import LARGEST_DEGREE, MODEL, unknown_degree
+
+SEEDS = 120  # of the samples whose units make the law
+STEPS = "2"  # of descent that the model of two layers is compared with
+
+
+class Law(NamedTuple):
+    """Units of a ratio of two mean errors: the model's and another's."""
+
+    name: str
+    own: np.ndarray
+    other: np.ndarray
+
+
+def drawn(model: str, measurement, rows) -> list[np.ndarray]:
+    """Units of a measurement on fresh samples of prompts, those of all seeds together."""
+    loaded = store.load(model)
+    found = [rows(measurement(Lab(loaded.model, loaded.task, loaded.encoding, seed=seed))) for seed in range(SEEDS)]
+    return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+
+def laws() -> list[Law]:
+    """The three ratios of docs/verdicts.md."""
+    softmax = drawn(
+        "autoregression_rotations_softmax", missed, lambda r: [r.sel(who=who).values for who in (MISSED, ALL)]
+    )
+    depth = drawn("autoregression_linear_2", descent, lambda r: [r.sel(who=who).values for who in ("the model", STEPS)])
+    degrees = drawn(
+        "degrees_135",
+        unknown_degree,
+        lambda r: [r.sel(predictor=who).mean("class").values for who in (MODEL, LARGEST_DEGREE)],
+    )
+    return [
+        Law("a softmax layer's error over the law mean's", *softmax),
+        Law("two layers' error over two steps of descent's", *depth),
+        Law("error on unknown degrees over least squares'", *degrees),
+    ]
+
+
+def beyond(law: Law, n_samples: int, chance: float) -> tuple[int, int, int, int]:
+    """How often the truth lies below and above a report's far ends, and below and above those of a normal law."""
+    truth = law.own.mean() / law.other.mean()
+    draw, counts = np.random.default_rng(0), np.zeros(4, int)
+    for _ in range(n_samples):
+        rows = draw.integers(0, len(law.own), N_UNITS)
+        found = bootstrap(lambda a, b: a / b, law.own[rows], law.other[rows], positive=True)
+        low, high = Estimate.of("ratio", found).beyond(chance)
+        reach = half_width(2 * chance) * found.se / found.value
+        normal_low, normal_high = found.value * math.exp(-reach), found.value * math.exp(reach)
+        counts += (truth < low, truth > high, truth < normal_low, truth > normal_high)
+    return tuple(counts.tolist())
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=200_000, help="of each law (200,000 by default)")
+    n_samples = parser.parse_args().samples
+    chance = firm_chance(FEWEST_CLAIMS, 1)
+    print(f"allowed on each side: {chance:.5f} (claims: {FEWEST_CLAIMS}); {n_samples:,} samples of {N_UNITS} units")
+    print("| units of | skewness | truth below | truth above | below, normal ends | above, normal ends |")
+    print("|---|---|---|---|---|---|")
+    for law in laws():
+        skewness = float(((law.own - law.own.mean()) ** 3).mean() / law.own.std() ** 3)
+        shares = [count / n_samples for count in beyond(law, n_samples, chance)]
+        print(f"| {law.name} | {skewness:.1f} |" + "".join(f" {share:.5f} |" for share in shares), flush=True)
+
+
+if __name__ == "__main__":
+    main()
