@@ -180,7 +180,7 @@ def simultaneous(
     each = [_Studentised.of(*of) for of in zip(values.T, errors.T, strict=True)]
     # A member that never varies, or that is not finite, says nothing about how far the others reach.
     t = [np.abs(one.draws - one.value) / one.errors for one in each if one.se > 0]
-    reach = (_far_quantile(np.max(t, 0), level) if t else 1.0) * np.array([one.se for one in each])
+    reach = (far_quantile(np.max(t, 0), level) if t else 1.0) * np.array([one.se for one in each])
     return values[0], values[0] - reach, values[0] + reach
 
 
@@ -279,15 +279,15 @@ class _Studentised:
         found = []
         for chance in chances:
             normal = half_width(2 * chance)
-            down = max(normal, _far_quantile(t, 1 - chance))
-            up = max(normal, -_far_quantile(t, chance))
+            down = max(normal, far_quantile(t, 1 - chance))
+            up = max(normal, -far_quantile(t, chance))
             low = min(value - down * se for value, se in starts)
             high = max(value + up * se for value, se in starts)
             found.append((max(low, least), min(high, most)))
         return found
 
 
-def _far_quantile(draws: Float[np.ndarray, " draw"], q: float) -> float:
+def far_quantile(draws: Float[np.ndarray, " draw"], q: float) -> float:
     """A quantile that few draws lie beyond, or none: from the generalised Pareto law of the outermost 5 % of them.
 
     Where at least `FEW` draws lie beyond it, it is one of the draws.
@@ -298,11 +298,11 @@ def _far_quantile(draws: Float[np.ndarray, " draw"], q: float) -> float:
     the mean of the excesses weighted by the share of larger ones).
 
     >>> draws = -np.log((np.arange(2000) + 0.5) / 2000)  # an exponential law, whose quantile at 1 - e is -log(e)
-    >>> round(_far_quantile(draws, 1 - 1e-4) / -math.log(1e-4), 1)
+    >>> round(far_quantile(draws, 1 - 1e-4) / -math.log(1e-4), 1)
     1.0
     """
     if q < 0.5:
-        return -_far_quantile(-draws, 1 - q)
+        return -far_quantile(-draws, 1 - q)
     beyond = 1 - q
     n_tail = int(TAIL * len(draws))
     if beyond * len(draws) >= FEW or not np.isfinite(draws).all():

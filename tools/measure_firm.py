@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icl_interp.analyses.criterion import FEWEST_CLAIMS, Estimate, firm_chance
+from icl_interp.analyses.criterion import FEWEST_CLAIMS, firm_chance
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.sizes import N_UNITS
 from icl_interp.checkpoints import store
-from icl_interp.resampling import bootstrap, half_width
+from icl_interp.resampling import TOO_SMALL, UNSEEN, draw_weights, far_quantile, half_width
 from icl_interp.studies.autoregression.measurements.maps_descent import descent
 from icl_interp.studies.autoregression.measurements.maps_softmax import ALL, MISSED, missed
 from icl_interp.studies.limits.claims.algorithms import LARGEST_DEGREE, MODEL, unknown_degree
@@ -61,16 +61,44 @@ def laws() -> list[Law]:
     ]
 
 
-def beyond(law: Law, n_samples: int, chance: float) -> tuple[int, int, int, int]:
+def ends(own: np.ndarray, other: np.ndarray, chance: float) -> tuple[float, float, float, float]:
+    """Far ends of log(mean of own / mean of other), and those of a normal law: what `bootstrap` gives of this ratio.
+
+    The same steps for this one statistic, whose slopes are known, so that 200,000 samples take minutes
+    (`tests/test_firm.py` compares it with `bootstrap`).
+    """
+    value, se = _at(np.ones(len(own)), own, other)
+    draws, errors = _at(draw_weights(len(own)) * len(own), own, other)
+    errors = np.where(errors >= TOO_SMALL * se, errors, se)
+    t = (draws - value) / errors
+    normal = half_width(2 * chance)
+    down, up = max(normal, far_quantile(t, 1 - chance)), max(normal, -far_quantile(t, chance))
+    influence = own / own.mean() - other / other.mean()
+    starts = [(value, se)]
+    for most in (influence.argmin(), influence.argmax()):
+        weights = np.ones(len(own))
+        weights[most] += UNSEEN
+        starts.append(_at(weights, own, other))
+    low = min(start - down * error for start, error in starts)
+    high = max(start + up * error for start, error in starts)
+    return low, high, value - normal * se, value + normal * se
+
+
+def _at(weights: np.ndarray, own: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The logarithm of the ratio with weighted units, and its standard error by the delta method."""
+    parts = np.stack([own, other, own**2, own * other, other**2], 1)
+    a, b, aa, ab, bb = ((weights @ parts) / weights.sum(-1, keepdims=True)).T
+    variance = aa / a**2 - 2 * ab / (a * b) + bb / b**2
+    return np.log(a / b), np.sqrt(np.maximum(variance, 0) / (len(own) - 1))
+
+
+def beyond(law: Law, n_samples: int, chance: float) -> tuple[int, ...]:
     """How often the truth lies below and above a report's far ends, and below and above those of a normal law."""
-    truth = law.own.mean() / law.other.mean()
+    truth = math.log(law.own.mean() / law.other.mean())
     draw, counts = np.random.default_rng(0), np.zeros(4, int)
     for _ in range(n_samples):
         rows = draw.integers(0, len(law.own), N_UNITS)
-        found = bootstrap(lambda a, b: a / b, law.own[rows], law.other[rows], positive=True)
-        low, high = Estimate.of("ratio", found).beyond(chance)
-        reach = half_width(2 * chance) * found.se / found.value
-        normal_low, normal_high = found.value * math.exp(-reach), found.value * math.exp(reach)
+        low, high, normal_low, normal_high = ends(law.own[rows], law.other[rows], chance)
         counts += (truth < low, truth > high, truth < normal_low, truth > normal_high)
     return tuple(counts.tolist())
 
