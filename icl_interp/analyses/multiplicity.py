@@ -10,7 +10,7 @@ from icl_interp.resampling import LEVEL, UNSEEN
 WRONG = (1 - LEVEL) / 2  # the chance at most that one verdict lies beyond its interval on the side that decides
 
 
-def by_chance(findings: Iterable[Finding], n_prompts: int = 0) -> str:
+def by_chance(findings: Iterable[Finding], n_prompts: object = 0) -> str:
     """How many verdicts are firm, and how many of the others are expected to be wrong; nothing where none is decided.
 
     A verdict asks that a 95 % interval lies inside a region. So where the truth lies outside, it comes with a chance of
@@ -34,6 +34,6 @@ def by_chance(findings: Iterable[Finding], n_prompts: int = 0) -> str:
         text += (
             f" Of the other {others}, at most {WRONG * others:.2g} are expected to be wrong by the draw of the prompts."
         )
-    if n_prompts:
+    if isinstance(n_prompts, int) and n_prompts > 0:  # a stored report may hold anything
         text += f" No verdict speaks of prompts that are rarer than one in {max(1, n_prompts // UNSEEN):,}."
     return text

@@ -55,7 +55,7 @@ def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
         markup(
             '<h2 id="verdicts">Verdicts</h2><p class="small">{}</p><p class="quiet small">{}</p>',
             HOW,
-            multiplicity.by_chance(findings, report.provenance.get("n_prompts", 0)),
+            multiplicity.by_chance(findings, (report.get("provenance") or {}).get("n_prompts", 0)),
         ),
         _filters(shown, studies),
     ]
