@@ -162,7 +162,8 @@ def number(value: Any) -> float:
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Replace `path` whole or not at all, also when the process is killed in between."""
     path = Path(path)
-    data = content.encode() if isinstance(content, str) else content
+    # Half a surrogate pair, which JSON and names of files may hold, has no bytes: it is written as its escape.
+    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -1,6 +1,5 @@
 """`Report`: findings, the results they rest on, and figures; saved, loaded, judged and drawn without the model."""
 
-import logging
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from icl_interp.analyses import registry
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import TWINS, Results
-from icl_interp.errors import InputError, shown, unknown
+from icl_interp.errors import InputError, logger, shown, unknown
 from icl_interp.figures import catalogue, files
 from icl_interp.figures.paper import for_paper
 from icl_interp.figures.sheet import Style
@@ -29,7 +28,7 @@ from icl_interp.stored import Stored
 SCHEMA = "icl_interp.report/1"
 FORMATS = ("html", "json", "md", "png", "svg", "pdf")
 LARGEST = 10**9  # bytes of report.json; one of a bundled model has some 5 million
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """The training loop, plain: sample, predict, step, log, save. Resumes exactly wherever it was stopped."""
 
 import json
-import logging
 import math
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ from icl_interp.checkpoints import store
 from icl_interp.checkpoints.config import SCHEMA, RunConfig, TrainingConfig, check_round_trip
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
-from icl_interp.errors import InputError, shown
+from icl_interp.errors import InputError, logger, shown
 from icl_interp.models import tokens, weights
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.products import fast
@@ -26,7 +25,7 @@ from icl_interp.training.adam import Adam
 from icl_interp.training.curriculum import learning_rate, task_at
 from icl_interp.training.size import check_size
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 FILES = (store.CONFIG, store.MODEL, store.PROVENANCE, store.SNAPSHOTS, state.STATE, state.METRICS)
 
 
