@@ -1,7 +1,6 @@
 """Claims: what a work says, how it is measured and what decides. Judging takes milliseconds and no model."""
 
 import json
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,11 +10,11 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding, Kind, Quote
 from icl_interp.analyses.measurement import TWIN, TWINS, Measurement, Results
 from icl_interp.analyses.tie import TIED
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, logger
 from icl_interp.provenance import encode, finite
 from icl_interp.results import Result
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 LEARNED_R2 = 0.9  # in-distribution R2 from which a model counts as having learned its task
 NOT_LEARNED = "The model has not learned its task"  # in the reason of each claim that is open because of it
