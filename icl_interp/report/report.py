@@ -27,7 +27,7 @@ from icl_interp.stored import Stored
 
 SCHEMA = "icl_interp.report/1"
 FORMATS = ("html", "json", "md", "png", "svg", "pdf")
-LARGEST = 10**9  # bytes of report.json; one of a bundled model has some 5 million
+LARGEST = 10**8  # bytes of report.json; one of a bundled model has some 5 million
 log = logger(__name__)
 
 
@@ -191,11 +191,7 @@ class Report:
         """A saved report, from its folder or its `report.json`."""
         path = Path(folder)
         path = path / "report.json" if path.is_dir() else path
-        if path.exists() and not path.is_file():
-            raise InputError(f"cannot read {path}: it is no regular file")
-        if path.is_file() and path.stat().st_size > LARGEST:
-            raise InputError(f"{path} has {path.stat().st_size:,} bytes, but a report has at most {LARGEST:,}")
-        data = read_json(path)
+        data = read_json(path, LARGEST)
         try:
             return cls._from_data(data, path)
         except InputError as error:

@@ -19,7 +19,16 @@ from icl_interp.errors import InputError, logger, shown
 from icl_interp.models import tokens, weights
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.products import fast
-from icl_interp.provenance import encode, environment, generator, read_json, remove_leftovers, run_id, write_json
+from icl_interp.provenance import (
+    LARGEST_FACTS,
+    encode,
+    environment,
+    generator,
+    read_json,
+    remove_leftovers,
+    run_id,
+    write_json,
+)
 from icl_interp.training import process, recipes, state
 from icl_interp.training.adam import Adam
 from icl_interp.training.curriculum import learning_rate, task_at
@@ -150,7 +159,7 @@ class _Run:
             if any(not item.name.startswith(".") for item in self.out.iterdir()):
                 raise InputError(f"{self.out} is not empty and holds no run: choose another folder")
             write_json(path, wanted)
-        difference = _first_difference(read_json(path), wanted)
+        difference = _first_difference(read_json(path, LARGEST_FACTS), wanted)
         if difference:
             key, old, new = difference
             raise InputError(

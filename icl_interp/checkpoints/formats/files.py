@@ -21,7 +21,7 @@ from icl_interp.checkpoints.formats.state import State
 from icl_interp.errors import InputError, shown
 from icl_interp.models import weights
 from icl_interp.models.weights import Shape
-from icl_interp.stored import DEPTH, Stored
+from icl_interp.stored import DEPTH, LARGEST_WEIGHTS, Stored, check_file, opened, read_bytes
 
 STATE, CONFIG = "state.pt", "config.yaml"
 LARGEST = 10**5  # bytes of a YAML file
@@ -50,10 +50,10 @@ _NUMBERS = [
 def kind(path: Path) -> str | None:
     """What a file is by its first bytes: "safetensors", "zip" (torch's format), "pickle" (its old one), or None."""
     try:
-        with path.open("rb") as file:
+        with opened(path, LARGEST_WEIGHTS) as file:
             head = file.read(9)
-        size = path.stat().st_size
-    except OSError:
+            size = path.stat().st_size
+    except InputError:
         return None
     # Bytes 0 to 7 of a safetensors file are a length, which may look like the first bytes of another kind.
     if head[8:] == b"{" and int.from_bytes(head[:8], "little") + 8 <= size:
@@ -151,6 +151,8 @@ def read(source: Source) -> State:
     if isinstance(source, nn.Module):
         return state.cleaned(source.state_dict(), "the model")
     files = holding_weights(source)
+    if not files:
+        check_file(source, LARGEST_WEIGHTS)  # says what it is, if it is no folder
     if len(files) != 1:
         names = ", ".join(file.name for file in files)
         raise InputError(f"{source} holds several files of weights: name one of {names}")
@@ -284,11 +286,9 @@ def plain_yaml(file: Path) -> Stored:
         InputError: it cannot be read, is too large, is no YAML or no mapping.
     """
     try:
-        if file.stat().st_size > LARGEST:
-            raise InputError(f"{file} has {file.stat().st_size:,} bytes, but at most {LARGEST:,} are read")
-        data = yaml.load(file.read_text("utf-8"), _Loader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {file}: {getattr(error, 'strerror', error)}") from error
+        data = yaml.load(read_bytes(file, LARGEST).decode("utf-8"), _Loader)
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read {file}: {error}") from error
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{file} is not YAML: {textwrap.shorten(str(error), 200, placeholder=' ...')}") from error
     found = Stored(data, f"{file}: ")
