@@ -121,6 +121,18 @@ def check_kinds(found: Mapping[str, Kind], wanted: Iterable[Wanted], where: obje
             raise InputError(f"{where} holds the tensor {name}, which the config does not ask for")
 
 
+def check_plain(name: str, tensor: Tensor, where: object) -> None:
+    """Refuse a tensor that has no plain numbers to compute with: a nested, sparse or quantised one, or one on "meta".
+
+    Raises:
+        InputError: naming it.
+    """
+    # Nested tensors say that they are strided, and fail where their shape is asked for.
+    strange = tensor.is_nested or tensor.is_quantized or tensor.is_meta or tensor.layout != torch.strided
+    if strange:
+        raise InputError(f"{where}: {shown(name)} is no plain tensor with all of its numbers: make it a dense one")
+
+
 def check_finite(named: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]], where: object) -> None:
     """Refuse weights that no computation can go on with.
 
@@ -132,6 +144,7 @@ def check_finite(named: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]], whe
         InputError: a tensor holds NaN or infinite numbers; it is named.
     """
     for name, tensor in named.items() if isinstance(named, Mapping) else named:
+        check_plain(name, tensor, where)
         if not torch.isfinite(tensor).all():
             raise InputError(
                 f"{where}: {name} holds NaN or infinite numbers (as {_dtype(tensor)}); was the training run stopped "
