@@ -8,13 +8,15 @@ import datetime
 import logging
 import os
 import sys
+import traceback
 from pathlib import Path
+from types import TracebackType
 from typing import Annotated, Any
 
 import typer
 
 from icl_interp.checkpoints import bundled
-from icl_interp.errors import InputError
+from icl_interp.errors import Formatter, InputError, printable
 
 app = typer.Typer(
     name="icl-interp",
@@ -95,14 +97,14 @@ def analyze(
             terminal.console().print(terminal.screen(report, verbose))
     if json_:
         found = [terminal.as_data(report) for report in reports]
-        print(as_json(found[0] if len(names) == 1 else found), end="")
+        _say(as_json(found[0] if len(names) == 1 else found), end="")
     if len(names) > 1:
         comparison = Comparison(tuple(reports))
         write_json(base / "comparison.json", comparison.to_dict())
         if not json_:
             terminal.console().print(comparison.screen())
     for folder in folders:
-        print(f"report: {_main_file(folder, formats)}", file=sys.stderr if json_ else sys.stdout)
+        _say(f"report: {_main_file(folder, formats)}", file=sys.stderr if json_ else sys.stdout)
 
 
 @app.command()
@@ -139,8 +141,8 @@ def train(
     folder = _output(out, Path(recipe).stem)
     checkpoint = trainer.train(config, folder, device=device)
     error = checkpoint.provenance["in_distribution"]
-    print(f"in-distribution error {error['error']:.3g} [{error['low']:.3g}, {error['high']:.3g}], R2 {error['r2']:.4f}")
-    print(f"run: {folder.resolve()}")
+    _say(f"in-distribution error {error['error']:.3g} [{error['low']:.3g}, {error['high']:.3g}], R2 {error['r2']:.4f}")
+    _say(f"run: {folder.resolve()}")
 
 
 @app.command()
@@ -180,11 +182,11 @@ def evaluate(
     table = evaluation.evaluate(
         loaded, asked, n_functions=functions, n_contexts=contexts, seed=seed, baselines=baselines
     )
-    print(results.text(table))
-    print(table.attrs["note"])
+    _say(results.text(table))
+    _say(table.attrs["note"])
     if out:
         write_json(out / "evaluation.json", results.to_dict(table))
-        print(f"table: {out / 'evaluation.json'}")
+        _say(f"table: {out / 'evaluation.json'}")
 
 
 @app.command()
@@ -209,7 +211,7 @@ def reproduce(
 
     if list_:
         for name in base.names():
-            print(f"{name:18} {base.get(name).title}")
+            _say(f"{name:18} {base.get(name).title}")
         return
     scales.named(scale)  # before anything is trained or written
     for name in ids or ():
@@ -220,10 +222,10 @@ def reproduce(
     for done in run.reproduce(
         ids or (), folder, scale=scale, models=models or (), train=not no_train, seed=seed, device=device
     ):
-        print(f"\n{done.experiment.id}: {done.experiment.title}")
+        _say(f"\n{done.experiment.id}: {done.experiment.title}")
         for line in done.says:
-            print(f"  {line}")
-    print(f"\nreproductions: {(folder / 'index.html').resolve()}")
+            _say(f"  {line}")
+    _say(f"\nreproductions: {(folder / 'index.html').resolve()}")
 
 
 @app.command()
@@ -231,7 +233,7 @@ def zoo() -> None:
     """List the bundled models."""
     from icl_interp.report import terminal
 
-    print(terminal.zoo())
+    _say(terminal.zoo())
 
 
 @app.command()
@@ -265,7 +267,7 @@ def selfcheck(
         right = True
         sizes = {"draws": draws, "seed": seed, "processes": processes or 1}
         for text, kept in checks.made(studies, out, full=full, power=power, **sizes, watch=_on_stderr):
-            print(text)
+            _say(text)
             right = right and kept
         if not right:
             raise typer.Exit(1)
@@ -280,23 +282,36 @@ def selfcheck(
 
     only = [one.name for each in studies for one in each.constructions]
     table = calibration.calibrate(3 if draws is None else draws, seed, only)
-    print(results.text(table))
+    _say(results.text(table))
     if out:
         write_json(out / "selfcheck.json", results.to_dict(table))
-    print("\n".join(checks.kept(studies)))
+    _say("\n".join(checks.kept(studies)))
     wrong = sum(n - k for n, k in zip(table["draws"], table["as expected"], strict=True))
-    print(f"{sum(table['draws']) - wrong} of {sum(table['draws'])} verdicts as expected")
+    _say(f"{sum(table['draws']) - wrong} of {sum(table['draws'])} verdicts as expected")
     if wrong:
         raise typer.Exit(1)
 
 
 def _on_stderr(text: str) -> None:
-    print(text, file=sys.stderr)
+    _say(text, file=sys.stderr)
+
+
+def _say(text: str, file: Any = None, end: str = "\n") -> None:
+    """Print. Nothing else prints here, so that no name from a file reaches the terminal as it stands."""
+    print(printable(text), file=file, end=end)
+
+
+def _show_fault(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback of an error that nobody expected."""
+    _say("".join(traceback.format_exception(kind, error, trace)), file=sys.stderr, end="")
 
 
 def main() -> None:
     """Run the command line."""
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(Formatter("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    sys.excepthook = _show_fault
     try:
         status = app(standalone_mode=False)
     except InputError as error:
@@ -309,7 +324,7 @@ def main() -> None:
 
 
 def _stop(message: str) -> None:
-    print(" ".join(message.split()), file=sys.stderr)
+    _say(" ".join(message.split()), file=sys.stderr)
     sys.exit(2)
 
 

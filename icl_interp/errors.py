@@ -1,24 +1,89 @@
-"""The one error a user is meant to read: what was expected, what came, what to do."""
+"""The one error a user is meant to read: what was expected, what came, what to do; and text that is safe to show.
+
+Names of tensors, keys of a config and names of folders come from strangers, and a terminal obeys the control characters
+in what it prints. All text goes through `printable` on its way to a terminal, to a log and into an error.
+"""
 
 import difflib
+import logging
+import math
 import numbers
+import re
 import reprlib
+import sys
+import unicodedata
 from collections.abc import Iterable
 from itertools import islice
+from typing import Any
 
 LONGEST = 6000  # characters of a message: one that lists all claims or recipes has some 2,000
 LISTED = 80  # names that a message lists at most
 
 
+def printable(text: object) -> str:
+    r"""Text without what steers a terminal or turns its order: each such character stands as its escape, such as \x1b.
+
+    Escaped are control characters, marks of direction and others without a shape, and halves of surrogate pairs, which
+    no encoding can write. Line breaks and tabs stay.
+
+    >>> print(printable("a\x1b[31mb\u202ec\udcff"))
+    a\x1b[31mb\u202ec\udcff
+    """
+    return _DOUBTFUL.sub(_shown_as, str(text))
+
+
+_DOUBTFUL = re.compile(r"[^ -~\n\t]")
+
+
+def _shown_as(found: re.Match[str]) -> str:
+    character = found[0]
+    # Spaces of other widths (Zs) count as not printable in Python, but they only take room.
+    if character.isprintable() or unicodedata.category(character) == "Zs":
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
 class InputError(ValueError):
-    """The input is wrong, and the message says so in one line.
+    """The input is wrong, and the message says so in one line of printable characters.
 
     The command line prints it without a traceback and exits with status 2; in Python it is an ordinary `ValueError`.
     """
 
     def __init__(self, message: str) -> None:
         # Whatever part of the input a message repeats, it stays a line that can be read.
-        super().__init__(message if len(message) <= LONGEST else f"{message[: LONGEST - 4]} ...")
+        if len(message) > LONGEST:
+            message = f"{message[: LONGEST - 4]} ..."
+        line = " ".join(message.split()) if not message.isprintable() else message
+        super().__init__(printable(line)[:LONGEST])
+
+
+def logger(name: str) -> logging.Logger:
+    """The logger of this name, whose lines are printable wherever they go: every module takes its logger from here."""
+    found = logging.getLogger(name)
+    if _make_printable not in found.filters:  # a module that is loaded again
+        found.addFilter(_make_printable)
+    return found
+
+
+def _make_printable(record: logging.LogRecord) -> bool:
+    """Put a record's own text, and that of its error, into printable characters; every record passes."""
+    record.msg = printable(record.getMessage())
+    record.args = None
+    if record.exc_info and not record.exc_text:
+        # Formatters write this text, where there is one, and make their own otherwise.
+        record.exc_text = printable(_FORMATTER.formatException(record.exc_info))
+    return True
+
+
+_FORMATTER = logging.Formatter()
+
+
+class Formatter(logging.Formatter):
+    """A formatter for the command line: whatever a record of any package holds, what is printed is printable."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text."""
+        return printable(super().format(record))
 
 
 class _Short(reprlib.Repr):
@@ -43,7 +108,8 @@ def shown(value: object, limit: int = 60) -> str:
     """
     short = _Short()
     short.maxlevel, short.maxstring, short.maxother = 4, limit, limit
-    text = " ".join(short.repr(value).split())
+    # Most reprs escape what cannot be shown; that of a class of one's own need not.
+    text = printable(" ".join(short.repr(value).split()))
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
@@ -76,6 +142,26 @@ def whole(value: object, name: str, low: int, high: int = 2**63 - 1) -> int:
         end = f"to {high:,}" if high < 2**63 - 1 else "up"
         raise InputError(f"{name} must be a whole number from {low:,} {end}, but got {shown(value)}")
     return int(value)
+
+
+def real(value: Any, name: str, low: float = -math.inf, *, above: bool = False) -> Any:
+    """The value itself, where it is a finite number from `low` up, or above it.
+
+    Raises:
+        InputError: it is anything else, such as nan, True, "many" or a whole number beyond the range of a float.
+
+    >>> real(0.0, "noise_std", 0)
+    0.0
+    >>> real("6", "radius", 0, above=True)
+    Traceback (most recent call last):
+    icl_interp.errors.InputError: radius must be a number above 0, but got '6'
+    """
+    fits = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    # A comparison, because math.isfinite() fails on a whole number beyond the range of a float.
+    if not fits or not abs(value) <= sys.float_info.max or value < low or (above and value == low):
+        where = "" if low == -math.inf else f" above {low:g}" if above else f" from {low:g} up"
+        raise InputError(f"{name} must be a {'finite ' if not where else ''}number{where}, but got {shown(value)}")
+    return value
 
 
 def counted(n: int, what: str) -> str:

@@ -2,7 +2,6 @@
 
 import copy
 import datetime
-import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.config import check_round_trip
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
-from icl_interp.errors import InputError, shown, whole
+from icl_interp.errors import InputError, logger, shown, whole
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
 from icl_interp.provenance import encode, environment, generator, run_id
@@ -35,7 +34,7 @@ from icl_interp.report.comparison import Comparison
 from icl_interp.report.report import Report
 from icl_interp.tasks.base import Task
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def analyze(

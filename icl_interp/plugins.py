@@ -1,14 +1,15 @@
 """Other packages that bring studies: found by their entry points and imported when first needed."""
 
-import logging
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from icl_interp.errors import logger
+
 GROUP = "icl_interp.studies"
-log = logging.getLogger(__name__)
+log = logger(__name__)
 _found: list[tuple[EntryPoint, Any]] | None = None
 
 

@@ -23,6 +23,11 @@ from typing import Any, get_args, get_origin
 import torch
 
 from icl_interp.errors import InputError, shown, unknown
+from icl_interp.stored import read_bytes
+
+LARGEST = 10**8  # bytes of a JSON file; a report of a bundled model has some 5 million
+LARGEST_FACTS = 10**7  # bytes of a config or of facts; a config with the largest covariance has half of that
+MOST_PARTS = 10**6  # lists and mappings in one: each takes thirty times the room that it takes in the file
 
 
 def generator(seed: int, stream: str, step: int = 0, rank: int = 0) -> torch.Generator:
@@ -162,7 +167,8 @@ def number(value: Any) -> float:
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Replace `path` whole or not at all, also when the process is killed in between."""
     path = Path(path)
-    data = content.encode() if isinstance(content, str) else content
+    # Half a surrogate pair, which JSON and names of files may hold, has no bytes: it is written as its escape.
+    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -207,22 +213,24 @@ def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, largest: int = LARGEST) -> Any:
     """Read a JSON file.
 
+    Args:
+        path: of a regular file.
+        largest: bytes that it may have.
+
     Raises:
-        InputError: the file is missing, is not JSON in UTF-8, or holds a number that is not finite as a float. The
-            error names the file.
+        InputError: the file is missing, no regular one or too large, is not JSON in UTF-8, or holds a number that is
+            not finite as a float. The error names the file.
     """
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    return parse_json(data, str(path))
+    return parse_json(read_bytes(Path(path), largest), str(path))
 
 
 def parse_json(data: bytes, where: str) -> Any:
     """The value of JSON text in UTF-8, with the errors of `read_json`, which call the text `where`."""
+    if (n := data.count(b"[") + data.count(b"{")) > MOST_PARTS:
+        raise InputError(f"{where} holds {n:,} lists and mappings, but at most {MOST_PARTS:,} are read")
     try:
         text = data.decode("utf-8")
         return json.loads(text, parse_int=_whole, parse_float=_fraction, parse_constant=_constant)

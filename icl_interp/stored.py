@@ -1,8 +1,17 @@
-"""Plain data from a file, read with a check at every step: whatever is wrong gets one line that names the place."""
+"""Plain data from a file, read with a check at every step: whatever is wrong gets one line that names the place.
 
-from collections.abc import Iterable, Mapping
+Whatever a user names, or a run folder holds, is opened by `opened` or looked at by `check_file` first: a pipe would
+wait without end, and a device never ends.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from icl_interp.errors import InputError, shown, unknown
 
@@ -10,6 +19,65 @@ DEPTH = 20  # levels of lists and mappings: far more than a config or a report h
 LARGEST = 2**63  # of whole numbers
 _SINGLE = {str, float, bool, type(None)}  # values that need no look inside; a whole number may be too large
 NOT_FINITE = ("nan", "inf", "-inf")  # how JSON data of ours writes these numbers
+LARGEST_WEIGHTS = 10**10  # bytes of a file of weights, which is read whole: numbers of float32, 2.5 billion
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+
+
+def check_file(path: Path, largest: int) -> None:
+    """Refuse what is no regular file, or one that is too large. It is not opened.
+
+    Args:
+        path: of the file; links are followed.
+        largest: bytes that it may have.
+
+    Raises:
+        InputError: there is no such file, it is another kind of thing, or larger.
+    """
+    try:
+        about = Path(path).stat()
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
+        raise _unread(path, error) from error
+    _check_about(path, about, largest)
+
+
+@contextmanager
+def opened(path: Path, largest: int) -> Iterator[BinaryIO]:
+    """A regular file, open for reading bytes; arguments and errors are those of `check_file`.
+
+    An error of the system while it is read is an `InputError` too.
+    """
+    check_file(path, largest)
+    try:
+        # Should it have become a pipe since, opening it does not wait for somebody to write.
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+            _check_about(path, os.fstat(file.fileno()), largest)
+            yield file
+    except OSError as error:
+        raise _unread(path, error) from error
+
+
+def read_bytes(path: Path, largest: int) -> bytes:
+    """All of a regular file of at most `largest` bytes, with the errors of `check_file`."""
+    with opened(path, largest) as file:
+        data = file.read(largest + 1) or b""
+    if len(data) > largest:  # files of the system may say that they are empty
+        raise InputError(f"{path} has more than the {largest:,} bytes that are read")
+    return data
+
+
+def _check_about(path: Path, about: os.stat_result, largest: int) -> None:
+    if stat.S_ISDIR(about.st_mode):
+        raise InputError(f"cannot read {path}: {os.strerror(errno.EISDIR)}")
+    if not stat.S_ISREG(about.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(about.st_mode), "something else")
+        raise InputError(f"cannot read {path}: it is {kind}, and only regular files are read")
+    if about.st_size > largest:
+        raise InputError(f"{path} has {about.st_size:,} bytes, but at most {largest:,} are read")
+
+
+def _unread(path: Path, error: Exception) -> InputError:
+    return InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}")
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,14 @@ LAYERS = {
 # The exceptions: these may import a neighbour in their own layer.
 SIDEWAYS = {
     "devices": {"errors"},
-    "provenance": {"errors"},
+    "provenance": {"errors", "stored"},
     "prompts": {"errors"},
     "reductions": {"errors", "products"},
     "results": {"errors", "provenance", "stored"},
     "resampling": {"errors"},
     "stored": {"errors"},
     "registers": {"errors"},
+    "plugins": {"errors"},
     "training": {"checkpoints", "evaluation"},
     "probes": {"interventions"},
     "evaluation": {"checkpoints"},

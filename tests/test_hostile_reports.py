@@ -186,11 +186,11 @@ def test_a_file_that_is_no_report_is_one_line(tmp_path, content):
 
 
 def test_files_without_end_are_not_read(tmp_path, monkeypatch):
-    with pytest.raises(InputError, match="no regular file"):
+    with pytest.raises(InputError, match="only regular files are read"):
         Report.load("/dev/zero")
     monkeypatch.setattr("icl_interp.report.report.LARGEST", 10)
     (tmp_path / "report.json").write_text("{" + " " * 20 + "}")
-    with pytest.raises(InputError, match="22 bytes, but a report has at most 10"):
+    with pytest.raises(InputError, match="22 bytes, but at most 10 are read"):
         Report.load(tmp_path)
 
 

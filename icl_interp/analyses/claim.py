@@ -1,7 +1,6 @@
 """Claims: what a work says, how it is measured and what decides. Judging takes milliseconds and no model."""
 
 import json
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,13 +10,13 @@ from icl_interp.analyses.facts import LEARNED_R2, Facts
 from icl_interp.analyses.finding import Finding, Kind, Quote
 from icl_interp.analyses.measurement import TWIN, TWINS, Measurement, Results
 from icl_interp.analyses.tie import TIED
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, logger
 from icl_interp.provenance import encode, finite
 from icl_interp.results import Result
 
 __all__ = ["LEARNED_R2", "Claim", "Evidence", "asked_once", "in_one_line", "low_r2"]
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 NOT_LEARNED = "The model has not learned its task"  # in the reason of each claim that is open because of it
 MIN_UNITS = 32  # units below which a bootstrap over units is not to be trusted

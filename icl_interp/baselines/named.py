@@ -1,6 +1,5 @@
 """The classical algorithms that a model is compared with, by name."""
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +9,9 @@ from icl_interp.baselines.bayes import BayesOverDegrees
 from icl_interp.baselines.local import Averaging, KNearest, NadarayaWatson
 from icl_interp.baselines.network import TwoLayerNetwork
 from icl_interp.baselines.regression import AveragingEstimator, GradientDescent, LeastSquares, Ridge
-from icl_interp.errors import unknown
+from icl_interp.errors import logger, unknown
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 PENALTIES = (0.01, 0.1, 1.0)
 STEPS = (1, 10, 100)

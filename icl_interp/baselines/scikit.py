@@ -6,7 +6,6 @@ Each point of each prompt is a fit of its own; boosting, which fits a hundred tr
 
 import importlib.util
 import itertools
-import logging
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.baselines.base import INPUTS, Features, features_of, positive, whole
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, logger
 from icl_interp.prompts import Prompts
 
 HOW_TO_INSTALL = "pip install scikit-learn"
@@ -25,7 +24,7 @@ HOW_TO_INSTALL = "pip install scikit-learn"
 # of a small penalty would be off by a few percent.
 GAP, WIDE_GAP = 1e-10, 1e-4
 MAX_ITERATIONS = 100_000
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def installed() -> bool:

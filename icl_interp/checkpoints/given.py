@@ -9,8 +9,9 @@ from yaml.tokens import AliasToken
 
 from icl_interp.checkpoints.config import parse_task
 from icl_interp.checkpoints.formats import garg_tasks
-from icl_interp.checkpoints.formats.files import plain_yaml
+from icl_interp.checkpoints.formats.files import LARGEST, plain_yaml
 from icl_interp.errors import InputError, shown
+from icl_interp.stored import read_bytes
 from icl_interp.tasks.base import Task
 
 
@@ -25,7 +26,7 @@ def read_task(file: Path) -> Task:
     data = plain_yaml(file)
     if "task" not in data.mapping() and {"model", "training"} <= {*data.mapping()}:
         return garg_tasks.task_of(data)
-    if any(isinstance(token, AliasToken) for token in yaml.scan(file.read_text("utf-8"))):
+    if any(isinstance(token, AliasToken) for token in yaml.scan(read_bytes(file, LARGEST).decode("utf-8"))):
         raise InputError(f"{file} holds an alias (*name), which a task has no need of: write its value out")
     if "task" not in data.mapping():
         found = ", ".join(data.mapping()) or "nothing"

@@ -1,7 +1,6 @@
 """Checkpoints: a trained model and all that is needed to analyse it, loaded from files and saved as a run folder."""
 
 import itertools
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -16,7 +15,7 @@ from icl_interp.checkpoints.config import SCHEMA, RunConfig, check_round_trip
 from icl_interp.checkpoints.formats import modules, ours, registry
 from icl_interp.checkpoints.formats.base import Given, Parts
 from icl_interp.checkpoints.formats.ours import CONFIG, MODEL, PROVENANCE, read_provenance
-from icl_interp.errors import InputError, shown
+from icl_interp.errors import InputError, logger, shown
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer, chunks
@@ -30,7 +29,7 @@ from icl_interp.theory import limits
 __all__ = ["Checkpoint", "load", "predict", "read_provenance", "read_snapshots", "write_snapshots"]
 
 SNAPSHOTS = "snapshots.safetensors"
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass

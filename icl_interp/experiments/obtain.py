@@ -1,19 +1,18 @@
 """Where the models of an experiment come from: bundled, trained before, or trained now."""
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from icl_interp.checkpoints import bundled, store
 from icl_interp.checkpoints.config import RunConfig, parse
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, logger
 from icl_interp.experiments import scales
 from icl_interp.experiments.base import Model
 from icl_interp.provenance import read_json
 from icl_interp.training import trainer
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def config_of(model: Model, scale: str) -> RunConfig:

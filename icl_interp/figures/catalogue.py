@@ -1,12 +1,12 @@
 """All figures of a report, by name and in their order: of claims, of the mechanism, and those that studies bring."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
+from icl_interp.errors import logger
 from icl_interp.figures import mechanism
 from icl_interp.figures.claims import forest
 from icl_interp.figures.style import Figure, safe
@@ -15,7 +15,7 @@ from icl_interp.results import Result
 
 Drawing = Callable[[Results, Sequence[Finding], Facts], Figure | None]
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.finding import Finding
+from icl_interp.errors import printable
 
 MINUS = "\N{MINUS SIGN}"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -74,6 +75,11 @@ def markup(template: LiteralString, *values: object, **named: object) -> Markup:
 def joined(parts: Iterable[str], between: LiteralString = "") -> Markup:
     """Pieces of HTML in a row; what is no `Markup` is escaped."""
     return Markup(between).join(parts)
+
+
+def legible(html: Markup) -> Markup:
+    """The same HTML, with what its texts hold of control characters and the like as escapes."""
+    return Markup(printable(html))
 
 
 def packaged(package: LiteralString, file: LiteralString) -> Markup:

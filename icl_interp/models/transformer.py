@@ -27,7 +27,7 @@ from icl_interp.models.hooks import (
 )
 from icl_interp.models.layers import Norm, TanhNorm, make_norm
 from icl_interp.models.properties import WeightProperties
-from icl_interp.provenance import build, generator, read_json
+from icl_interp.provenance import LARGEST_FACTS, build, generator, read_json
 
 CACHED = 4 * 2**20  # bytes of the widest activation, in `chunks`
 MOST_AT_ONCE = 128  # prompts
@@ -244,7 +244,7 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     def from_checkpoint(cls, folder: str | Path) -> Self:
         """The model of a run folder (`config.json` and `model.safetensors`)."""
         folder = Path(folder)
-        config = read_json(folder / "config.json")
+        config = read_json(folder / "config.json", LARGEST_FACTS)
         if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
             raise InputError(f"{folder / 'config.json'} has no 'model' section: is it the config of a run folder?")
         values = {key: value for key, value in config["model"].items() if key != "kind"}

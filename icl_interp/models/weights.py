@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from icl_interp.errors import InputError, shown
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.provenance import write_atomically
+from icl_interp.stored import LARGEST_WEIGHTS, opened, read_bytes
 
 Shape = tuple[int, ...]
 Model = TypeVar("Model", bound=nn.Module)
 FLOATS = ("float32", "float64", "float16", "bfloat16")  # what weights may be stored as
+LARGEST_HEADER = 10**7  # bytes of names and shapes: those of 100,000 tensors
 _NAMES = {"F32": "float32", "F64": "float64", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}  # in a header
 
 
@@ -52,22 +54,21 @@ def read(path: Path) -> dict[str, Tensor]:
         InputError: the file is missing, is a pickle, or is cut off or corrupted.
     """
     path = Path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    data = read_bytes(path, LARGEST_WEIGHTS)
+    _check_length(path, data[:8])
     try:
         return parse(data)
     except (SafetensorError, ValueError, KeyError) as error:  # KeyError: a dtype torch does not know
-        raise _not_whole(path, data[:2], error) from error
+        raise _not_whole(path, data[:8], error) from error
 
 
 def header(path: Path) -> dict[str, Kind]:
     """What the tensors of a safetensors file are, without reading their numbers; with the errors of `read`."""
     path = Path(path)
+    with opened(path, LARGEST_WEIGHTS) as file:
+        start = file.read(8)
+    _check_length(path, start)
     try:
-        with path.open("rb") as file:
-            start = file.read(2)
         with safe_open(path, "pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
             return {
@@ -80,9 +81,17 @@ def header(path: Path) -> dict[str, Kind]:
         raise _not_whole(path, start, error) from error
 
 
+def _check_length(path: Path, start: bytes) -> None:
+    """Refuse a header that is longer than any model's: of its text comes thirty times as much in memory."""
+    length = int.from_bytes(start, "little")
+    # One that cannot be a length is refused with its own words, since it may be another kind of file.
+    if LARGEST_HEADER < length < path.stat().st_size:
+        raise InputError(f"{path} has a header of {length:,} bytes, but at most {LARGEST_HEADER:,} are read")
+
+
 def _not_whole(path: Path, start: bytes, error: Exception) -> InputError:
     # Only now: a safetensors file begins with the length of its header, which may look like a pickle's first bytes.
-    if start == b"PK" or start[:1] == b"\x80":
+    if start[:2] == b"PK" or start[:1] == b"\x80":
         return InputError(f"{path} is a pickle, which can run code when read: convert it to safetensors first")
     reason = " ".join(str(error).split())
     return InputError(f"{path} is not a whole safetensors file ({reason}): copy or download it again")
@@ -112,6 +121,18 @@ def check_kinds(found: Mapping[str, Kind], wanted: Iterable[Wanted], where: obje
             raise InputError(f"{where} holds the tensor {name}, which the config does not ask for")
 
 
+def check_plain(name: str, tensor: Tensor, where: object) -> None:
+    """Refuse a tensor that has no plain numbers to compute with: a nested, sparse or quantised one, or one on "meta".
+
+    Raises:
+        InputError: naming it.
+    """
+    # Nested tensors say that they are strided, and fail where their shape is asked for.
+    strange = tensor.is_nested or tensor.is_quantized or tensor.is_meta or tensor.layout != torch.strided
+    if strange:
+        raise InputError(f"{where}: {shown(name)} is no plain tensor with all of its numbers: make it a dense one")
+
+
 def check_finite(named: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]], where: object) -> None:
     """Refuse weights that no computation can go on with.
 
@@ -123,6 +144,7 @@ def check_finite(named: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]], whe
         InputError: a tensor holds NaN or infinite numbers; it is named.
     """
     for name, tensor in named.items() if isinstance(named, Mapping) else named:
+        check_plain(name, tensor, where)
         if not torch.isfinite(tensor).all():
             raise InputError(
                 f"{where}: {name} holds NaN or infinite numbers (as {_dtype(tensor)}); was the training run stopped "

@@ -8,6 +8,7 @@ import yaml
 
 from icl_interp.analyses import multiplicity
 from icl_interp.analyses.finding import Finding
+from icl_interp.errors import printable
 from icl_interp.report.words import MARKS, REFERENCES, answer, by_question, measured, model_words, needed, sentence
 
 # Marks of Markdown and of HTML; between letters an underscore is none.
@@ -32,7 +33,7 @@ def plain(text: object) -> str:
     >>> print(plain("a|b <i> in_context\n**x**"))
     a\|b \<i\> in_context \*\*x\*\*
     """
-    return _MARKS.sub(r"\\\1", " ".join(str(text).split()))
+    return _MARKS.sub(r"\\\1", printable(" ".join(str(text).split())))
 
 
 def markdown(

@@ -10,9 +10,10 @@ from markupsafe import Markup
 
 from icl_interp.analyses import multiplicity
 from icl_interp.analyses.finding import Finding
+from icl_interp.errors import printable
 from icl_interp.figures import catalogue, files
 from icl_interp.figures.style import VERDICTS, Figure
-from icl_interp.figures.text import interval, joined, markup, packaged
+from icl_interp.figures.text import interval, joined, legible, markup, packaged
 from icl_interp.report import banner, glossary
 from icl_interp.report.bars import bar
 from icl_interp.report.findings import anchor, body, cell, estimates, link, mapping, rows, verdict_mark
@@ -102,10 +103,10 @@ def document(title: str, body: Markup, figures: Sequence[Markup], source: str) -
         '<footer class="quiet small">Numbers are rounded for reading; {source} holds them in full.</footer>'
         "</body></html>\n",
         policy=policy,
-        title=title,
+        title=printable(title),
         css=CSS,
         plotly_js=plotly_js,
-        body=body,
+        body=legible(body),
         source=source,
     )
     return str(text)  # the methods of Markup escape what they are given, and a page is text to its callers
@@ -144,7 +145,7 @@ def summary(report: Mapping[str, Any]) -> str:
             for reason, ids in _by_reason(every).items()
         ),
     )
-    return str(text)
+    return printable(text)
 
 
 def _by_reason(findings: Iterable[Finding]) -> dict[str, list[str]]:

@@ -1,6 +1,5 @@
 """`Report`: findings, the results they rest on, and figures; saved, loaded, judged and drawn without the model."""
 
-import logging
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from icl_interp.analyses import registry
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import TWINS, Results
-from icl_interp.errors import InputError, shown, unknown
+from icl_interp.errors import InputError, logger, shown, unknown
 from icl_interp.figures import catalogue, files
 from icl_interp.figures.paper import for_paper
 from icl_interp.figures.sheet import Style
@@ -28,8 +27,8 @@ from icl_interp.stored import Stored
 
 SCHEMA = "icl_interp.report/1"
 FORMATS = ("html", "json", "md", "png", "svg", "pdf")
-LARGEST = 10**9  # bytes of report.json; one of a bundled model has some 5 million
-log = logging.getLogger(__name__)
+LARGEST = 10**8  # bytes of report.json; one of a bundled model has some 5 million
+log = logger(__name__)
 
 
 @dataclass
@@ -192,11 +191,7 @@ class Report:
         """A saved report, from its folder or its `report.json`."""
         path = Path(folder)
         path = path / "report.json" if path.is_dir() else path
-        if path.exists() and not path.is_file():
-            raise InputError(f"cannot read {path}: it is no regular file")
-        if path.is_file() and path.stat().st_size > LARGEST:
-            raise InputError(f"{path} has {path.stat().st_size:,} bytes, but a report has at most {LARGEST:,}")
-        data = read_json(path)
+        data = read_json(path, LARGEST)
         try:
             return cls._from_data(data, path)
         except InputError as error:

@@ -1,6 +1,5 @@
 """`reproduce`: experiments from models to files. Each gets a folder with its results, comparison and figures."""
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from pandas import DataFrame
 import icl_interp.studies  # noqa: F401  (their experiments are then registered)
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
-from icl_interp.errors import whole
+from icl_interp.errors import logger, whole
 from icl_interp.experiments import kept, obtain, scales
 from icl_interp.experiments.base import Experiment, get, names
 from icl_interp.experiments.bench import Bench
@@ -24,7 +23,7 @@ from icl_interp.reproduction.layout import markdown
 from icl_interp.reproduction.page import index, index_markdown, page
 from icl_interp.results import Result, from_dict, to_dict
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(frozen=True)

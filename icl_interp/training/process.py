@@ -1,7 +1,6 @@
 """A run and its process: nobody else trains in the folder, and a request to end is granted once the run is saved."""
 
 import contextlib
-import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -9,9 +8,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 LOCK = ".lock"
 
 

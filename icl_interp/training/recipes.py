@@ -11,7 +11,7 @@ from icl_interp.checkpoints import bundled
 from icl_interp.checkpoints.config import RunConfig, parse
 from icl_interp.errors import InputError, shown, unknown
 from icl_interp.provenance import encode
-from icl_interp.stored import DEPTH
+from icl_interp.stored import DEPTH, read_bytes
 
 LARGEST = 10**5  # bytes of a recipe
 
@@ -38,21 +38,19 @@ def resolve(source: str | Path | dict | RunConfig, overrides: Iterable[str] = ()
 
 def _read(source: str | Path) -> Any:
     path = Path(source)
+    known = bundled.recipes()
     try:
-        found = path.is_file()
+        found = path.exists() and not path.is_dir()  # a folder may have the name of a recipe
     except (OSError, ValueError):  # a name longer than the system's names, say
         found = False
     if not found:
-        known = bundled.recipes()
         if str(source) not in known:
             raise unknown("recipe (or no such file)", str(source), known)
         path = known[str(source)]
     try:
-        if path.stat().st_size > LARGEST:
-            raise InputError(f"{path} has {path.stat().st_size:,} bytes, but a recipe has at most {LARGEST:,}")
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', error)}") from error
+        text = read_bytes(path, LARGEST).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read {path}: {error}") from error
     return _yaml(text, str(path))
 
 

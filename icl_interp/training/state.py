@@ -16,10 +16,12 @@ from icl_interp.checkpoints.config import TrainingConfig
 from icl_interp.errors import InputError, shown
 from icl_interp.models import weights
 from icl_interp.models.weights import Wanted
-from icl_interp.provenance import finite, number, parse_json, write_atomically
+from icl_interp.provenance import LARGEST, finite, number, parse_json, write_atomically
+from icl_interp.stored import read_bytes
 
 STATE, METRICS = "training_state.safetensors", "metrics.jsonl"
 _PARTS = ("weight", "exp_avg", "exp_avg_sq")
+LONGEST_LINE = 1000  # bytes of a line of metrics, which has some 100
 _MEND = "restore the file, or start in a fresh folder"
 
 
@@ -87,11 +89,12 @@ def read_metrics(folder: Path, training: TrainingConfig, step: int) -> list[Line
         InputError: the file is missing, a line is not what a run writes there, or one is missing; it says which.
     """
     path = folder / METRICS
+    most = training.steps // training.log_every + 1  # lines of the whole run
     try:
-        rows = path.read_bytes().splitlines()
-    except OSError as error:
+        rows = read_bytes(path, min(most * LONGEST_LINE, LARGEST)).splitlines()
+    except InputError as error:
         raise InputError(
-            f"{folder} has a training state but no {METRICS} that can be read ({error.strerror}): {_MEND}"
+            f"{folder} has a training state but no {METRICS} that can be read ({error}): {_MEND}"
         ) from error
     lines: list[Line] = []
     for i, row in enumerate(rows, start=1):

@@ -1,7 +1,6 @@
 """The training loop, plain: sample, predict, step, log, save. Resumes exactly wherever it was stopped."""
 
 import json
-import logging
 import math
 import time
 from pathlib import Path
@@ -16,17 +15,26 @@ from icl_interp.checkpoints import store
 from icl_interp.checkpoints.config import SCHEMA, RunConfig, TrainingConfig, check_round_trip
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
-from icl_interp.errors import InputError, shown
+from icl_interp.errors import InputError, logger, shown
 from icl_interp.models import tokens, weights
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.products import fast
-from icl_interp.provenance import encode, environment, generator, read_json, remove_leftovers, run_id, write_json
+from icl_interp.provenance import (
+    LARGEST_FACTS,
+    encode,
+    environment,
+    generator,
+    read_json,
+    remove_leftovers,
+    run_id,
+    write_json,
+)
 from icl_interp.training import process, recipes, state
 from icl_interp.training.adam import Adam
 from icl_interp.training.curriculum import learning_rate, task_at
 from icl_interp.training.size import check_size
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 FILES = (store.CONFIG, store.MODEL, store.PROVENANCE, store.SNAPSHOTS, state.STATE, state.METRICS)
 
 
@@ -151,7 +159,7 @@ class _Run:
             if any(not item.name.startswith(".") for item in self.out.iterdir()):
                 raise InputError(f"{self.out} is not empty and holds no run: choose another folder")
             write_json(path, wanted)
-        difference = _first_difference(read_json(path), wanted)
+        difference = _first_difference(read_json(path, LARGEST_FACTS), wanted)
         if difference:
             key, old, new = difference
             raise InputError(

@@ -1,6 +1,5 @@
 """What a format is, what a caller may say beside a file, and what reading gives."""
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, Self
 from torch import nn
 
 from icl_interp.checkpoints.config import TrainingConfig
-from icl_interp.errors import InputError, shown, unknown
+from icl_interp.errors import InputError, logger, shown, unknown
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Encoding
@@ -18,7 +17,7 @@ from icl_interp.provenance import build
 from icl_interp.tasks.base import Task
 
 Source = Path | nn.Module  # a file, a folder, or a model in memory
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _HOW = {
     "n_heads": ("the number of attention heads", "n_heads=N (--n-heads N)"),

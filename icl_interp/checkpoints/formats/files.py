@@ -15,16 +15,17 @@ import torch
 import yaml
 from torch import Tensor, nn
 
-from icl_interp.checkpoints.formats import state
+from icl_interp.checkpoints.formats import pickles, state
 from icl_interp.checkpoints.formats.base import Source
 from icl_interp.checkpoints.formats.state import State
 from icl_interp.errors import InputError, shown
 from icl_interp.models import weights
 from icl_interp.models.weights import Shape
-from icl_interp.stored import DEPTH, Stored
+from icl_interp.stored import DEPTH, LARGEST_WEIGHTS, Stored, check_file, opened, read_bytes
 
 STATE, CONFIG = "state.pt", "config.yaml"
 LARGEST = 10**5  # bytes of a YAML file
+SHARED = 4  # how often a number of a file may stand in its tensors: a read-out may be the table of words once more
 _MOST = 1000  # files of a folder that are looked at
 _WRAPPERS = ("model_state_dict", "state_dict", "model")  # keys under which training scripts keep a state dict
 _STEPS = ("train_step", "step", "global_step")
@@ -50,10 +51,10 @@ _NUMBERS = [
 def kind(path: Path) -> str | None:
     """What a file is by its first bytes: "safetensors", "zip" (torch's format), "pickle" (its old one), or None."""
     try:
-        with path.open("rb") as file:
+        with opened(path, LARGEST_WEIGHTS) as file:
             head = file.read(9)
-        size = path.stat().st_size
-    except OSError:
+            size = path.stat().st_size
+    except InputError:
         return None
     # Bytes 0 to 7 of a safetensors file are a length, which may look like the first bytes of another kind.
     if head[8:] == b"{" and int.from_bytes(head[:8], "little") + 8 <= size:
@@ -101,10 +102,8 @@ def why_unread(folder: Path) -> InputError | None:
 def _is_other_zip(file: Path) -> bool:
     """Whether a file is a whole zip file that torch.save did not write, such as one of numpy."""
     try:
-        with zipfile.ZipFile(file) as archive:
-            return not any(name.endswith("/data.pkl") for name in archive.namelist())
-    # zipfile raises NotImplementedError for what it cannot unpack, such as a later version of the format.
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
+        return not any(member.filename.endswith(f"/{pickles.PICKLE}") for member in pickles.members(file))
+    except (OSError, ValueError, zipfile.BadZipFile):
         return False
 
 
@@ -151,6 +150,8 @@ def read(source: Source) -> State:
     if isinstance(source, nn.Module):
         return state.cleaned(source.state_dict(), "the model")
     files = holding_weights(source)
+    if not files:
+        check_file(source, LARGEST_WEIGHTS)  # says what it is, if it is no folder
     if len(files) != 1:
         names = ", ".join(file.name for file in files)
         raise InputError(f"{source} holds several files of weights: name one of {names}")
@@ -163,6 +164,7 @@ def read(source: Source) -> State:
         raise _no_state_dict(file, data)
     for name, tensor in tensors.items():
         _check(name, tensor, file)
+    _check_bytes(tensors, file)
     steps = [step for key in _STEPS if (step := _whole(data.get(key))) is not None]
     return state.cleaned(tensors, file, steps[0] if steps else _step_in(file.name))
 
@@ -182,13 +184,17 @@ def _step_in(name: str) -> int | None:
 
 def _unpickled(file: Path) -> Any:
     """What torch's reader makes of a file when it may make tensors, numbers and containers only."""
+    found = kind(file)
     try:
+        pickles.check(file, found or "pickle")
         # torch wonders about files that are refused in a moment
         with warnings.catch_warnings(action="ignore"), torch.serialization.safe_globals(_NUMBERS):
             # Mapped, not read: formats look at names and shapes, and whoever takes the numbers copies them.
-            return torch.load(file, map_location="cpu", weights_only=True, mmap=kind(file) == "zip")
+            return torch.load(file, map_location="cpu", weights_only=True, mmap=found == "zip")
     except (FileNotFoundError, PermissionError) as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
+    except InputError:
+        raise
     except Exception as error:  # its own words say how to switch the check off
         raise _refused(file, str(error)) from None
 
@@ -248,9 +254,19 @@ def _is_state_dict(data: Mapping[Any, Any]) -> bool:
 
 def _check(name: str, tensor: Tensor, file: Path) -> None:
     """Refuse a tensor that is larger than what the file holds of it, or that has no plain storage."""
-    plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
-    if not plain or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+    weights.check_plain(name, tensor, file)
+    if tensor.device.type != "cpu" or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise InputError(f"{file}: {shown(name)} is no plain tensor with all of its numbers in the file")
+
+
+def _check_bytes(tensors: Mapping[str, Tensor], file: Path) -> None:
+    """Refuse tensors that are not in the file, or that are the same numbers many times over."""
+    size, total = file.stat().st_size, sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    if total > SHARED * size:
+        raise InputError(
+            f"{file} has {size:,} bytes, but its tensors have {total:,}, since they share their numbers: save copies "
+            "of them, with tensor.clone()"
+        )
 
 
 def config(source: Path) -> Stored | None:
@@ -284,11 +300,9 @@ def plain_yaml(file: Path) -> Stored:
         InputError: it cannot be read, is too large, is no YAML or no mapping.
     """
     try:
-        if file.stat().st_size > LARGEST:
-            raise InputError(f"{file} has {file.stat().st_size:,} bytes, but at most {LARGEST:,} are read")
-        data = yaml.load(file.read_text("utf-8"), _Loader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {file}: {getattr(error, 'strerror', error)}") from error
+        data = yaml.load(read_bytes(file, LARGEST).decode("utf-8"), _Loader)
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read {file}: {error}") from error
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{file} is not YAML: {textwrap.shorten(str(error), 200, placeholder=' ...')}") from error
     found = Stored(data, f"{file}: ")

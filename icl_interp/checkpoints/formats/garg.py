@@ -7,7 +7,6 @@ interleaved encoding. Forks that leave positions out say so with `pos_encode: fa
 positions all the same.
 """
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from torch import Tensor
 from icl_interp.checkpoints.formats import files, garg_tasks, gpt2, state
 from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source, how_to_give, lacking
 from icl_interp.checkpoints.formats.state import State
-from icl_interp.errors import InputError, shown, whole
+from icl_interp.errors import InputError, logger, shown, whole
 from icl_interp.models.tokens import Interleaved
 from icl_interp.stored import Stored
 from icl_interp.tasks.base import Task
@@ -25,7 +24,7 @@ from icl_interp.tasks.base import Task
 BODY = "_backbone."
 NAME = "model of Garg et al. (2022)"
 KEYS = ("family", "n_dims", "n_positions", "n_embd", "n_layer", "n_head", "pos_encode")  # of their section model
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def recognises(source: Source) -> bool:

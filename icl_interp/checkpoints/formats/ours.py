@@ -13,10 +13,11 @@ from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source
 from icl_interp.errors import InputError, shown
 from icl_interp.models import tokens, weights
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import check_scalar, number, read_json, run_id
+from icl_interp.provenance import LARGEST_FACTS, check_scalar, number, read_json, run_id
+from icl_interp.stored import read_bytes
 
 CONFIG, MODEL, PROVENANCE = "config.json", "model.safetensors", "provenance.json"
-_NAME, _READ = SCHEMA.partition("/")[0].encode(), 10**7  # what a config.json of ours names, and bytes looked at
+_NAME = SCHEMA.partition("/")[0].encode()  # what a config.json of ours names
 _FACTS = {"run_id": str, "step": int, "training_seconds": float, "finished": bool, "recipe": str, "name": str}
 
 
@@ -37,9 +38,8 @@ def recognises(source: Source) -> bool:
 
 def _says_so(config: Path) -> bool:
     try:
-        with config.open("rb") as file:
-            return _NAME in file.read(_READ)
-    except OSError:
+        return _NAME in read_bytes(config, LARGEST_FACTS)
+    except InputError:
         return False
 
 
@@ -56,11 +56,11 @@ def read(source: Source, given: Given) -> Parts:
     assert isinstance(source, Path)
     folder = source if source.is_dir() else source.parent
     for file in (CONFIG, MODEL):
-        if not (folder / file).is_file():
+        if not (folder / file).exists():
             raise InputError(
                 f"{folder} is not a checkpoint: it has no {file} (a run folder holds config.json and model.safetensors)"
             )
-    data = read_json(folder / CONFIG)
+    data = read_json(folder / CONFIG, LARGEST_FACTS)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else None
         raise InputError(f"{folder / CONFIG} has schema {shown(found)}, but this version reads {SCHEMA!r}")
@@ -81,7 +81,7 @@ def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
     path = folder / PROVENANCE
     if not path.exists():
         return {}
-    facts, mend = read_json(path), "restore or remove it"
+    facts, mend = read_json(path, LARGEST_FACTS), "restore or remove it"
     if not isinstance(facts, dict):
         raise InputError(f"{path} is not what a run writes there: it holds {shown(facts)}; {mend}")
     for key, value in facts.items():
@@ -106,7 +106,7 @@ def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
 
 def _id_in(folder: Path) -> str:
     """The run id by the data of config.json: a run of an earlier version lacks the fields that came later."""
-    data = {key: value for key, value in read_json(folder / CONFIG).items() if key != "schema"}
+    data = {key: value for key, value in read_json(folder / CONFIG, LARGEST_FACTS).items() if key != "schema"}
     records = {f.name for f in fields(TrainingConfig) if f.metadata.get("records")}
     training = data.get("training") or {}
     return run_id({**data, "training": {k: v for k, v in training.items() if k not in records} or None})

@@ -18,6 +18,7 @@ from icl_interp.checkpoints.formats import (
 )
 from icl_interp.checkpoints.formats.base import Format
 from icl_interp.errors import InputError, shown
+from icl_interp.stored import LARGEST_WEIGHTS, opened
 
 # In this order: the first that recognises a source reads it.
 FORMATS: list[Format] = [
@@ -76,12 +77,12 @@ def _no_checkpoint(path: Path) -> InputError:
         path = holding[0]
     elif files.kind(path) is None:
         try:
-            with path.open("rb"):
-                if path.is_file() and path.stat().st_size == 0:
+            with opened(path, LARGEST_WEIGHTS) as file:
+                if not file.read(1):
                     return InputError(f"{path} is not a checkpoint: it is empty; copy or download it again")
-                return InputError(f"{path} is not a checkpoint: give {READ}")
-        except OSError as error:
-            return InputError(f"cannot read {path}: {error.strerror}")
+            return InputError(f"{path} is not a checkpoint: give {READ}")
+        except InputError as error:
+            return error
     found = files.read(path)  # says what is wrong with the file itself
     names = state.listed(found.tensors)
     return InputError(f"{path} is not a checkpoint: give {READ}; its tensors {names} are those of none of these")

@@ -72,12 +72,13 @@ def cleaned(
     """A state dict with plain names (or other ones), and its masks apart.
 
     Raises:
-        InputError: two different tensors come to have one name.
+        InputError: two different tensors come to have one name, or one is no plain tensor.
     """
     kept: dict[str, Tensor] = {}
     masks: dict[str, Tensor] = {}
     for name, short in plain_names(tensors, rename).items():
         tensor = tensors[name]
+        weights.check_plain(name, tensor, where)
         place = masks if is_mask(short, tuple(tensor.shape)) else kept
         if short in place and not _same(place[short], tensor):
             raise InputError(f"{where} holds two tensors called {short}, once under another name: keep one of them")

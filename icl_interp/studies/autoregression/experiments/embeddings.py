@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from icl_interp.checkpoints.formats import files
 from icl_interp.errors import InputError, whole
 from icl_interp.provenance import generator
+from icl_interp.stored import LARGEST_WEIGHTS, check_file, read_bytes
 
 ENDS = (
     "wte.weight",
@@ -26,6 +27,7 @@ ENDS = (
     "word_embeddings.weight",
 )  # GPT-2, TransformerLens, Llama, BERT
 TOKENIZER = "tokenizer.json"
+LARGEST_TEXT = 10**8  # bytes of a text, and of a tokenizer
 _ENDINGS = tuple(f".{end}" for end in ENDS)
 WINDOW = 5  # words to either side that count as neighbours
 PROSE = 0.9  # share of letters and spaces in a paragraph of prose; code and tables have less
@@ -67,8 +69,8 @@ def read_text(path: Path, embedding: Path | None = None, tokenizer: Path | None 
         InputError: a file that cannot be read, without an embedding in it, or of a tokenizer for another vocabulary.
     """
     try:
-        text = Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_bytes(Path(path), LARGEST_TEXT).decode("utf-8")
+    except UnicodeDecodeError as error:
         raise InputError(f"cannot read {path} as text in UTF-8: {error}") from error
     if embedding is None:
         return built(text, dim, says=f"the words of {Path(path).name}")
@@ -85,9 +87,11 @@ def read_embedding(path: Path) -> Embedding:
     """
     path = Path(path)
     if path.suffix == ".npy":
+        check_file(path, LARGEST_WEIGHTS)
         try:
-            matrix = np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as error:
+            # Mapped: its header may ask for more than the file holds. `open_memmap` takes no archive.
+            matrix = np.lib.format.open_memmap(path, mode="r")
+        except (OSError, ValueError, TypeError, OverflowError) as error:
             raise InputError(f"cannot read {path} as a matrix of numpy: {error}") from error
     else:
         found = {name: t for name, t in files.read(path).tensors.items() if f".{name}".endswith(_ENDINGS)}
@@ -120,6 +124,7 @@ def tokenised(text: str, n_words: int, tokenizer: Path | None = None, insist: bo
             if insist:
                 raise InputError(f"{tokenizer} is read by the package tokenizers: pip install tokenizers") from None
             return _hashed(text, n_words), f"words hashed into rows, as {TOKENIZER} needs the package tokenizers"
+        check_file(Path(tokenizer), LARGEST_TEXT)
         try:
             tokens = np.array(tokenizers.Tokenizer.from_file(str(tokenizer)).encode(text).ids, dtype=np.int64)
         except Exception as error:  # the package raises no class of its own
