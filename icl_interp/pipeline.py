@@ -81,8 +81,8 @@ def analyze(
 
     Raises:
         InputError: not a checkpoint, unknown claims, a bare model without a task, a task of one's own that is not
-            registered, a model to which hooks or interventions are attached, weights that hold NaN or infinity, a sample of no such size, a device that is not there or does
-            not know float64.
+            registered, a model to which hooks or interventions are attached, weights that hold NaN or infinity, a
+            sample of no such size, a device that is not there or does not know float64.
     """
     n_prompts = None if n_prompts is None else checked(n_prompts)
     seed = whole(seed, "seed", 0)

@@ -2,7 +2,7 @@
 
 The model runs on a corrupted prompt with one activation replaced by its value on the clean prompt; a metric of the
 output says how much of the clean answer comes back. (TransformerLens' own patching reads the number of positions off
-the last axis of its input, which for tokens of shape (batch, token, d_in) is d_in: it would patch the first token only.)
+the last axis of its input, which for tokens of shape (batch, token, d_in) is d_in: it would patch one token only.)
 """
 
 from collections.abc import Callable

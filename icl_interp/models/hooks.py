@@ -299,16 +299,17 @@ def only_reads(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def edited(point: HookPoint) -> bool:
-    """Whether a function that may edit what passes is attached to a point, for this thread."""
-    if not any(_native(point)):
+def edited(module: nn.Module) -> bool:
+    """Whether a function that may edit what passes is attached to this very module, for this thread."""
+    if not (module._forward_hooks or module._forward_pre_hooks):
         return False
+    if not isinstance(module, HookPoint):
+        return True
     with _LOCK:
-        handles = {handle.hook.id: handle.user_hook for handle in point.fwd_hooks}
-        attached_now = [*point._forward_hooks, *point._forward_pre_hooks]
+        functions = {handle.hook.id: handle.user_hook for handle in module.fwd_hooks}
         return any(
-            point._is_ours(hook_id) and not getattr(handles.get(hook_id), "only_reads", False)
-            for hook_id in attached_now
+            module._is_ours(hook_id) and not getattr(functions.get(hook_id), "only_reads", False)
+            for hook_id in (*module._forward_hooks, *module._forward_pre_hooks)
         )
 
 
