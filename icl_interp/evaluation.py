@@ -177,7 +177,7 @@ def evaluate(
 
     Args:
         predictor: a checkpoint, its path or bundled name, a model with TransformerLens' names, or anything with
-            `predict(prompts)`.
+            `predict(prompts)`. A model runs with whatever `intervene` or hooks have attached to it.
         task: what to evaluate on; a checkpoint's own by default.
         n_functions: functions; intervals come from resampling these.
         n_contexts: prompts of each function.

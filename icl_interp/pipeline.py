@@ -81,13 +81,14 @@ def analyze(
 
     Raises:
         InputError: not a checkpoint, unknown claims, a bare model without a task, a task of one's own that is not
-            registered, weights that hold NaN or infinity, a sample of no such size, a device that is not there or does
-            not know float64.
+            registered, a model to which hooks or interventions are attached, weights that hold NaN or infinity, a
+            sample of no such size, a device that is not there or does not know float64.
     """
     n_prompts = None if n_prompts is None else checked(n_prompts)
     seed = whole(seed, "seed", 0)
     device = None if device is None else str(checked_device(device, torch.float64))
     selected = [asked_once(claim) for claim in registry.select(tuple(claims) if claims is not None else None)]
+    foreign.check_intact(checkpoint, "analyze")
     loaded = store.load(checkpoint, task, encoding=encoding, n_heads=n_heads, settings=settings)
     weights.check_finite(loaded.model.named_parameters(), "the model")
     check_round_trip(loaded.config)
@@ -244,6 +245,7 @@ def _refuse_copy(other: Checkpoint, known: Iterable[Checkpoint]) -> None:
 
 
 def _companion(source: Any, loaded: Checkpoint) -> Checkpoint:
+    foreign.check_intact(source, "analyze")
     if not isinstance(source, (str, Path, Checkpoint)):
         return foreign.as_checkpoint(source, loaded.task, loaded.encoding)
     other = store.load(source)

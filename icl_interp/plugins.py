@@ -1,6 +1,7 @@
 """Other packages that bring studies: found by their entry points and imported when first needed."""
 
 import textwrap
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
@@ -11,6 +12,7 @@ from icl_interp.errors import logger
 GROUP = "icl_interp.studies"
 log = logger(__name__)
 _found: list[tuple[EntryPoint, Any]] | None = None
+_LOCK = threading.RLock()  # another thread waits until all are imported
 
 
 def found() -> list[tuple[EntryPoint, Any]]:
@@ -19,12 +21,13 @@ def found() -> list[tuple[EntryPoint, Any]]:
     Importing happens once in a process. It also registers the tasks that such a package has of its own.
     """
     global _found
-    if _found is None:
-        _found = []  # a package that asks again while it is imported does not start a second round
-        for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
-            with left_out(point):
-                _found.append((point, point.load()))
-    return _found
+    with _LOCK:
+        if _found is None:
+            _found = []  # a package that asks again while it is imported does not start a second round
+            for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+                with left_out(point):
+                    _found.append((point, point.load()))
+        return _found
 
 
 @contextmanager

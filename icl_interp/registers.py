@@ -1,5 +1,6 @@
 """Registers: what studies bring, by name. The first reader of any of them waits for the studies of other packages."""
 
+import threading
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -9,6 +10,8 @@ from icl_interp.errors import InputError, shown, unknown
 T = TypeVar("T")
 _all: list["Register[Any]"] = []
 _waiting: list[Callable[[], None]] = []
+# Held while registers are filled: no thread reads what another one has filled by half. What is loaded may read itself.
+_LOCK = threading.RLock()
 
 
 class Register(MutableMapping[str, T]):
@@ -75,19 +78,21 @@ def before_first_read(load: Callable[[], None]) -> None:
 
 
 def _complete() -> None:
-    while _waiting:
-        _waiting.pop()()  # taken off first: what is loaded may read registers itself
+    with _LOCK:
+        while _waiting:
+            _waiting.pop()()  # taken off first: what is loaded may read registers itself
 
 
 @contextmanager
 def whole_or_not_at_all() -> Iterator[None]:
     """Where an error passes, every register is as it was."""
-    before = [dict(register._held) for register in _all]
-    try:
-        yield
-    except BaseException:
-        _restore(before)
-        raise
+    with _LOCK:
+        before = [dict(register._held) for register in _all]
+        try:
+            yield
+        except BaseException:
+            _restore(before)
+            raise
 
 
 @contextmanager

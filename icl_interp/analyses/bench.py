@@ -29,6 +29,7 @@ from icl_interp.interventions.attention import AblateHeads
 from icl_interp.interventions.base import Intervention, first_block, intervene, is_hooked, mean_activations
 from icl_interp.interventions.norms import FreezeNorms
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
+from icl_interp.models.hooks import check_unhooked
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer, chunks
 from icl_interp.models.weights import lay_out
@@ -78,6 +79,7 @@ class Bench:
             raise InputError(
                 f"an analysis needs at least 2 units and 1 context of each function, but got {n_units} and {n_contexts}"
             )
+        check_unhooked(model, type(self).__name__)  # a copy would keep them
         self.device = device or "cpu"
         self.model = lay_out(copy.deepcopy(model).double().to(self.device).eval().requires_grad_(False))
         self.task, self.encoding, self.seed = task, encoding, seed
@@ -110,7 +112,8 @@ class Bench:
             settings: `encoding`, `n_heads` and `settings` of `icl_interp.load`.
 
         Raises:
-            InputError: what `icl_interp.load` refuses, or a sample of no such size.
+            InputError: what `icl_interp.load` refuses, a model to which anything is attached, or a sample of no such
+                size.
 
         >>> import icl_interp
         >>> bench = Bench.of("affine", n_prompts=256)

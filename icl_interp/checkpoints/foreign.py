@@ -6,9 +6,19 @@ from icl_interp.checkpoints import store
 from icl_interp.checkpoints.formats import modules, registry
 from icl_interp.checkpoints.formats.base import Given
 from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.models import hooks
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.tasks.base import Task
+
+
+def check_intact(source: Any, who: str) -> None:
+    """Refuse a model in memory to which anything is attached, also one inside a checkpoint or a wrapper.
+
+    Raises:
+        InputError: naming what has hooks.
+    """
+    hooks.check_unhooked(source.model if isinstance(source, Checkpoint) else source, who)
 
 
 def as_checkpoint(model: Any, task: Task, encoding: Encoding | str | None = None) -> Checkpoint:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
@@ -10,13 +11,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.errors import InputError
-from icl_interp.models.hooks import check_names, token_axis
+from icl_interp.models.hooks import check_names, hooked_modules, token_axis
 from icl_interp.models.transformer import HookedTransformer, chunks
 
 Hook = tuple[str, Callable[..., Tensor | None]]
 Head = tuple[int, int]  # (layer, head)
 # Called with the model and the interventions before these are attached; what it returns ends after they are gone.
-OBSERVERS: list[Callable[[HookedTransformer, Sequence["Intervention"]], AbstractContextManager[None]]] = []
+Observer = Callable[[HookedTransformer, Sequence["Intervention"]], AbstractContextManager[None]]
+OBSERVERS: ContextVar[tuple[Observer, ...]] = ContextVar("who watches interventions of this thread", default=())
 
 
 class Intervention(ABC):
@@ -66,6 +68,8 @@ class Intervention(ABC):
 def intervene(model: HookedTransformer, *interventions: Intervention) -> Iterator[HookedTransformer]:
     """Run a model under interventions: attached in the order given, detached at the end, also after an exception.
 
+    They act in the thread that opens this context only, as torch's `no_grad` does: other threads run the model intact.
+
     Args:
         model: what runs.
         interventions: each sees what the one before left.
@@ -90,15 +94,15 @@ def intervene(model: HookedTransformer, *interventions: Intervention) -> Iterato
     hooks = [hook for intervention in interventions for hook in intervention.hooks(model)]
     check_names([name for name, _ in hooks], model.hook_dict)
     with ExitStack() as stack:
-        for observe in OBSERVERS:
+        for observe in OBSERVERS.get():
             stack.enter_context(observe(model, interventions))
         stack.enter_context(model.hooks(fwd_hooks=hooks))
         yield model
 
 
 def is_hooked(model: HookedTransformer) -> bool:
-    """Whether anything is attached to a model's hook points now."""
-    return any(point.fwd_hooks for point in model.hook_dict.values())
+    """Whether anything is attached to a model now, for this thread: hooks of its points, or torch's own."""
+    return bool(hooked_modules(model))
 
 
 def first_block(model: HookedTransformer, interventions: Sequence[Intervention]) -> int:

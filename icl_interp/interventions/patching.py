@@ -1,24 +1,24 @@
 """Activation patching for prompts of numbers: which activation carries what tells two prompts apart?
 
 The model runs on a corrupted prompt with one activation replaced by its value on the clean prompt; a metric of the
-output says how much of the clean answer comes back. TransformerLens does the work, but reads the number of positions
-off the last axis of its input, which for tokens of shape (batch, token, d_in) is d_in: left alone it would patch the
-first token only, and say nothing. Here every place is listed for it.
+output says how much of the clean answer comes back. (TransformerLens' own patching reads the number of positions off
+the last axis of its input, which for tokens of shape (batch, token, d_in) is d_in: it would patch one token only.)
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from tqdm.auto import tqdm
 from xarray import DataArray
 
 from icl_interp.errors import InputError, shown, unknown
-from icl_interp.models.hooks import check_names, patching
+from icl_interp.models.hooks import check_names
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_array
 
@@ -31,9 +31,6 @@ AXES: dict[str, tuple[Where, ...]] = {
     **dict.fromkeys(("q", "k", "v", "z", "result"), ("token", "head")),
     **dict.fromkeys(("attn_scores", "pattern"), ("head", "token")),
 }
-
-# Its own annotations ask for a model that makes tokens of text, which it does not need here.
-_GENERIC: Callable[..., Tensor] = patching.generic_activation_patch
 
 
 def patch(
@@ -97,23 +94,13 @@ def patch(
     names = [f"blocks.{layer}.{part}hook_{activation}" for layer in axes["layer"]]
     check_names(names, model.hook_dict)
     values: list[float] = []
-
-    def measure(out: Tensor) -> Tensor:
-        # Kept here, because TransformerLens keeps what it gets in float32.
-        values.append(_number(metric(out)))
-        return torch.tensor(values[-1])
-
-    with torch.no_grad(), _prepared(model):
+    places = list(product(*map(range, shape)))
+    with torch.no_grad():
         _, cache = model.run_with_cache(clean, names_filter=names)
-        _GENERIC(
-            model,
-            corrupted,
-            cache,
-            measure,
-            partial(_put, activation, by),
-            activation,
-            index_df=patching.make_df_from_ranges(shape, list(axes)),
-        )
+        for layer, *place in tqdm(places, desc="patching", leave=False, disable=None):  # no bar without a terminal
+            name = names[layer]
+            put = partial(_put, activation, dict(zip(by, place, strict=True)), cache[name])
+            values.append(_number(metric(model.run_with_hooks(corrupted, fwd_hooks=[(name, put)]))))
     return make_array(np.reshape(values, shape), axes, note=f"metric with {activation} patched in from the clean run")
 
 
@@ -129,23 +116,9 @@ def _number(value: object) -> float:
         ) from error
 
 
-def _put(activation: str, by: tuple[Where, ...], corrupted: Tensor, index: list[int], clean: Tensor) -> Tensor:
-    """`corrupted` with the places of one index (its first entry is the layer) taken from `clean`."""
-    places = dict(zip(by, index[1:], strict=True))
-    where = (slice(None), *(places.get(name, slice(None)) for name in AXES[activation]))
-    corrupted[where] = clean[where]
-    return corrupted
-
-
-@contextmanager
-def _prepared(model: HookedTransformer) -> Iterator[None]:
-    """Evaluation mode, which TransformerLens insists on, and its progress bar on terminals only."""
-    training, used = model.training, patching.__dict__
-    bar = used["tqdm"]
-    model.eval()
-    used["tqdm"] = partial(bar, disable=None)
-    try:
-        yield
-    finally:
-        model.train(training)
-        used["tqdm"] = bar
+def _put(activation: str, place: dict[Where, int], clean: Tensor, corrupted: Tensor, hook: object) -> Tensor:
+    """`corrupted` with one place taken from `clean`; along axes that are not named, all of it."""
+    where = (slice(None), *(place.get(name, slice(None)) for name in AXES[activation]))
+    patched = corrupted.clone()
+    patched[where] = clean[where]
+    return patched

@@ -98,8 +98,9 @@ class Attention(nn.Module):
         self.scale = 1 / math.sqrt(d_head) if cfg.use_attn_scale else 1.0
         # None: fused on a GPU where the steps between are not read. True and False are for tests.
         self.fused: bool | None = None
-        self._mask = torch.empty(0)  # a plain attribute: masks do not belong in the state dict
-        self._hides_query = False  # whether no query of that mask sees the last token
+        # A mask, and whether no query of it sees the last token. A plain attribute: masks do not belong in the state
+        # dict. One tuple, so that a thread never finds half of what another one left.
+        self._mask: tuple[Tensor, bool] = (torch.empty(0), False)
 
     def forward(
         self, x: Float[Tensor, "batch token d_model"], rows: slice | None = None, memory: list[KeysValues] | None = None
@@ -206,15 +207,16 @@ class Attention(nn.Module):
     def _visibility(self, x: Tensor, rows: slice | None, hide_query: bool) -> Float[Tensor, "query key"]:
         """0 where a query sees a key, -inf where not; kept between calls because it rarely changes."""
         n = x.shape[1]
-        known = self._mask.shape == (n, n) and self._mask.dtype == x.dtype and self._mask.device == x.device
-        if not known or self._hides_query != hide_query:
+        mask, hides_query = self._mask
+        known = mask.shape == (n, n) and mask.dtype == x.dtype and mask.device == x.device
+        if not known or hides_query != hide_query:
             mask = torch.zeros(n, n, dtype=x.dtype, device=x.device)
             if self.cfg.attention_dir == "causal":
                 mask = mask.masked_fill(torch.ones_like(mask, dtype=torch.bool).triu(1), -math.inf)
             if hide_query:
                 mask[:, -1] = -math.inf
-            self._mask, self._hides_query = mask, hide_query
-        return self._mask if rows is None else self._mask[rows]
+            self._mask = mask, hide_query
+        return mask if rows is None else mask[rows]
 
     def _use_fused(self, q: Tensor, rows: slice | None) -> bool:
         if self.fused is False or self.cfg.score_fn != "softmax" or rows is not None:

@@ -4,15 +4,19 @@ TransformerLens keeps `HookedRootModule`, `HookPoint` and `ActivationCache` as i
 (versions 3.9 to 4). Importing any part of it takes seconds, so nothing imports this file before a model is needed.
 """
 
+import difflib
+import heapq
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Literal
 
 from torch import Tensor, nn
 from transformer_lens import ActivationCache, FactoredMatrix, HookedRootModule, patching
 from transformer_lens.hook_points import HookPoint as _HookPoint
 
-from icl_interp.errors import InputError, unknown
+from icl_interp.errors import LISTED, InputError, shown
 
 __all__ = [
     "ActivationCache",
@@ -21,14 +25,25 @@ __all__ = [
     "HookedRootModule",
     "NumericCache",
     "at",
+    "attached",
+    "changing_hooks",
     "check_names",
+    "check_unhooked",
+    "edited",
+    "hooked_modules",
     "listened",
+    "only_reads",
+    "pairs_of",
     "patching",
     "refuse_patching_by_position",
     "token_axis",
 ]
 
 HookName = str | Callable[[str], bool]  # a name, or a filter of names
+Functions = Sequence[tuple[HookName, Callable[..., Any]]]
+NAMED = 5  # names of hooks that a message lists at most
+# Held while functions are attached, detached or looked at: torch's own bookkeeping is not made for several threads.
+_LOCK = threading.RLock()
 
 # Each of these reads the residual stream as a sum of components.
 _ADDITIVE = (
@@ -43,16 +58,132 @@ _ADDITIVE = (
 _OF_HEADS = ("stack_head_results", "compute_head_results", "get_full_resid_decomposition")
 
 
-class HookPoint(_HookPoint):
-    """TransformerLens' `HookPoint`, which costs nothing to clear where nothing is attached.
+class Opened:
+    """A context of hooks: what it attaches is for the thread that opened it, and for as long as it is open."""
 
-    Every context of hooks clears all points of a model when it ends, and an analysis opens a thousand of them.
+    def __init__(self) -> None:
+        self.thread, self.is_open = threading.get_ident(), True
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is open, in the thread that asks."""
+        return self.is_open and threading.get_ident() == self.thread
+
+    def __deepcopy__(self, memo: object) -> "Opened":
+        return self  # a copy of a model that is made inside loses its hooks when the context ends
+
+
+class HookPoint(_HookPoint):
+    """TransformerLens' `HookPoint`, which knows which hooks belong to a context of one thread.
+
+    It costs nothing to clear where nothing is attached: a whole model is cleared often.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: dict[int, Opened] = {}  # by the id of a hook that a context attached
+
     def remove_hooks(self, dir: str = "fwd", including_permanent: bool = False, level: int | None = None) -> None:
-        """Remove what is attached; see TransformerLens."""
-        if self.fwd_hooks or self.bwd_hooks or dir not in ("fwd", "bwd", "both"):
+        """Remove what is attached, but for what contexts of other threads attached; see TransformerLens."""
+        if not (self.fwd_hooks or self.bwd_hooks) and dir in ("fwd", "bwd", "both"):
+            return
+        with _LOCK:
+            others = [
+                [handle for handle in handles if not self._is_ours(handle.hook.id)]
+                for handles in (self.fwd_hooks, self.bwd_hooks)
+            ]
+            self.fwd_hooks, self.bwd_hooks = (
+                [handle for handle in handles if self._is_ours(handle.hook.id)]
+                for handles in (self.fwd_hooks, self.bwd_hooks)
+            )
             super().remove_hooks(dir, including_permanent, level)  # pyright: ignore[reportArgumentType]
+            self.fwd_hooks, self.bwd_hooks = others[0] + self.fwd_hooks, others[1] + self.bwd_hooks
+
+    def _is_ours(self, hook_id: int) -> bool:
+        """Whether a hook is for every thread, or for the one that asks."""
+        opened = self.opened.get(hook_id)
+        return opened is None or opened.is_here
+
+    def attach(self, function: Callable[..., Any], dir: Literal["fwd", "bwd"], level: int, opened: Opened) -> Any:
+        """Attach a function that runs for the thread of a context only; gives what `detach` takes."""
+        handle = self.add_hook(_belonging_to(opened, function, dir), dir=dir, level=level)
+        handle.user_hook = function
+        self.opened[handle.hook.id] = opened
+        return handle
+
+    def detach(self, handle: Any) -> None:
+        """Remove what `attach` attached, if it is still there."""
+        handle.hook.remove()
+        self.opened.pop(handle.hook.id, None)
+        self.fwd_hooks, self.bwd_hooks = (
+            [one for one in handles if one is not handle] for handles in (self.fwd_hooks, self.bwd_hooks)
+        )
+
+
+def _belonging_to(opened: Opened, function: Callable[..., Any], dir: str) -> Callable[..., Any]:
+    """The function, where a model runs in the thread of a context; nothing elsewhere."""
+
+    def forward(t: Tensor, hook: Any) -> Any:
+        return function(t, hook=hook) if opened.is_here else None
+
+    def backward(t: Tensor, hook: Any) -> Any:
+        # A gradient may be asked for after the context. On a GPU torch computes it in threads of its own.
+        here = threading.get_ident() == opened.thread or getattr(t, "is_cuda", False)
+        return function(t, hook=hook) if here else None
+
+    return forward if dir == "fwd" else backward
+
+
+@contextmanager
+def attached(
+    model: HookedRootModule, fwd_hooks: Functions, bwd_hooks: Functions, stay: bool, clear_contexts: bool
+) -> Iterator[HookedRootModule]:
+    """A context in which functions are attached to hook points, for the thread that opens it.
+
+    TransformerLens' own takes away what stands at its depth of nesting, which two threads would share.
+
+    Args:
+        model: whose hook points.
+        fwd_hooks: names or filters of names, with a function each.
+        bwd_hooks: the same, for gradients.
+        stay: whether they stay when the context ends, and serve every thread.
+        clear_contexts: whether to clear what functions kept in `hook.ctx`, at the end.
+    """
+    opened = Opened()
+    held: list[tuple[HookPoint, Any]] = []
+    directions: tuple[tuple[Literal["fwd", "bwd"], Functions], ...] = (("fwd", fwd_hooks), ("bwd", bwd_hooks))
+    try:
+        with _LOCK:
+            model.context_level += 1
+            for direction, functions in directions:
+                for wanted, function in functions:
+                    for point in _points(model, wanted):
+                        if stay:
+                            point.add_hook(function, dir=direction, level=model.context_level)
+                        else:
+                            held.append((point, point.attach(function, direction, model.context_level, opened)))
+        yield model
+    finally:
+        with _LOCK:
+            opened.is_open = False
+            for point, handle in held:
+                point.detach(handle)
+            model.context_level -= 1
+        model.is_caching = False
+        if clear_contexts:
+            model.clear_contexts()
+
+
+def changing_hooks() -> AbstractContextManager[bool]:
+    """A context for whoever attaches or detaches by itself, so that no other thread does at the same moment."""
+    return _LOCK
+
+
+def _points(model: HookedRootModule, wanted: HookName) -> list[Any]:
+    """The hook points of a name or filter."""
+    if isinstance(wanted, str):
+        return [model.hook_dict[wanted]]
+    return [point for name, point in model.hook_dict.items() if wanted(name)]
 
 
 class NumericCache(ActivationCache):
@@ -85,16 +216,101 @@ def token_axis(name: str) -> int:
 
 
 def listened(module: nn.Module) -> bool:
-    """Whether any forward, backward or native torch hook is attached to this very module.
+    """Whether any forward, backward or native torch hook is attached to this very module, for this thread.
 
     `HookPoint.has_hooks` would miss native `register_forward_hook`s, so torch's own dictionaries are read.
     """
-    return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or getattr(module, "_backward_pre_hooks", None)
+    if not any(_native(module)):
+        return False
+    if not isinstance(module, HookPoint):
+        return True
+    with _LOCK:
+        return any(module._is_ours(hook_id) for hooks in _native(module) for hook_id in hooks)
+
+
+def _native(module: nn.Module) -> tuple[dict[int, Any], ...]:
+    """Torch's dictionaries of what is attached to a module, by the id of a hook."""
+    return (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        getattr(module, "_backward_pre_hooks", {}),
     )
+
+
+def hooked_modules(model: nn.Module) -> list[str]:
+    """Names of the modules of a model to which anything is attached, for this thread.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8))
+    >>> with model.hooks(fwd_hooks=[("hook_embed", lambda t, hook: 2 * t)]):
+    ...     inside = hooked_modules(model)
+    >>> inside, hooked_modules(model)
+    (['hook_embed'], [])
+    """
+    return [name or "the model itself" for name, module in model.named_modules() if listened(module)]
+
+
+def check_unhooked(model: object, who: str) -> None:
+    """Refuse a model to which anything is attached: what is measured would be called the intact model's.
+
+    Args:
+        model: any model; what is none is let through.
+        who: measures it, for the message.
+
+    Raises:
+        InputError: naming what has hooks.
+    """
+    names = hooked_modules(model) if isinstance(model, nn.Module) else []
+    if names:
+        raise InputError(
+            f"{who} measures a model as it is, but hooks or interventions are attached to this one, at "
+            f"{_listed(names)}: leave the `with` block, or remove them (model.reset_hooks(); handle.remove() for "
+            "torch's own)"
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def pairs_of(hooks: object, name: str) -> list[tuple[HookName, Callable[..., Any]]]:
+    """Hooks as a list of pairs.
+
+    Raises:
+        InputError: anything but a list of pairs of a name, or a filter of names, and a function.
+    """
+    what = f"{name} must be a list of pairs (hook name, function), for example [('hook_embed', f)]"
+    if isinstance(hooks, (str, dict)) or not isinstance(hooks, Iterable):
+        raise InputError(f"{what}, but got {shown(hooks)}")
+    found = list(hooks)
+    for pair in found:
+        if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and callable(pair[1])):
+            raise InputError(f"{what}, but one of them is {shown(pair)}")
+    return [(wanted, function) for wanted, function in found]
+
+
+def only_reads(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a function that never edits, so that `edited` passes over it; gives the function."""
+    function.only_reads = True  # pyright: ignore[reportFunctionMemberAccess]
+    return function
+
+
+def edited(module: nn.Module) -> bool:
+    """Whether a function that may edit what passes is attached to this very module, for this thread."""
+    if not (module._forward_hooks or module._forward_pre_hooks):
+        return False
+    if not isinstance(module, HookPoint):
+        return True
+    with _LOCK:
+        functions = {handle.hook.id: handle.user_hook for handle in module.fwd_hooks}
+        return any(
+            module._is_ours(hook_id) and not getattr(functions.get(hook_id), "only_reads", False)
+            for hook_id in (*module._forward_hooks, *module._forward_pre_hooks)
+        )
 
 
 def at(hook: HookPoint, shared: Tensor) -> Tensor:
@@ -145,4 +361,31 @@ def check_names(requested: HookName | Sequence[HookName] | None, available: Iter
         if callable(name):
             check_names(name, names)
         elif name not in names:
-            raise unknown("hook", name, names)
+            raise unknown_hook(name, names)
+
+
+def unknown_hook(name: object, names: Sequence[str]) -> InputError:
+    """The error for a hook that a model has not: the few names next to it, since a model has hundreds.
+
+    >>> print(unknown_hook("blocks.0.hook_q_input", ["hook_embed", "blocks.0.attn.hook_q", "blocks.0.hook_mlp_out"]))
+    unknown hook 'blocks.0.hook_q_input': did you mean 'blocks.0.attn.hook_q'? (other names: \
+blocks.0.hook_mlp_out, hook_embed; list(model.hook_dict) has all 3)
+    """
+    text = name[:LISTED] if isinstance(name, str) else shown(name)
+    asked = text.rpartition(".")[2]
+
+    def nearness(known: str) -> tuple[bool, float]:
+        last = known.rpartition(".")[2]
+        # What another library calls hook_q_input stands here at hook_q of the same block.
+        extends = asked.startswith(f"{last}_") and known.split(".")[:2] == text.split(".")[:2]
+        return extends, difflib.SequenceMatcher(None, text, known).ratio()
+
+    nearest = heapq.nlargest(NAMED, names, key=nearness)
+    extends, ratio = nearness(nearest[0]) if nearest else (False, 0.0)
+    hint, others = "", nearest
+    if extends or ratio >= 0.5:
+        hint, others = f"did you mean {nearest[0]!r}? ", nearest[1:]
+    return InputError(
+        f"unknown hook {shown(name)}: {hint}(other names: {', '.join(others)}; list(model.hook_dict) has all "
+        f"{len(names)})"
+    )

@@ -21,8 +21,11 @@ from icl_interp.models.hooks import (
     HookPoint,
     NumericCache,
     at,
+    attached,
+    changing_hooks,
     check_names,
     listened,
+    pairs_of,
     refuse_patching_by_position,
 )
 from icl_interp.models.layers import Norm, TanhNorm, make_norm
@@ -213,17 +216,28 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     def run_with_cache(self, *args: Any, names_filter: Any = None, **kwargs: Any) -> tuple[Tensor, Any]:
         """The output, and every activation (or those `names_filter` selects) by hook name."""
         check_names(names_filter, self.hook_dict)
+        if kwargs.get("incl_bwd"):
+            raise InputError(
+                "incl_bwd would need an output that is one number, but a prediction is a tensor and its loss is yours: "
+                "use `with model.hooks(bwd_hooks=[(name, function)]):`, and call backward() on your loss inside"
+            )
         return_cache_object = kwargs.pop("return_cache_object", True)
         out, cache = super().run_with_cache(*args, names_filter=names_filter, **kwargs)
         if not return_cache_object:
             return out, cache
         return out, NumericCache(cache, self, has_batch_dim=not kwargs.get("remove_batch_dim", False))
 
-    def hooks(self, fwd_hooks: Any = (), bwd_hooks: Any = (), *args: Any, **kwargs: Any) -> Any:
-        """A context in which functions are attached to hook points; `run_with_hooks` is one forward pass in it."""
-        fwd_hooks, bwd_hooks = list(fwd_hooks), list(bwd_hooks)
+    def hooks(
+        self, fwd_hooks: Any = (), bwd_hooks: Any = (), reset_hooks_end: bool = True, clear_contexts: bool = False
+    ) -> Any:
+        """A context in which functions are attached to hook points; `run_with_hooks` is one forward pass in it.
+
+        Like torch's `no_grad` it is the business of this thread: where another one runs the model meanwhile, nothing of
+        it acts there. What is to act in every thread is attached with `add_hook`.
+        """
+        fwd_hooks, bwd_hooks = pairs_of(fwd_hooks, "fwd_hooks"), pairs_of(bwd_hooks, "bwd_hooks")
         check_names([name for name, _ in fwd_hooks + bwd_hooks], self.hook_dict)
-        return super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs)
+        return attached(self, fwd_hooks, bwd_hooks, not reset_hooks_end, clear_contexts)
 
     def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
         """One forward pass with functions attached to hook points."""
@@ -233,7 +247,8 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     def add_hook(self, name: Any, *args: Any, **kwargs: Any) -> None:
         """Attach a function until `reset_hooks`."""
         check_names([name], self.hook_dict)
-        super().add_hook(name, *args, **kwargs)
+        with changing_hooks():
+            super().add_hook(name, *args, **kwargs)
 
     @property
     def norms(self) -> dict[str, Norm]:

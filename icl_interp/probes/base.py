@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from icl_interp.errors import InputError
 from icl_interp.models import tokens as encodings
-from icl_interp.models.hooks import check_names
+from icl_interp.models.hooks import check_names, only_reads
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
@@ -137,25 +138,26 @@ def at_places(t: Shaped[Tensor, "batch token *rest"], places: Sequence[int]) -> 
     return t[:, list(places)]
 
 
-_reading: list[Probe] = []  # the probe that reads at this moment
+_READING = ContextVar("whether a probe reads at this moment, in this thread", default=False)
 
 
 def is_reading() -> bool:
     """Whether a probe is at work: what it runs of the model itself, as the logit lens does, is not for the others."""
-    return bool(_reading)
+    return _READING.get()
 
 
 def _read_only(owner: Probe, name: str, function: Callable[..., Any]) -> Callable[..., None]:
+    @only_reads
     def read(t: Tensor, hook: Any) -> None:
         if is_reading():
             return
         # Torch counts the edits of every tensor, except of those made in inference mode.
         edits = None if t.is_inference() else t._version
-        _reading.append(owner)
+        before = _READING.set(True)
         try:
             function(t, hook=hook)
         finally:
-            _reading.pop()
+            _READING.reset(before)
         if edits is not None and t._version != edits:
             raise InputError(f"probe {owner.name} edited {name} in place; a probe may only read (to edit, intervene)")
 

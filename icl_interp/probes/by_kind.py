@@ -23,8 +23,8 @@ class ByKind:
 
     >>> kept = ByKind({"x": [0, 2], "query": [3]})
     >>> kept.update(torch.tensor([[1.0, 9.0, 3.0, 5.0], [3.0, 9.0, 5.0, 5.0]]))  # two prompts of four tokens
-    >>> kept.result.tolist()  # rows: kinds; columns: mean and standard deviation
-    [[3.0, 1.4142135623730951], [5.0, 0.0]]
+    >>> kept.result.round(decimals=6).tolist()  # rows: kinds; columns: mean and standard deviation
+    [[3.0, 1.414214], [5.0, 0.0]]
     """
 
     def __init__(self, positions: Positions, per_prompt: bool = False, extremes: bool = False) -> None:

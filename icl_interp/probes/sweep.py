@@ -15,7 +15,7 @@ from torch import Tensor
 
 from icl_interp.interventions.base import At, Intervention, first_block, intervene
 from icl_interp.models.attention import KeysValues
-from icl_interp.models.hooks import token_axis
+from icl_interp.models.hooks import only_reads, token_axis
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import MOST_AT_ONCE, HookedTransformer, chunks
 from icl_interp.probes.base import Hook, Probe, is_reading, started
@@ -249,6 +249,7 @@ class _Pass:
         everything = columns == list(range(self.n_columns))
         axis, places = token_axis(name), torch.tensor(columns)
 
+        @only_reads
         def read(t: Tensor, hook: object) -> None:
             if is_reading():  # what a probe runs of the model has not these columns
                 return
@@ -309,7 +310,11 @@ def _whole_prompts(
     seen: list[list[Tensor]] = [[] for _ in hooks]
 
     def gather(name: str, parts: list[Tensor]) -> Callable[..., None]:
-        return lambda t, hook: parts.append(t.narrow(token_axis(name), n - 1, 1))
+        @only_reads
+        def keep(t: Tensor, hook: object) -> None:
+            parts.append(t.narrow(token_axis(name), n - 1, 1))
+
+        return keep
 
     gathering = [(name, gather(name, parts)) for (name, _), parts in zip(hooks, seen, strict=True)]
     outs = []

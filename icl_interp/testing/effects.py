@@ -34,6 +34,8 @@ def observed() -> Iterator[dict[str, bool]]:
 
             def both(*args: Any, **settings: Any) -> Any:
                 out = edited(*args, **settings)
+                if observe not in base.OBSERVERS.get():  # another thread, for which nothing is attached
+                    return out
                 for name, other in without.items():
                     moved[name] |= _differ(out, getattr(other, run)(*args, **settings))
                 return out
@@ -48,11 +50,11 @@ def observed() -> Iterator[dict[str, bool]]:
             for run in RUNS if without else ():
                 delattr(model, run)
 
-    base.OBSERVERS.append(observe)
+    before = base.OBSERVERS.set((*base.OBSERVERS.get(), observe))
     try:
         yield moved
     finally:
-        base.OBSERVERS.remove(observe)
+        base.OBSERVERS.reset(before)
 
 
 def _without(index: int, model: HookedTransformer, attached: Sequence[Intervention]) -> HookedTransformer:

@@ -216,6 +216,6 @@ def test_an_observer_sees_what_moves_and_is_gone_afterwards():
     assert moved == {"Idle": False}
     with pytest.raises(ZeroDivisionError), observing.observed(), intervene(model, Idle()):
         1 / 0  # noqa: B018
-    assert not base.OBSERVERS
+    assert not base.OBSERVERS.get()
     assert "forward" not in vars(model)
     assert (model(tokens) - before).abs().max() < 1e-12
