@@ -42,6 +42,7 @@ from icl_interp.prompts import Prompts
 from icl_interp.results import make_array
 from icl_interp.studies.lipschitz.measurements.heads_alike import read_later, together
 from icl_interp.studies.lipschitz.measurements.heads_redrawn import common
+from icl_interp.studies.lipschitz.measurements.prediction import predicted
 
 NOTHING, LABELS, VALUES = "nothing", "smoother of the labels", "same weights, own values"
 ANY_LABELS, ANY_VALUES = "any kernel, labels", "any kernel, own values"
@@ -51,6 +52,7 @@ CLOSE = 0.05  # share of what a head does that its smoother may miss for no othe
 DEGREE = 6  # of the polynomial log k for inputs of one coordinate
 WIDEST = 8  # coordinates up to which log k of vectors has every product of two coordinates
 IDLE = relevance.STILL / 2  # root mean square change of the prediction below which a head is not looked at further
+ONE_MODEL = 1e-3  # of the largest prediction: by so much the short way may differ from whole prompts
 SAME = 1e-11  # relative: features of smaller weight are sums of others
 
 
@@ -129,8 +131,8 @@ class AtQuery(NamedTuple):
     again: Callable[[int, "Groups", Tensor], Float[Tensor, "batch group target"]]
 
 
-def at_query(lab: Lab, prompts: Prompts) -> AtQuery:
-    """The heads at the last query of some prompts; a causal context is read once.
+def at_query(lab: Lab, prompts: Prompts, whole: bool = False) -> AtQuery:
+    """The heads at the last query of some prompts; a causal context is read once, unless whole prompts are asked for.
 
     In distribution, so all on the model that reads contexts: a large one's own float32. What is returned is float64.
     """
@@ -142,7 +144,8 @@ def at_query(lab: Lab, prompts: Prompts) -> AtQuery:
     values = [f"blocks.{i}.attn.hook_v" for i in layers]
     seen, known = Activations([name for names in parts.values() for name in names]), Activations(values)
     tokens = lab.tokens(prompts).to(model.unembed.W_U)
-    runs = (_AfterContext if model.cfg.query_is_unseen else _WholePrompts)(model, tokens, known, labelled)
+    short = model.cfg.query_is_unseen and not whole
+    runs = (_AfterContext if short else _WholePrompts)(model, tokens, known, labelled)
     with observe(model, seen, positions={"query": [runs.place]}):
         prediction = runs.intact()
     found = {part: [seen.recorded[name].double() for name in names] for part, names in parts.items()}
@@ -303,6 +306,9 @@ def smoother(lab: Lab) -> DataArray:
     fold = torch.arange(n_units).repeat_interleave(len(prompts) // n_units) % 2
     with lab.reader.fixed_weights():
         seen = at_query(lab, prompts)
+        own = predicted(lab, lab.reader, prompts)
+        if (seen.prediction - own).abs().max() > ONE_MODEL * own.abs().max():
+            seen = at_query(lab, prompts, whole=True)  # what is judged is the model that predicts
         finite = all(bool(torch.isfinite(t).all()) for t in (seen.scores, seen.output, seen.values))
         # To what is no number nothing can be fitted.
         alone = [[(head,) for head in range(cfg.n_heads)]] * cfg.n_layers
