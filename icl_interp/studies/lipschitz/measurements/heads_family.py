@@ -17,6 +17,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.analyses.plan import Numbers
+from icl_interp.checkpoints.config import RunConfig
 from icl_interp.errors import InputError, shown
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.weights import weights_hash
@@ -79,6 +80,12 @@ def families() -> dict[str, Any]:
     return data["families"]
 
 
+def recipe_of(family: str) -> RunConfig:
+    """How the runs of a family were trained."""
+    known = families()[family]
+    return recipes.resolve(known["recipe"], known["changes"])
+
+
 def _settings(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Plain data as one level of names with dots."""
     found: dict[str, Any] = {}
@@ -95,12 +102,11 @@ def kind_of_training(lab: Lab) -> DataFrame:
     The first row names the recipe and the second the steps of training; "differs" is 1 where a setting makes another
     kind of training, or where the run is shorter than theirs.
     """
-    known = families()[family_in(lab.model.cfg) or ""]
-    theirs = recipes.resolve(known["recipe"], known["changes"])
-    mine, other = (_settings(encode(config)) for config in (lab.config, theirs))
+    name = family_in(lab.model.cfg) or ""
+    mine, other = (_settings(encode(config)) for config in (lab.config, recipe_of(name)))
     steps = [found.get(STEPS) or 0 for found in (mine, other)]
     rows = [
-        {"setting": RECIPE, "this model": "", "the runs": known["recipe"], "differs": 0},
+        {"setting": RECIPE, "this model": "", "the runs": families()[name]["recipe"], "differs": 0},
         {"setting": STEPS, "this model": str(steps[0]), "the runs": str(steps[1]), "differs": int(steps[0] < steps[1])},
     ]
     for name in sorted({*mine, *other} - FREE):
