@@ -91,7 +91,7 @@ class Part:
             return Standing("out", relevance.OUT)
         tried = not math.isnan(self.any_value)
         replaced = self.high <= REPLACED or (tried and surely_told(self.any_high, n_examples) <= REPLACED)
-        neither = tried and min(self.low, surely_missed(self.any_low)) >= MISSED
+        neither = tried and min(self.low, surely_missed(self.any_low, n_examples)) >= MISSED
         ways: set[Outcome] = {"yes"} if replaced else {"no"} if neither else {"yes", "no"}
         return Standing("yes" if replaced or self.least <= REPLACED else "no", frozenset(ways))
 
@@ -124,7 +124,7 @@ def _numbers(result: DataArray, name: str, row: str) -> np.ndarray | None:
     return values if np.isfinite(values).all() else None
 
 
-def untold(result: DataArray, name: str) -> float:
+def untold(result: DataArray, name: str, n_examples: int) -> float:
     """The share of the spread of a head's log weights that changes when all but example and query is drawn anew.
 
     NaN where that was not tried, or where there is no spread.
@@ -132,7 +132,7 @@ def untold(result: DataArray, name: str) -> float:
     spread, rest = (_numbers(result, name, row) for row in (SPREAD, UNTOLD))
     if spread is None or rest is None or not spread.mean() > 0:
         return math.nan
-    return surely_missed(float(rest.mean() / spread.mean()))
+    return surely_missed(float(rest.mean() / spread.mean()), n_examples)
 
 
 def standings(result: DataArray, what: str, level: float, n_examples: int) -> dict[str, Standing]:
@@ -155,7 +155,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         )
         for what, name in (("labels", "smoother of the labels"), ("values", "kernel of the inputs"))
     )
-    rows = details(result)
+    rows = details(result, n)
     counted = relevance.counted("heads that matter at the query", counting(result, "labels", relevance.USUAL, n))
     twin = relevance.share_of_heads(
         "heads replaced by a smoother of the labels", lambda level: standings(fresh, "labels", level, n)
@@ -224,7 +224,7 @@ def caveat(rows: tuple[dict[str, Any], ...]) -> str:
     return f"{changes}."
 
 
-def details(result: DataArray) -> tuple[dict[str, Any], ...]:
+def details(result: DataArray, n_examples: int) -> tuple[dict[str, Any], ...]:
     """A row a head, or heads that count as one."""
     effects = matters(result, relevance.USUAL)
     arms = {what: missed(result, what, relevance.USUAL) for what in ARMS}
@@ -240,7 +240,7 @@ def details(result: DataArray) -> tuple[dict[str, Any], ...]:
             part = found[name]
             row |= {f"{what}: missed": part.value, f"{what}: low": part.low, f"{what}: high": part.high}
             row |= {f"{what}: missed by any kernel": part.any_value, f"{what}: least missed": part.least}
-        rows.append({**row, "log weights: share that redraws change": untold(result, name)})
+        rows.append({**row, "log weights: share that redraws change": untold(result, name, n_examples)})
     return tuple(rows)
 
 

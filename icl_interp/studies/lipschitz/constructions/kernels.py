@@ -62,7 +62,11 @@ def with_features(features: Sequence[Feature]) -> HookedTransformer:
 
 def periodic(g: torch.Generator) -> Case:
     """Weights exp(b cos k (x - x_i)), up to several periods over the inputs' interval."""
-    b, k = between(g, 6, 25), math.pi * between(g, 2.5, 4)
+    return periodic_kernel(between(g, 6, 25), math.pi * between(g, 2.5, 4))
+
+
+def periodic_kernel(b: float, k: float) -> Case:
+    """Weights exp(b cos k (x - x_i))."""
     model = with_features([lambda x: (k * x).cos(), lambda x: (k * x).sin()])
     with torch.no_grad():
         model.blocks[1].attn.W_Q[0, FIRST:, FIRST:] = b * torch.eye(2)

@@ -8,6 +8,7 @@ log weights have in common over many such prompts is the kernel's part; what cha
 Nothing is assumed about the kernel: it may be periodic, have kinks or jump.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -79,25 +80,40 @@ def common(
         prompts: whose examples and queries are kept.
         seed: of the draws.
     """
-    n = prompts.n_points - 1
-    rows, seen = [], []
-    for i, ((kept, places), other) in enumerate(redraws(task, prompts, seed)):
-        design = torch.zeros(len(kept), n + ROUNDS * n_blocks(n), dtype=torch.float64)
-        design[torch.arange(len(kept)), kept] = 1
-        design[:, n + i] = 1
-        rows.append(design)
-        seen.append(scores(other)[..., places])
-    solve = torch.linalg.pinv(torch.cat(rows))[:n]
+    solve = _solution(plan(prompts.n_points - 1, seed), prompts.n_points - 1)
+    seen = [scores(other)[..., places] for (_, places), other in redraws(task, prompts, seed)]
     return torch.cat(seen, -1) @ solve.T
 
 
-def surely_missed(missed: float) -> float:
+def _solution(kept: list[Kept], n_examples: int) -> Float[Tensor, "example seen"]:
+    """What takes the scores of all that was kept, one after another, to the numbers of the examples."""
+    rows = []
+    for i, (examples, _) in enumerate(kept):
+        design = torch.zeros(len(examples), n_examples + len(kept), dtype=torch.float64)
+        design[torch.arange(len(examples)), examples] = 1
+        design[:, n_examples + i] = 1
+        rows.append(design)
+    return torch.linalg.pinv(torch.cat(rows))[:n_examples]
+
+
+@functools.cache
+def error_of_draws(n_examples: int) -> float:
+    """Mean squared error of `common` where nothing is common, over the spread of the log weights themselves.
+
+    It is 1 / ROUNDS and a little more, since each redraw has a number of its own to be found.
+    """
+    solve = _solution(plan(n_examples, 0), n_examples)
+    about = solve - solve.mean(0)
+    return float(about.square().sum(1).mean()) / (1 - 1 / n_examples)
+
+
+def surely_missed(missed: float, n_examples: int) -> float:
     """What the best kernel misses at least, where `common` misses so much.
 
-    A mean over so many draws varies about the kernel by the part of the draws' own spread that it leaves: what the head
-    and it miss of one another is larger by 1 + 1 / draws.
+    A mean over so many draws varies about the kernel, so that what the head and it miss of one another is larger by
+    1 + `error_of_draws` than what the head and the kernel do.
     """
-    return missed / (1 + 1 / ROUNDS)
+    return missed / (1 + error_of_draws(n_examples))
 
 
 def surely_told(missed: float, n_examples: int) -> float:
