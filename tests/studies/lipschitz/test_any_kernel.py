@@ -25,8 +25,8 @@ def prompts_of(task, n, seed=0):
     return task.sample(n, generator(seed, "test/any kernel"), dtype=torch.float64)
 
 
-def judged(case, seed=0):
-    lab, known = calibration.lab_for(case, seed=seed)
+def judged(case, n_units=64):
+    lab, known = calibration.lab_for(case, n_units=n_units)
     return SMOOTHER_CLAIM.judge_results(calibration.measure(lab, known, [SMOOTHER_CLAIM]), known)
 
 
@@ -164,8 +164,8 @@ def test_these_are_kernels(make):
 @pytest.mark.slow
 def test_without_redraws_a_periodic_kernel_was_contradicted_for_a_false_reason(monkeypatch):
     """The mutant: nothing but the family, as any kernel."""
-    case = kernels.periodic_kernel(25.0, 3 * math.pi)
-    finding = judged(case)
+    case = kernels.periodic_kernel(25.0, 6 * math.pi)
+    finding = judged(case, n_units=128)
     assert finding.verdict == "supported"
     assert "depend on more" not in finding.reason
     rows = finding.details
@@ -174,14 +174,14 @@ def test_without_redraws_a_periodic_kernel_was_contradicted_for_a_false_reason(m
     family = heads.weights_by_polynomial
 
     def only_the_family(scores, task, prompts, seed):
-        lab, _ = calibration.lab_for(case)
+        lab, _ = calibration.lab_for(case, n_units=128)
         seen = heads.at_query(lab, prompts)
         fold = torch.arange(len(prompts) // 2).repeat_interleave(2) % 2
         return family(seen, prompts, fold).log()
 
     monkeypatch.setattr(heads, "common", only_the_family)
     monkeypatch.setattr(claims, "surely_missed", lambda missed, n_examples: missed)
-    finding = judged(case)
+    finding = judged(case, n_units=128)
     assert finding.verdict == "contradicted"
     assert "depend on more" in finding.reason
 

@@ -34,6 +34,7 @@ from icl_interp.studies.lipschitz.measurements.unit import SOURCE
 
 SHARE, NO_SHARE = 0.9, 0.5  # of the heads that matter
 REPLACED, MISSED = 0.1, 0.25  # of what the head does to the prediction: up to here its smoother does it, from here not
+ROUNDING = 1e-9  # share of what a head does up to which nothing is missed
 # What is averaged, with a kernel of the family and with any kernel.
 ARMS = {"labels": (LABELS, ANY_LABELS), "values": (VALUES, ANY_VALUES)}
 
@@ -112,7 +113,8 @@ def missed(result: DataArray, what: str, level: float) -> dict[str, Part]:
     left = np.stack([result.sel({"head": name, "stand-in": arm}).values for name, arm in tried], 1)
     all_of_it = np.stack([result.sel({"head": name, "stand-in": NOTHING}).values for name, _ in tried], 1)
     tiny = np.finfo(float).tiny
-    parts = simultaneous(lambda a, b: np.log((a + tiny) / (b + tiny)), left, all_of_it, level=level)
+    # Rounding errors, where a kernel does all that the head does, have no size that an interval could tell.
+    parts = simultaneous(lambda a, b: np.log(a / (b + tiny) + ROUNDING), left, all_of_it, level=level)
     for (name, arm), *ends in zip(tried, *(np.exp(part).tolist() for part in parts), strict=True):
         keys = ("value", "low", "high") if arm == ARMS[what][0] else ("any_value", "any_low", "any_high")
         found[name] = replace(found[name], **dict(zip(keys, ends, strict=True)))
