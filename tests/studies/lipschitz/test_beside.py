@@ -89,6 +89,7 @@ def test_an_idle_head_is_not_judged(factor):
 @pytest.mark.slow
 def test_a_family_is_not_decided_by_an_idle_head():
     case = made.in_family(1.0, generator(1, "test"))
+    assert isinstance(case.task, RidgeFunction)
     w = best_window(case.task)
     case = replace(case, model=SmoothedBeside.of(case.model, by_window(0.3 * w)))
     assert judged(case, FAMILY_CLAIM)[0].verdict == "inconclusive"

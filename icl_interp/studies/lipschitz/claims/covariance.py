@@ -35,15 +35,16 @@ from icl_interp.theory import lipschitz as theory
 NEAR, FAR = 0.1, 0.25  # |M - w I| / |w| of whitened M
 TELLING = 1e-3  # loss of w* I with eigenvalues moved by FAR above that of w* I, relative: below, the loss hardly tells
 LARGEST = 1e6  # of the distance, which a w of 0 makes infinite
-# w over the largest singular value of whitened M: 1 for a positive multiple of the identity, -1 for a negative one.
-# Between the regions lies a zone: a sign that is lost in the rest of M decides nothing.
+# w over the largest singular value of whitened M: 1 for a positive multiple of the identity, -1 for
+# a negative one. The regions met at w = 0, so that the smallest w had a verdict; now a sign that is
+# lost in the rest of M decides nothing.
 POSITIVE, NEGATIVE = 0.5, -0.5
 assert SKEW == FAR
 
 COVARIANCE = Criterion(
     "distance of the matrix M from a multiple w of the inverse covariance Sigma^-1, over w: |S M S - w I| / |w|, S = "
-    f"Sigma^(1/2), spectral norms, w = tr(S M S) / d: <= {NEAR:g} / >= {FAR:g}; and w over |S M S|, for even functions |w|: >= "
-    f"{POSITIVE:g} / <= {NEGATIVE:g}",
+    f"Sigma^(1/2), spectral norms, w = tr(S M S) / d: <= {NEAR:g} / >= {FAR:g}; and w over |S M S|, "
+    f"for even functions |w|: >= {POSITIVE:g} / <= {NEGATIVE:g}",
     (Condition("distance", (0.0, NEAR), (FAR, INF)), Condition("window", (POSITIVE, 1.0), (-1.0, NEGATIVE))),
     (
         LEARNED_ENOUGH,
@@ -66,7 +67,7 @@ def distance(results: Results) -> float:
 
 
 def sign(own: Results, facts: Facts) -> float:
-    """w of a model, or of its control, over the largest singular value of its whitened M; 0 where M is 0."""
+    """w over the largest singular value of whitened M, of a model or its control; 0 where M is 0."""
     size = float(torch.linalg.matrix_norm(whitened_kernel(own[kernel]), 2))
     return max(-1.0, min(1.0, width(own, facts) / size)) if size > 0 else 0.0
 

@@ -4,8 +4,9 @@ Every seed has a run at each of four L and three noises, and gives three numbers
 log sigma over its twelve runs, each over the slope of log w* on the same grid: 1 is as in theory, 0 no adaptation. And
 the root mean square of log(w / w*), as a factor. Seeds are independent, so intervals are Student's t over seeds.
 
-The runs come with the package, so the claim is decided by them: the model at hand has to be one of that kind, trained by
-their recipe, and its own window has to be the best one, which is what the claim on the optimal window asks.
+The runs come with the package, so the claim is decided by them: the model at hand has to be one of that
+kind, trained by their recipe, and its own window has to be the best one, which is what the claim on the
+optimal window asks.
 """
 
 import math
@@ -59,8 +60,8 @@ FAMILY = Criterion(
         Precondition(
             "kind",
             (0, 0),
-            "The runs that would decide this are of another kind of training: {value:.0f} settings of this model's run "
-            "differ.",
+            "The runs that would decide this are of another kind of training: {value:.0f} settings of "
+            "this model's run differ.",
         ),
         Precondition(
             "seeds",
@@ -168,8 +169,8 @@ def whose(kind: Sequence[Mapping[str, Any]]) -> str:
     """The runs that decide, and this model among them, in words."""
     recipe, steps = kind[0]["the runs"], kind[1]
     return (
-        f"The runs come with the package: recipe {recipe}, {steps['the runs']} steps; this model was trained by it too, "
-        f"for {steps['this model']} steps."
+        f"The runs come with the package: recipe {recipe}, {steps['the runs']} steps; this model was "
+        f"trained by it too, for {steps['this model']} steps."
     )
 
 
@@ -260,7 +261,8 @@ FAMILY_CLAIM = Claim(
         "of the conditions is that of `lipschitz.optimal_window`: this model's own window is the best one.",
     ),
     kind="learning",
-    statement="Windows of models trained by this recipe narrow as L grows and widen as the label noise grows, as w* does",
+    statement="Windows of models trained by this recipe narrow as L grows and widen as the label noise grows, "
+    "as w* does",
     source=f"{SOURCE}, 'Intuition Summary' and Theorem 2",
     criterion=FAMILY,
     measurements=(family, kind_of_training, scores, kernel, tied_window, optimum),

@@ -74,7 +74,11 @@ def periodic_kernel(b: float, k: float) -> Case:
 
 
 def laplace(g: torch.Generator) -> Case:
-    """Weights exp(-|x - x_i| / h), since |x - x'| = x + x' - 2 min(x, x'); min(x, x') + 1 is a sum of ramps' products."""
+    """Weights exp(-|x - x_i| / h), from |x - x'| = x + x' - 2 min(x, x').
+
+    min(x, x') + 1 is a sum of products of ramps, up to the ramps' width: the kernel is nearly Laplace's,
+    and a kernel in any case.
+    """
     h, width = between(g, 0.05, 0.2), 2 / STEPS
     starts = [-1 + width * i for i in range(STEPS)]
     ramps = [lambda x, at=at: ((x - at) / width).clamp(0, 1) for at in starts]
@@ -113,8 +117,8 @@ Scores = Callable[[Tensor, Tensor, Tensor], Tensor]  # of (xs, ys, query), for e
 class SmoothedBeside(HookedTransformer):
     """A unit of equation (1) or (2) whose head has a share in the prediction; a smoother beside it makes the rest.
 
-    It is one model: whole prompts, and queries after a context, give the same. Predictions before the query are the
-    head's share alone.
+    It is one model: whole prompts, and queries after a context, give the same. Predictions before
+    the query are the head's share alone.
     """
 
     scores: Scores

@@ -1,8 +1,8 @@
 """Heads that weights of the same function may split, copy or let cancel: they are edited together and count once.
 
-What a head writes at the query is compared where later weights read it. Two heads of a layer whose writing is
-proportional over all prompts are one head, or nothing where they cancel. So are several whose sum is the same for every
-prompt.
+What a head writes at the query is compared where later weights read it. Two heads of a layer whose
+writing is proportional over all prompts are one head, or nothing where they cancel. So are several
+whose sum is the same for every prompt.
 """
 
 import torch
@@ -71,7 +71,7 @@ def _with_cancelling(groups: list[tuple[int, ...]], about: Float[Tensor, "head n
     null = left[:, rank:]
     joins = (null @ null.T).abs() > NOTHING
     joined: dict[int, list[int]] = {}
-    for row, i in enumerate(there):
+    for row in range(len(there)):
         members = [there[k] for k in torch.nonzero(joins[row])[:, 0].tolist()]
         if len(members) > 2 and sums[members].sum(0).norm() <= NOTHING * size[members].max():
             joined[min(members)] = members

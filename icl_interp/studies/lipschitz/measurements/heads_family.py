@@ -2,8 +2,8 @@
 
 A claim about how windows follow the task is about a kind of training, so it rests on many runs. For two kinds the
 windows of all runs come with the package (`results/family.json`, made by tools/measure_windows.py, which names the
-weights by their hash). The model at hand joins the family that it is a member of: one of the same recipe, whose run may
-differ from theirs in L, the noise, the seed and its length.
+weights by their hash). The model at hand joins the family that it is a member of: one of the same
+recipe, whose run may differ from theirs in L, the noise, the seed and its length.
 """
 
 import functools

@@ -110,8 +110,8 @@ def label_weights_near(lab: Lab) -> DataArray:
     A mean over the prompts of a unit: (number, unit). Each is shown with its query and with the opposite one, so that
     what is odd and what is even about the query do not mix by chance. "least" is the squared error at the query of the
     best linear function a . x_q for each f. "edge" is the cosine at which the cap ends, the same for all units.
-    "weights" is the sum of the model's absolute weights, "weights beside attention" the same with all heads at their mean
-    outputs, when nothing reads the examples but what stands beside attention.
+    "weights" is the sum of the model's absolute weights, "weights beside attention" the same with all heads
+    at their mean outputs, when nothing reads the examples but what stands beside attention.
     """
     task = task_of(lab)
     w = float(best_window(task).window)

@@ -1,11 +1,13 @@
 """Log weights of examples when all but the example and the query is drawn anew: every kernel at once, and no family.
 
-A head whose weights are those of a kernel, k(x_q, x_i) over its sum, gives an example the same log weight, up to a number
-that all examples of a prompt share, wherever the example stands and whatever stands beside it. So the query and some of
-a prompt's examples are kept, at other places, among other inputs, and all labels are those of another function. What the
-log weights have in common over many such prompts is the kernel's part; what changes is not told by (x_q, x_i).
+A head whose weights are those of a kernel, k(x_q, x_i) over its sum, gives an example the same log
+weight, up to a number that all examples of a prompt share, wherever the example stands and whatever
+stands beside it. So the query and some of a prompt's examples are kept, at other places, among
+other inputs, and all labels are those of another function. What the log weights have in common over
+many such prompts is the kernel's part; what changes is not told by (x_q, x_i).
 
-Nothing is assumed about the kernel: it may be periodic, have kinks or jump.
+Nothing is assumed about the kernel: it may be periodic, have kinks or jump. Where a task draws a law of
+inputs for each prompt, those of a redraw come from two such laws.
 """
 
 import functools
@@ -53,8 +55,8 @@ def plan(n_examples: int, seed: int) -> list[Kept]:
 def redraws(task: Task, prompts: Prompts, seed: int) -> Iterator[tuple[Kept, Prompts]]:
     """Prompts that share the query and some examples' inputs with the given ones, row by row, and nothing else.
 
-    Labels are values of new functions, with the noise of new labels: the difference between a label that the task drew
-    and the value there, which is taken to be independent of the input.
+    Labels are values of new functions, with the noise of new labels: the difference between a label
+    that the task drew and the value there, which is taken to be independent of the input.
     """
     draw = generator(seed, "lipschitz/redrawn, prompts")
     for kept, places in plan(prompts.n_points - 1, seed):
@@ -110,8 +112,8 @@ def error_of_draws(n_examples: int) -> float:
 def surely_missed(missed: float, n_examples: int) -> float:
     """What the best kernel misses at least, where `common` misses so much.
 
-    A mean over so many draws varies about the kernel, so that what the head and it miss of one another is larger by
-    1 + `error_of_draws` than what the head and the kernel do.
+    A mean over so many draws varies about the kernel, so that what the head and it miss of one
+    another is larger by 1 + `error_of_draws` than what the head and the kernel do.
     """
     return missed / (1 + error_of_draws(n_examples))
 
@@ -119,7 +121,8 @@ def surely_missed(missed: float, n_examples: int) -> float:
 def surely_told(missed: float, n_examples: int) -> float:
     """What `common` misses at most of a head that reads the other examples, where it misses so much.
 
-    Redraws keep some of the other examples, so `common` follows what they do to the weights by as much as their share.
+    Redraws keep some of the other examples, so `common` follows what they do to the weights by as
+    much as their share.
     """
     changed = 1 - share_kept(n_examples)
     return missed / changed**2 if changed > 0 else math.inf

@@ -100,8 +100,9 @@ def best_window(task: RidgeFunction, factor: float = 1.0) -> float:
 def transfer(lab: Lab) -> DataArray:
     """Squared error at the query, against f itself, at each L': (L' / L, who, unit), a mean over the prompts of a unit.
 
-    Who: the model, from whole prompts, as it predicts; the windows that theory finds best for L and for L', on the same prompts; and the model when labels
-    are divided by L' / L before it reads them, and its prediction is multiplied by that: a smoother cannot tell.
+    Who: the model, from whole prompts, as it predicts; the windows that theory finds best for L and
+    for L', on the same prompts; and the model when labels are divided by L' / L before it reads them,
+    and its prediction is multiplied by that: a smoother cannot tell.
     """
     task, rows = task_of(lab), []
     own, factors = best_window(task), (*FACTORS, *drawn(lab.seed))

@@ -42,8 +42,8 @@ def predicted(
 def tied_window(lab: Lab) -> Planned[DataArray]:
     """Whether the window predicts what the model predicts, and whether the head is used: `analyses.tie`.
 
-    The reading is the average of the labels with weights softmax_i(x_i^T M x_q), M as it was read off the head's
-    scores. The head is taken out by its mean output at each position.
+    The reading is the average of the labels with weights softmax_i(x_i^T M x_q), M as it was read
+    off the head's scores. The head is taken out by its mean output at each position.
     """
     table = yield from lab.need(kernel)
     prompts = lab.few
