@@ -60,7 +60,8 @@ def wobble(seed):
 
 def verdict(found):
     """What the criterion makes of a family, for a model that is where it should be."""
-    fine = {"own": 1.0, "learned": 1.0, "fit": 1.0, "seeds": len(claims.numbers(found)["L"])}
+    fine = {"own": 1.0, "learned": 1.0, "fit": 1.0, "reading": 1.0, "used": 1.0, "kind": 0.0}
+    fine |= {"seeds": len(claims.numbers(found)["L"])}
     quantities = {key: claims.Estimate.exactly(key, value) for key, value in fine.items()}
     quantities |= {key: claims.over_seeds(key, values) for key, values in claims.numbers(found).items() if len(values)}
     return FAMILY.decide(quantities).verdict
@@ -182,6 +183,55 @@ def test_hash_tells_weights():
     with torch.no_grad():
         model.blocks[0].attn.W_Q[0, 0, 0] += 1e-3
     assert before != weights_hash(model)
+
+
+def with_training(**change):
+    case = CASES["softmax unit at the best window, with a family"].draw(1)
+    assert case.training is not None
+    return dataclasses.replace(case, training=dataclasses.replace(case.training, **change))
+
+
+@pytest.mark.slow
+def test_a_window_that_was_typed_in_says_nothing_about_a_kind_of_training():
+    """The same weights of a run of the family's recipe support the claim; so would these if nobody asked."""
+    trained = CASES["softmax unit at the best window, with a family"].draw(1)
+    typed = dataclasses.replace(trained, training=None)
+    lab, facts = calibration.lab_for(typed)
+    finding = FAMILY_CLAIM.judge_results({}, facts)
+    assert finding.verdict == "not_applicable"
+    assert "nothing tells that this model was trained" in finding.reason
+    # The mutant: nobody asks whether, or by which recipe.
+    asked_nothing = dataclasses.replace(
+        FAMILY_CLAIM,
+        excluded=lambda facts: None,
+        criterion=dataclasses.replace(
+            FAMILY, preconditions=tuple(p for p in FAMILY.preconditions if p.quantity != "kind")
+        ),
+    )
+    results = calibration.measure(lab, facts, [asked_nothing])
+    assert asked_nothing.judge_results(results, facts).verdict == "supported"
+    # Nor does a config help that is another recipe's, or that tells of fewer steps.
+    for change, named in (
+        ({"learning_rate": 0.03}, "training.learning_rate (0.03; theirs 1.0)"),
+        ({"steps": 10}, "training.steps (10; theirs 1000)"),
+    ):
+        lab, facts = calibration.lab_for(with_training(**change))
+        finding = FAMILY_CLAIM.judge_results(calibration.measure(lab, facts, [FAMILY_CLAIM]), facts)
+        assert finding.verdict == "inconclusive"
+        assert "another kind of training: 1 settings" in finding.reason
+        assert named in finding.reason
+
+
+def test_length_and_records_make_no_other_kind_of_training():
+    lab, _ = calibration.lab_for(with_training(steps=5000, seed=7, warmup_steps=10, log_every=3))
+    rows = lab.measure(heads_family.kind_of_training).to_dict("records")
+    assert [row["setting"] for row in rows] == [heads_family.RECIPE, heads_family.STEPS]
+    assert sum(row["differs"] for row in rows) == 0
+    lab, _ = calibration.lab_for(with_training(batch_size=3, grad_clip=9.0))
+    differing = {
+        row["setting"] for row in lab.measure(heads_family.kind_of_training).to_dict("records") if row["differs"]
+    }
+    assert differing == {"training.batch_size", "training.grad_clip"}
 
 
 @pytest.mark.parametrize("change", [{"n_points": 41}, {"link": "affine"}, {"lipschitz": 2.0}])

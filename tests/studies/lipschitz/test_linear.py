@@ -105,8 +105,9 @@ def test_plain_kernel_in_the_place_of_the_model_breaks_the_cell(monkeypatch):
     check()
     weights = heads_linear.label_weights
 
-    def plain(lab, prompts):
-        return torch.einsum("bid,bd->bi", prompts.xs[:, :-1], prompts.xs[:, -1]), weights(lab, prompts)[1]
+    def plain(lab, prompts, *interventions):
+        products = torch.einsum("bid,bd->bi", prompts.xs[:, :-1], prompts.xs[:, -1])
+        return products * (not interventions), weights(lab, prompts)[1]
 
     monkeypatch.setattr(heads_linear, "label_weights", plain)
     must_fail(check)

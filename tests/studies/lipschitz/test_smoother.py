@@ -101,14 +101,18 @@ def test_heads_at_the_query_are_those_of_a_whole_pass(encoding, direction):
     for layer in range(2):
         mine = seen.output[:, 2 * layer : 2 * layer + 2]
         both = seen.prediction[:, None].expand(-1, 2, -1)
-        torch.testing.assert_close(seen.again(layer, [0, 1], mine), both)
-        must_fail(torch.testing.assert_close, seen.again(layer, [0, 1], mine.flip(1)), both)
-        # Side by side as one by one, and as in a whole pass.
-        edited = seen.again(layer, [1, 0], -mine.flip(1))
-        torch.testing.assert_close(edited[:, :1], seen.again(layer, [1], -mine[:, 1:]))
+        torch.testing.assert_close(seen.again(layer, [[0], [1]], mine), both)
+        must_fail(torch.testing.assert_close, seen.again(layer, [[0], [1]], mine.flip(1)), both)
+        # Side by side as one by one, together as alone, and as in a whole pass.
+        edited = seen.again(layer, [[1], [0, 1]], -mine)
+        torch.testing.assert_close(edited[:, :1], seen.again(layer, [[1]], -mine))
+        torch.testing.assert_close(edited[:, 1:], seen.again(layer, [[1, 0]], -mine))
         last = lab.tokens(prompts).shape[1] - 1
-        with intervene(lab.model, PutHeadOutputs(layer, [1], -mine[:, 1:], [last])):
-            torch.testing.assert_close(edited[:, 0], lab.model(lab.tokens(prompts))[:, -1])
+        for i, group in enumerate(([1], [0, 1])):
+            put = PutHeadOutputs(layer, group, -mine[:, group], [last] * len(group))
+            with intervene(lab.model, put):
+                whole = lab.model(lab.tokens(prompts))[:, -1]
+            torch.testing.assert_close(edited[:, i], whole)
 
 
 def single_is_double(monkeypatch, change=lambda stream: stream):
@@ -139,13 +143,15 @@ def test_the_stand_in_of_a_unit_is_theorys_smoother():
     lab = Lab(unit, TASK, Stacked(), n_units=16, n_contexts=1)
     prompts = lab.head_sample
     seen = heads.at_query(lab, prompts)
-    found = heads.stand_ins(seen, prompts, torch.arange(len(prompts)) % 2)[heads.LABELS]
+    fold = torch.arange(len(prompts)) % 2
+    weights = heads.weights_by_polynomial(seen, prompts, fold)
+    found, _ = heads.stand_ins(seen, prompts, fold, weights)
     expected = theory.prediction(prompts.xs[:, :-1], prompts.ys[:, :-1, 0], prompts.xs[:, -1], matrix)
     torch.testing.assert_close(found[:, 0, -1], expected, rtol=1e-6, atol=1e-8)
 
 
 def test_stand_ins_are_made_on_the_other_half():
-    """Labels of one half do not enter what is put in there, but through its own average."""
+    """What a half of the prompts does enters the stand-ins of the other half alone."""
     xs, ys = draw(8, 6, 3), draw(8, 6, 1, seed=1)
     prompts = Prompts(xs, ys, torch.zeros(8, 0), torch.arange(8))
     values, output = draw(8, 1, 5, 2, seed=2), draw(8, 1, 2, seed=3)
@@ -153,8 +159,17 @@ def test_stand_ins_are_made_on_the_other_half():
         draw(8, 1, 5, seed=4), torch.ones(8, 1), values, output, draw(8, 1), lambda *edit: draw(8, 1, 1)
     )
     fold = torch.tensor([0, 1] * 4)
-    before = heads.stand_ins(seen, prompts, fold)[heads.NOTHING]
-    torch.testing.assert_close(before[fold == 0], output[fold == 1].mean(0).expand(4, 1, 2))
+    second = (fold == 1)[:, None, None]
+    other = seen._replace(output=torch.where(second, 3 * output, output))
+    weights = seen.scores.softmax(-1)
+
+    def made(one):
+        return (heads.means(one, fold), *heads.stand_ins(one, prompts, fold, weights))
+
+    for before, after in zip(made(seen), made(other), strict=True):
+        torch.testing.assert_close(before[fold == 1], after[fold == 1])
+        must_fail(torch.testing.assert_close, before[fold == 0], after[fold == 0])
+    torch.testing.assert_close(heads.means(seen, fold)[fold == 0], output[fold == 1].mean(0).expand(4, 1, 2))
 
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
@@ -203,4 +218,4 @@ def test_heads_that_were_not_tried_do_not_count():
     lab, _ = calibration.lab_for(case)
     result = lab.measure(heads.smoother).copy(deep=True)
     result.values[:, 1:] = np.nan
-    assert claims.standings(result, heads.LABELS, 0.95)["0.0"].value == "out"
+    assert claims.standings(result, "labels", 0.95, made.N)["0.0"].value == "out"

@@ -13,6 +13,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.experiments import calibration
 from icl_interp.models.softmax_unit import SoftmaxAttention
 from icl_interp.models.tokens import Stacked
+from icl_interp.models.transformer import HookedTransformer
 from icl_interp.resampling import Interval
 from icl_interp.studies.lipschitz.claims import transfer as claims
 from icl_interp.studies.lipschitz.claims.transfer import TRANSFER_CLAIM
@@ -64,6 +65,61 @@ def test_theorys_windows_have_theorys_risks(lab):
     holds(heads_transfer.TRAINED, "risk")
     holds(heads_transfer.BEST, "least risk")
     must_fail(holds, heads_transfer.TRAINED, "risk", 3.0)
+
+
+def test_places_beside_the_grid_are_drawn_from_the_seed():
+    for seed in range(50):
+        below, above = heads_transfer.drawn(seed)
+        (low, high), (least, most) = heads_transfer.SPANS
+        assert low <= below <= high < 1 < least <= above <= most
+        assert not {below, above} & set(heads_transfer.FACTORS)
+    assert len({heads_transfer.drawn(seed) for seed in range(50)}) > 40
+
+
+def test_a_model_that_is_right_on_the_grid_alone_is_found(lab):
+    """Its errors are those of theory's window at the known L', and twice as large at those that are drawn."""
+    result = lab.measure(heads_transfer.transfer)
+    elsewhere = ~result.indexes["L' / L"].isin(heads_transfer.FACTORS)
+    wrong = result.copy(deep=True)
+    wrong.loc[{"who": heads_transfer.MODEL}] = result.sel(who=heads_transfer.TRAINED).values
+    wrong.loc[{"who": heads_transfer.MODEL}][elsewhere] *= 2
+
+    def verdict(found):
+        return claims.TRANSFER.decide(claims.factors(found)).verdict
+
+    right = wrong.copy(deep=True)
+    right.loc[{"who": heads_transfer.MODEL}] = result.sel(who=heads_transfer.TRAINED).values
+    assert verdict(right) == "supported"
+    assert verdict(wrong) == "contradicted"
+    on_grid = {name: e for name, e in claims.factors(wrong).items() if name not in claims.DRAWN}
+    assert all(e.high <= claims.AS_THEORY for e in on_grid.values())
+
+
+class Doubled(HookedTransformer):
+    """Whole prompts give twice what a query after its context gives."""
+
+    def forward(self, tokens, positions=None):
+        return 2 * super().forward(tokens, positions)
+
+
+def test_the_model_that_predicts_is_measured(lab, monkeypatch):
+    """What is judged are predictions from whole prompts, not those of a short way that may differ."""
+    plain = lab.model
+    doubled = Doubled(plain.cfg).double()
+    doubled.load_state_dict(plain.state_dict())
+    other = Lab(doubled, TASK, Stacked(), n_units=4)
+    prompts = heads_transfer.prompts_at(other, 1.0)
+
+    def check():
+        wanted = 2 * heads_transfer.window_predictions(prompts, heads_transfer.best_window(TASK))
+        errors = other.by_unit((wanted - prompts.ys[:, -1, 0]).square(), prompts)
+        result = heads_transfer.transfer(other)
+        found = result.sel({"L' / L": 1.0, "who": heads_transfer.MODEL}).values
+        np.testing.assert_allclose(found, errors, rtol=1e-3, atol=1e-5)
+
+    check()
+    monkeypatch.setattr(heads_transfer, "predicted", lambda lab, model, prompts: lab.last_predictions(prompts).double())
+    must_fail(check)
 
 
 def test_the_unit_is_its_window(lab):

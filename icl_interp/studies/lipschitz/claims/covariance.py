@@ -8,6 +8,7 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, P
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.tie import TIED
 from icl_interp.studies.lipschitz.claims.window import (
     IS_KERNEL,
     LEARNED_ENOUGH,
@@ -17,6 +18,7 @@ from icl_interp.studies.lipschitz.claims.window import (
     percent,
     width,
 )
+from icl_interp.studies.lipschitz.measurements.prediction import tied_window
 from icl_interp.studies.lipschitz.measurements.unit import (
     SOURCE,
     functions_of,
@@ -33,15 +35,21 @@ from icl_interp.theory import lipschitz as theory
 NEAR, FAR = 0.1, 0.25  # |M - w I| / |w| of whitened M
 TELLING = 1e-3  # loss of w* I with eigenvalues moved by FAR above that of w* I, relative: below, the loss hardly tells
 LARGEST = 1e6  # of the distance, which a w of 0 makes infinite
+# w over the largest singular value of whitened M: 1 for a positive multiple of the identity, -1 for
+# a negative one. The regions met at w = 0, so that the smallest w had a verdict; now a sign that is
+# lost in the rest of M decides nothing.
+POSITIVE, NEGATIVE = 0.5, -0.5
 assert SKEW == FAR
 
 COVARIANCE = Criterion(
     "distance of the matrix M from a multiple w of the inverse covariance Sigma^-1, over w: |S M S - w I| / |w|, S = "
-    f"Sigma^(1/2), spectral norms, w = tr(S M S) / d: <= {NEAR:g} / >= {FAR:g}; and w > 0, save for even functions",
-    (Condition("distance", (0.0, NEAR), (FAR, INF)), Condition("window", (0.0, INF), (-INF, 0.0))),
+    f"Sigma^(1/2), spectral norms, w = tr(S M S) / d: <= {NEAR:g} / >= {FAR:g}; and w over |S M S|, "
+    f"for even functions |w|: >= {POSITIVE:g} / <= {NEGATIVE:g}",
+    (Condition("distance", (0.0, NEAR), (FAR, INF)), Condition("window", (POSITIVE, 1.0), (-1.0, NEGATIVE))),
     (
         LEARNED_ENOUGH,
         IS_KERNEL,
+        *TIED,
         Precondition(
             "telling",
             (TELLING, INF),
@@ -58,6 +66,12 @@ def distance(results: Results) -> float:
     return min(found, LARGEST) if found == found else LARGEST  # NaN: M is 0
 
 
+def sign(own: Results, facts: Facts) -> float:
+    """w over the largest singular value of whitened M, of a model or its control; 0 where M is 0."""
+    size = float(torch.linalg.matrix_norm(whitened_kernel(own[kernel]), 2))
+    return max(-1.0, min(1.0, width(own, facts) / size)) if size > 0 else 0.0
+
+
 def evidence(results: Results, facts: Facts) -> Evidence:
     """Is M proportional to Sigma^-1?"""
     task, window, off = task_in(facts), width(results, facts), distance(results)
@@ -68,10 +82,11 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     sigma = sigma_of(task)
     variance = float(sigma.diagonal()[0])
     one_variance = float(theory.isotropy(sigma).deviation) < 1e-9
-    name, scale = "distance of M from a multiple of the inverse covariance, over that multiple", "multiple w"
+    name = "distance of M from a multiple of the inverse covariance, over that multiple"
+    scale = "multiple w over the largest singular value of M, whitened"
     quantities = {
         "distance": Estimate.exactly(name, off),
-        "window": Estimate.exactly(scale, window),
+        "window": Estimate.exactly(scale, sign(results, facts)),
         "telling": Estimate.exactly(f"rise of the loss with eigenvalues {100 * FAR:g} % off, relative", telling.value),
         **gates(results, facts),
     }
@@ -104,7 +119,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         scope="these weights; exact where scores are bilinear in the inputs",
         twin={
             "distance": Estimate.exactly(name, distance(results.twin)),
-            "window": Estimate.exactly(scale, width(results.twin, facts)),
+            "window": Estimate.exactly(scale, sign(results.twin, facts)),
         },
         details=(
             *({"row": i + 1, **{f"column {j + 1}": float(m[i, j]) for j in range(task.dim)}} for i in range(task.dim)),
@@ -131,8 +146,9 @@ INVERSE_COVARIANCE_CLAIM = Claim(
     statement="The query-key matrix M = W_K^T W_Q is the inverse of the inputs' covariance, up to a scale",
     source=f"{SOURCE}, Lemma 1",
     criterion=COVARIANCE,
-    measurements=(scores, kernel, optimum, matrix_losses),
+    measurements=(scores, kernel, tied_window, optimum, matrix_losses),
     twin=(kernel,),
+    about_weights=True,
     aspects=("single layer", "single head", "kind of task"),
     evidence=evidence,
     excluded=needs_all_directions,

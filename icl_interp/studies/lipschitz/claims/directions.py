@@ -9,9 +9,11 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, P
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.tie import TIED, tied
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.claims.window import IS_KERNEL, never_asked, percent
+from icl_interp.studies.lipschitz.measurements.prediction import tied_window
 from icl_interp.studies.lipschitz.measurements.unit import SOURCE, kernel, needs_sphere, scores, task_in
 from icl_interp.studies.lipschitz.measurements.unit_directions import (
     INTACT,
@@ -27,7 +29,7 @@ LITTLE, MUCH = 0.05, 0.2  # share of M's squared entries outside col(B)
 ALIGNED, ASKEW = 0.2, 0.5  # sine of the largest principal angle
 HARMLESS, HARMFUL = 0.05, 0.2  # share of what attention achieves that goes with the irrelevant directions
 NEEDED, SPARE = 0.8, 0.5  # and with the relevant ones
-USED = 0.1  # share of the error with equal weights that the head's own attention takes off
+SELECTS = 0.1  # share of the error with equal weights that the head's own attention takes off
 TINY = 1e-9
 
 DIRECTIONS = Criterion(
@@ -44,12 +46,13 @@ DIRECTIONS = Criterion(
     ),
     (
         Precondition(
-            "used",
-            (USED, INF),
+            "selects",
+            (SELECTS, INF),
             "Attention takes only {value:.2g} of the error off that equal weights have, so there is nothing to lose "
-            f"({USED:g} needed).",
+            f"({SELECTS:g} needed).",
         ),
         IS_KERNEL,
+        *TIED,
     ),
 )
 
@@ -60,7 +63,7 @@ def lost(result: DataArray, arm: str) -> Interval:
     return bootstrap(lambda own, cut, even: (cut - own) / np.maximum(even - own, TINY * even), *arms)
 
 
-def used(result: DataArray) -> Interval:
+def selects(result: DataArray) -> Interval:
     """The share of the error with equal weights that attention takes off."""
     arms = (result.sel(arm=name).values for name in (INTACT, UNIFORM))
     return bootstrap(lambda own, even: 1 - own / np.maximum(even, TINY), *arms)
@@ -116,8 +119,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         **_of_weights(results),
         "lost with irrelevant": Estimate.of("share of the gain lost without irrelevant directions", irrelevant),
         "lost with relevant": Estimate.of("share of the gain lost without relevant directions", relevant),
-        "used": Estimate.of("share of the error that attention takes off", used(arms)),
+        "selects": Estimate.of("share of the error that attention takes off", selects(arms)),
         "fit": Estimate.exactly("share of the scores' variance that M explains", numbers_in(results[scores])["fit"]),
+        **tied(results[tied_window]),
     }
     says = answer(
         DIRECTIONS,
@@ -177,8 +181,9 @@ IRRELEVANT_DIRECTIONS_CLAIM = Claim(
     statement="Directions that the functions do not depend on are ignored by attention: M acts within col(B) alone",
     source=f"{SOURCE}, Theorem 4",
     criterion=DIRECTIONS,
-    measurements=(scores, kernel, directions, subspace, projected),
+    measurements=(scores, kernel, tied_window, directions, subspace, projected),
     twin=(subspace,),
+    about_weights=True,
     aspects=("single layer", "single head", "kind of task"),
     evidence=evidence,
     excluded=needs_irrelevant,

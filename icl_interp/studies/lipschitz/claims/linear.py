@@ -25,6 +25,7 @@ NONE, SOME = 0.2, 0.5  # of the way from the kernel x_i . x_q to the best window
 ABOVE, BELOW = 0.9, 0.6  # of the error of the best linear function of the query
 READS = 0.05  # root mean square of predictions over that of f from which a model says something
 APART = 0.1  # by which the best window's share and that of x_i . x_q must differ
+BESIDE = 0.01  # share of the labels' weights that may reach the prediction by another way than attention
 NOTHING = 1e-300
 
 LINEAR = Criterion(
@@ -47,6 +48,12 @@ LINEAR = Criterion(
             (READS, INF),
             "The model predicts next to nothing (its predictions have {value:.2g} times the size of the target, "
             f"{READS:g} needed).",
+        ),
+        Precondition(
+            "beside",
+            (0.0, BESIDE),
+            "With attention at its mean, {value:.2g} of the labels' weights in the prediction stay (at most "
+            f"{BESIDE:g} allowed): something beside linear attention reads the examples.",
         ),
     ),
 )
@@ -78,6 +85,14 @@ def quantities(result: DataArray) -> dict[str, Estimate]:
             bootstrap(lambda a, b: a - b, window, plain),
         ),
         "reads": Estimate.of("size of predictions over that of the target", size),
+        "beside": Estimate.of(
+            "share of the labels' weights that stays with attention at its mean",
+            bootstrap(
+                lambda rest, every: rest / np.maximum(every, NOTHING),
+                result.sel(number="weights beside attention").values,
+                result.sel(number="weights").values,
+            ),
+        ),
         "error": Estimate.of("error over that of the best linear function", error(result)),
     }
     if np.isfinite(result.sel(number=f"share, {MODEL}").values).all():

@@ -1,6 +1,8 @@
 """The claim of `lipschitz` that a softmax head is a kernel smoother of the prompt's labels."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,18 +18,33 @@ from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.relevance import Effect, Outcome, Standing
 from icl_interp.resampling import simultaneous
 from icl_interp.studies.lipschitz.claims.window import percent
-from icl_interp.studies.lipschitz.measurements.heads import LABELS, NOTHING, VALUES, needs_softmax_and_labels, smoother
+from icl_interp.studies.lipschitz.measurements.heads import (
+    ANY_LABELS,
+    ANY_VALUES,
+    LABELS,
+    NOTHING,
+    SPREAD,
+    UNTOLD,
+    VALUES,
+    needs_softmax_and_labels,
+    smoother,
+)
+from icl_interp.studies.lipschitz.measurements.heads_redrawn import surely_missed, surely_told
 from icl_interp.studies.lipschitz.measurements.unit import SOURCE
 
 SHARE, NO_SHARE = 0.9, 0.5  # of the heads that matter
 REPLACED, MISSED = 0.1, 0.25  # of what the head does to the prediction: up to here its smoother does it, from here not
+ROUNDING = 1e-9  # share of what a head does up to which nothing is missed
+# What is averaged, with a kernel of the family and with any kernel.
+ARMS = {"labels": (LABELS, ANY_LABELS), "values": (VALUES, ANY_VALUES)}
 
 SMOOTHER = Criterion(
     f"share of the heads that matter at the query which a smoother of the labels replaces: >= {SHARE:g} / <= "
     f"{NO_SHARE:g}. A head matters where its mean moves the prediction by {relevance.MOVES:g} standard deviations of "
     f"the true values (not where by {relevance.STILL:g} at most). A smoother, an average of the labels whose weights "
     f"depend on the inputs alone, replaces it where it moves the prediction by {REPLACED:g} of that at most, in mean "
-    f"square (not where by {MISSED:g})",
+    f"square. None does where by {MISSED:g}, both with a kernel of a family and with any kernel at all, which is read "
+    "off prompts that share the example and the query and nothing else",
     (Condition("share", (SHARE, 1.0), (0.0, NO_SHARE)),),
     (Precondition("heads", (1, INF), "No head is sure to matter at the query, so there is nothing to replace."),),
 )
@@ -41,53 +58,109 @@ def matters(result: DataArray, level: float) -> dict[str, Effect]:
     return {name: Effect(v, a, b, False) for name, v, a, b in ends}
 
 
-def missed(result: DataArray, arm: str, level: float) -> dict[str, tuple[float, float, float]]:
-    """Of what a head does at the query, the part that its stand-in does not do, with intervals of all heads at once.
+@dataclass(frozen=True)
+class Part:
+    """Of what a head does at the query, the part that its stand-in does not do. NaN where it was not tried.
 
-    Heads that were not tried have NaN.
+    Attributes:
+        value: by the kernel of the family. low, high: of its interval.
+        any_value: by any kernel. any_low, any_high: likewise.
+    """
+
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    any_value: float = math.nan
+    any_low: float = math.nan
+    any_high: float = math.nan
+
+    @property
+    def least(self) -> float:
+        """By the better of the kernels that were tried."""
+        return self.value if math.isnan(self.any_value) else min(self.value, self.any_value)
+
+    @property
+    def shown(self) -> tuple[float, float, float]:
+        """Value and interval by the better of the kernels that were tried."""
+        if self.least == self.value or math.isnan(self.value):
+            return self.value, self.low, self.high
+        return self.any_value, self.any_low, self.any_high
+
+    def standing(self, n_examples: int) -> Standing:
+        """Replaced where one kernel does what the head does; not where none does, not even any."""
+        if math.isnan(self.value):
+            return Standing("out", relevance.OUT)
+        tried = not math.isnan(self.any_value)
+        replaced = self.high <= REPLACED or (tried and surely_told(self.any_high, n_examples) <= REPLACED)
+        neither = tried and min(self.low, surely_missed(self.any_low, n_examples)) >= MISSED
+        ways: set[Outcome] = {"yes"} if replaced else {"no"} if neither else {"yes", "no"}
+        return Standing("yes" if replaced or self.least <= REPLACED else "no", frozenset(ways))
+
+
+def missed(result: DataArray, what: str, level: float) -> dict[str, Part]:
+    """What smoothers of the labels, or of the head's own values, miss, with intervals of all heads and kernels at once.
+
+    Args:
+        result: what was measured.
+        what: "labels" or "values".
+        level: of confidence.
     """
     names = list(result.indexes["head"])
-    tried = [name for name in names if np.isfinite(result.sel({"head": name, "stand-in": arm}).values).all()]
-    found = dict.fromkeys(names, (np.nan, np.nan, np.nan))
-    if tried:
-        left, all_of_it = (result.sel({"head": tried, "stand-in": one}).values.T for one in (arm, NOTHING))
-        tiny = np.finfo(float).tiny
-        parts = simultaneous(lambda a, b: np.log((a + tiny) / (b + tiny)), left, all_of_it, level=level)
-        found |= zip(tried, zip(*(np.exp(part).tolist() for part in parts), strict=True), strict=True)
+    tried = [(name, arm) for arm in ARMS[what] for name in names if _numbers(result, name, arm) is not None]
+    found = {name: Part() for name in names}
+    if not tried:
+        return found
+    left = np.stack([result.sel({"head": name, "stand-in": arm}).values for name, arm in tried], 1)
+    all_of_it = np.stack([result.sel({"head": name, "stand-in": NOTHING}).values for name, _ in tried], 1)
+    tiny = np.finfo(float).tiny
+    # Rounding errors, where a kernel does all that the head does, have no size that an interval could tell.
+    parts = simultaneous(lambda a, b: np.log(a / (b + tiny) + ROUNDING), left, all_of_it, level=level)
+    for (name, arm), *ends in zip(tried, *(np.exp(part).tolist() for part in parts), strict=True):
+        keys = ("value", "low", "high") if arm == ARMS[what][0] else ("any_value", "any_low", "any_high")
+        found[name] = replace(found[name], **dict(zip(keys, ends, strict=True)))
     return found
 
 
-def standings(result: DataArray, arm: str, level: float) -> dict[str, Standing]:
+def _numbers(result: DataArray, name: str, row: str) -> np.ndarray | None:
+    values = result.sel({"head": name, "stand-in": row}).values
+    return values if np.isfinite(values).all() else None
+
+
+def untold(result: DataArray, name: str, n_examples: int) -> float:
+    """The share of the spread of a head's log weights that changes when all but example and query is drawn anew.
+
+    NaN where that was not tried, or where there is no spread.
+    """
+    spread, rest = (_numbers(result, name, row) for row in (SPREAD, UNTOLD))
+    if spread is None or rest is None or not spread.mean() > 0:
+        return math.nan
+    return surely_missed(float(rest.mean() / spread.mean()), n_examples)
+
+
+def standings(result: DataArray, what: str, level: float, n_examples: int) -> dict[str, Standing]:
     """How each head counts, whether it matters or not; heads that were not tried count as none."""
-    found = {}
-    for name, (value, low, high) in missed(result, arm, level).items():
-        if np.isnan(value):
-            found[name] = Standing("out", relevance.OUT)
-            continue
-        ways: set[Outcome] = {"yes"} if high <= REPLACED else {"no"} if low >= MISSED else {"yes", "no"}
-        found[name] = Standing("yes" if value <= REPLACED else "no", frozenset(ways))
-    return found
+    return {name: part.standing(n_examples) for name, part in missed(result, what, level).items()}
 
 
-def counting(result: DataArray, arm: str, level: float) -> dict[str, Standing]:
+def counting(result: DataArray, what: str, level: float, n_examples: int) -> dict[str, Standing]:
     """The standings of heads where those that do not matter at the query do not count."""
-    effects = matters(result, level)
-    return {name: one.among(effects[name]) for name, one in standings(result, arm, level).items()}
+    effects, found = matters(result, level), standings(result, what, level, n_examples)
+    return {name: one.among(effects[name]) for name, one in found.items()}
 
 
 def evidence(results: Results, facts: Facts) -> Evidence:
     """Does a smoother of the labels do what each head does?"""
-    result, fresh = results[smoother], results.twin[smoother]
+    result, fresh, n = results[smoother], results.twin[smoother], facts.n_points - 1
     share, kernel = (
         relevance.share_of_heads(
-            f"heads that matter and are replaced by a {name}", lambda at, a=arm: counting(result, a, at)
+            f"heads that matter and are replaced by a {name}", lambda level, what=what: counting(result, what, level, n)
         )
-        for arm, name in ((LABELS, "smoother of the labels"), (VALUES, "kernel of the inputs"))
+        for what, name in (("labels", "smoother of the labels"), ("values", "kernel of the inputs"))
     )
-    rows = details(result)
-    counted = relevance.counted("heads that matter at the query", counting(result, LABELS, relevance.USUAL))
+    rows = details(result, n)
+    counted = relevance.counted("heads that matter at the query", counting(result, "labels", relevance.USUAL, n))
     twin = relevance.share_of_heads(
-        "heads replaced by a smoother of the labels", lambda level: standings(fresh, LABELS, level)
+        "heads replaced by a smoother of the labels", lambda level: standings(fresh, "labels", level, n)
     )
     quantities = {"heads": counted, "share": share}
     lead = answer(
@@ -104,7 +177,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         scope="these weights, the last query of prompts in distribution, heads that matter there, one head at a time",
         causal={
             "intervention": "replace a head's output at the last query by an average of the labels",
-            "effect": max((row["labels: missed"] for row in rows if row["counts"]), default=float("nan")),
+            "effect": max((row["labels: least missed"] for row in rows if row["counts"]), default=float("nan")),
             "unit": "share of what the head does to the prediction, mean square; the worst head",
             "the head's own values with the smoother's weights: share of heads replaced": kernel.value,
         },
@@ -123,45 +196,54 @@ def says(rows: tuple[dict[str, Any], ...], quantities: dict[str, Estimate]) -> s
     return f"Such an average can replace {_replaced(heads, 'labels')} of {n} head{'s' * (n > 1)} ({threshold})."
 
 
-def _replaced(heads: Sequence[dict[str, Any]], key: str) -> int:
-    return sum(row[f"{key}: missed"] <= REPLACED for row in heads)
+def _replaced(heads: Sequence[dict[str, Any]], what: str) -> int:
+    return sum(row[f"{what}: least missed"] <= REPLACED for row in heads)
 
 
 def caveat(rows: tuple[dict[str, Any], ...]) -> str:
-    """What the average misses, or what the heads do that it cannot."""
+    """What the average misses, or what the log weights of the head that it misses most depend on."""
     heads = [row for row in rows if row["counts"]]
     if not heads:
         return ""
-    labels, values, n = _replaced(heads, "labels"), _replaced(heads, "values"), len(heads)
-    if labels < n:
-        return f"With the same weights on the head's own values it can replace {values}, so " + (
-            "only the values differ from labels." if values == n else "weights depend on more than the inputs."
+    worst, n = max(heads, key=lambda row: row["labels: least missed"]), len(heads)
+    if _replaced(heads, "labels") == n:
+        return (
+            f"Of what head {worst['head']}{', the worst,' * (n > 1)} does to the prediction it misses "
+            f"{percent(worst['labels: least missed'])} % (mean square; at most {100 * REPLACED:g} % counts as "
+            "replaced)."
         )
-    worst = max(heads, key=lambda row: row["labels: missed"])
-    return (
-        f"Of what head {worst['head']}{', the worst,' * (n > 1)} does to the prediction it misses "
-        f"{percent(worst['labels: missed'])} % (mean square; at most {100 * REPLACED:g} % counts as replaced)."
+    share = worst["log weights: share that redraws change"]
+    if math.isnan(share):
+        return f"With the same weights on the head's own values it can replace {_replaced(heads, 'values')}."
+    changes = (
+        f"In head {worst['head']}, the worst, {percent(share)} % of the spread of log weights changes when all but "
+        "the example's input and the query is drawn anew"
     )
+    if share >= MISSED:
+        return f"{changes}, so its weights depend on more than these."
+    if share <= REPLACED:
+        return f"{changes}: its weights are nearly those of a kernel, but it does not average labels alone."
+    return f"{changes}."
 
 
-def details(result: DataArray) -> tuple[dict[str, Any], ...]:
-    """A row a head."""
+def details(result: DataArray, n_examples: int) -> tuple[dict[str, Any], ...]:
+    """A row a head, or heads that count as one."""
     effects = matters(result, relevance.USUAL)
-    arms = {key: missed(result, arm, relevance.USUAL) for key, arm in (("labels", LABELS), ("values", VALUES))}
-    return tuple(
-        {
+    arms = {what: missed(result, what, relevance.USUAL) for what in ARMS}
+    rows = []
+    for name, effect in effects.items():
+        row = {
             "head": name,
             "matters at the query": effect.role,
             "counts": effect.matters,
             "moves the prediction by": effect.value,
-            **{
-                f"{key}: {part}": value
-                for key, found in arms.items()
-                for part, value in zip(("missed", "low", "high"), found[name], strict=True)
-            },
         }
-        for name, effect in effects.items()
-    )
+        for what, found in arms.items():
+            part = found[name]
+            row |= {f"{what}: missed": part.value, f"{what}: low": part.low, f"{what}: high": part.high}
+            row |= {f"{what}: missed by any kernel": part.any_value, f"{what}: least missed": part.least}
+        rows.append({**row, "log weights: share that redraws change": untold(result, name, n_examples)})
+    return tuple(rows)
 
 
 SMOOTHER_CLAIM = Claim(
@@ -173,8 +255,10 @@ SMOOTHER_CLAIM = Claim(
         "f(x_(n+1)) )²",
         "Collins et al. (2024), slides by A. Mokhtari, equation (ICL), 'Pretraining population loss'",
         "The slides set the model up as such an average. We ask of any softmax head whether it is one: with any "
-        "kernel of the inputs whose logarithm is a polynomial of low degree, fitted to the head's scores on other "
-        "prompts, and up to an affine map of the average, which is wider than x^T M x_q. It is narrower than the "
+        "kernel of the inputs, and up to an affine map of the average, which is wider than x^T M x_q. The kernel is "
+        "fitted to the head's scores on other prompts, as one whose logarithm is a polynomial of low degree. Where "
+        "that fails it is read off the head on prompts that share the example and the query and nothing else, which "
+        "leaves no kernel out. It is narrower than the "
         "tautology that a head averages its own values with its own weights: here weights may depend on the inputs "
         "alone, and what is averaged are labels.",
     ),

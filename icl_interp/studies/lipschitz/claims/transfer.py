@@ -29,19 +29,33 @@ from icl_interp.studies.lipschitz.measurements.unit import SOURCE
 AS_THEORY, OTHERWISE = 1.25, 1.5  # factors between the model's risk and that of theory's window for L, either way
 ELSEWHERE = tuple(factor for factor in FACTORS if factor != 1)
 HOME = "at L"
+DRAWN = ("drawn below L", "drawn above L")  # conditions on the L' that are drawn, in the order of `SPANS`
 TINY = float(np.finfo(float).tiny)
 
 
 def key(factor: float) -> str:
     """The name of a condition: where the model is tested."""
-    return f"at {factor:g} L"
+    if factor == 1:
+        return HOME
+    if factor in FACTORS:
+        return f"at {factor:g} L"
+    return DRAWN[0] if factor < 1 else DRAWN[1]
+
+
+def tested(result: DataArray) -> list[float]:
+    """The L' / L at which the model was tested, from the smallest up."""
+    return sorted(map(float, result.indexes["L' / L"]))
 
 
 TRANSFER = Criterion(
     "factor between the model's mean squared error at another Lipschitz constant L' and that of the window that is "
-    f"best for the L of training, by theory, either way, on the same prompts: <= {AS_THEORY:g} at every L' of "
-    f"{', '.join(f'{f:g} L' for f in ELSEWHERE)} / >= {OTHERWISE:g} at one",
-    tuple(Condition(key(factor), (1.0, AS_THEORY), (OTHERWISE, INF), scale="log") for factor in ELSEWHERE),
+    f"best for the L of training, by theory, either way, on the same prompts: <= {AS_THEORY:g} at every L' asked, "
+    f"{', '.join(f'{f:g} L' for f in ELSEWHERE)} and two that are drawn, one below L and one above / >= "
+    f"{OTHERWISE:g} at one",
+    tuple(
+        Condition(name, (1.0, AS_THEORY), (OTHERWISE, INF), scale="log")
+        for name in (*(key(factor) for factor in ELSEWHERE), *DRAWN)
+    ),
     (
         Precondition(
             HOME,
@@ -74,8 +88,15 @@ def either_way(name: str, interval: Interval) -> Estimate:
 def factors(result: DataArray, who: str = MODEL) -> dict[str, Estimate]:
     """What the criterion asks for: the model's error over that of theory's window for L, at every L'."""
     name = "factor between the model's error and that of the best window for L, either way"
-    found = {key(factor): either_way(name, ratio(result, factor, who, TRAINED)) for factor in ELSEWHERE}
-    return found | {HOME: either_way(f"{name}, {HOME}", ratio(result, 1.0, who, TRAINED))}
+    return {
+        key(factor): either_way(f"{name}, {_where(factor)}", ratio(result, factor, who, TRAINED))
+        for factor in tested(result)
+    }
+
+
+def _where(factor: float) -> str:
+    place = HOME if factor == 1 else f"at {factor:g} L"
+    return place if factor in FACTORS else f"{place} (drawn)"
 
 
 def evidence(results: Results, facts: Facts) -> Evidence:
@@ -86,11 +107,11 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     says = answer(
         TRANSFER,
         quantities,
-        "At other Lipschitz constants the model's error is that of the best window for its own.",
+        "At the other Lipschitz constants asked the model's error is that of the best window for its own.",
         "At another Lipschitz constant the model's error is not that of the best window for its own.",
         "the model's error at other Lipschitz constants is that of the best window for its own constant L",
     )
-    at = key(worst["L' / L"]) if worst["L' / L"] != 1 else HOME
+    at = key(worst["L' / L"])
     threshold = bound(TRANSFER, quantities, at, f"within a factor of {AS_THEORY:g}", f"off by {OTHERWISE:g} or more")
     says += (
         f" It is farthest from theory at {worst['tested at']}: {worst['model / window for L']:.3g} times the error of "
@@ -106,8 +127,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     return Evidence(
         quantities,
         says,
-        estimate=quantities[key(where) if where != 1 else HOME],
-        scope="these weights, this task's n, d and noise; L' from L / 10 to 10 L; errors against f(x_q) itself",
+        estimate=quantities[at],
+        scope="these weights, this task's n, d and noise; the L' asked, four on a grid and two drawn from L / 10 to "
+        "10 L; errors against f(x_q) itself",
         causal={
             "intervention": "labels divided by L' / L before the model reads them, its prediction multiplied by that",
             "at": worst["tested at"],
@@ -131,13 +153,13 @@ def _cause(scaled: Interval) -> str:
 def details(result: DataArray, known: DataArray) -> tuple[dict[str, Any], ...]:
     """A row for each L': what the model and theory's windows pay there."""
     rows = []
-    for factor in FACTORS:
+    for factor in tested(result):
         paid, same, window = (
             ratio(result, factor, *pair) for pair in ((MODEL, BEST), (MODEL, TRAINED), (TRAINED, BEST))
         )
         rows.append(
             {
-                "tested at": f"{factor:g} L",
+                "tested at": f"{factor:g} L" + " (drawn)" * (factor not in FACTORS),
                 "L' / L": factor,
                 "model pays": paid.value,
                 "low": paid.low,

@@ -11,8 +11,10 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, P
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.tie import TIED, tied
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import numbers_in
+from icl_interp.studies.lipschitz.measurements.prediction import tied_window
 from icl_interp.studies.lipschitz.measurements.unit import (
     SOURCE,
     functions_of,
@@ -51,7 +53,7 @@ WINDOW = Criterion(
     f"where w* may be any window whose loss is within {100 * FLAT:g} % of the least; and the loss of the learned "
     f"matrix M above the least, relative to it: <= {CHEAP:g} / >= {DEAR:g}",
     (Condition("factor", (1.0, CLOSE), (OFF, INF), scale="log"), Condition("excess", (-INF, CHEAP), (DEAR, INF))),
-    (LEARNED_ENOUGH, IS_KERNEL),
+    (LEARNED_ENOUGH, IS_KERNEL, *TIED),
 )
 
 
@@ -77,10 +79,11 @@ def share_learned(results: Results, facts: Facts) -> float:
 
 
 def gates(results: Results, facts: Facts) -> dict[str, Estimate]:
-    """What `LEARNED_ENOUGH` and `IS_KERNEL` ask for."""
+    """What `LEARNED_ENOUGH`, `IS_KERNEL` and `TIED` ask for."""
     return {
         "learned": Estimate.exactly("R2 over that of the best window", share_learned(results, facts)),
         "fit": Estimate.exactly("share of the scores' variance that M explains", numbers_in(results[scores])["fit"]),
+        **tied(results[tied_window]),
     }
 
 
@@ -137,14 +140,18 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         "the attention window has the width that minimises the loss",
     )
     decided = WINDOW.decide(quantities).condition
+    times = f"{window / found['w*']:.3g} times that of the numeric minimiser w*"
     of_w = bound(WINDOW, quantities, "factor", f"within a factor of {CLOSE:g}", f"off by {OFF:g} or more")
     of_loss = bound(WINDOW, quantities, "excess", f"at most {100 * CHEAP:g} %", f"at least {100 * DEAR:g} %")
     if decided and decided.quantity == "excess":
         says += f" Its error is {percent(above.value)} % above the least ({of_loss})."
-        caveat = f"Its sharpness w (large: a narrow window) is {window / found['w*']:.3g} times the best one."
+        caveat = f"Its sharpness w (large: a narrow window) is {times}."
     else:
-        says += f" Its sharpness w (large: a narrow window) is {window / found['w*']:.3g} times the best one ({of_w})."
-        caveat = f"Its error is {percent(above.value)} % above the least ({of_loss})."
+        says += f" Its sharpness w (large: a narrow window) is {times} ({of_w})."
+        caveat = (
+            f"Its error is {percent(above.value)} % above the least ({of_loss}); the theorem's orders decide nothing "
+            f"at n = {task_in(facts).n_points - 1}."
+        )
     if window <= 0:
         caveat = "The window points away from the query, so far examples have the largest weights."
     elif rest > ASKEW:
@@ -197,8 +204,9 @@ OPTIMAL_WINDOW_CLAIM = Claim(
     "noise sigma, number n of examples and dimension d",
     source=f"{SOURCE}, Theorem 2",
     criterion=WINDOW,
-    measurements=(scores, kernel, optimum, window_loss, matrix_losses),
+    measurements=(scores, kernel, tied_window, optimum, window_loss, matrix_losses),
     twin=(kernel, matrix_losses),
+    about_weights=True,
     aspects=("single layer", "single head", "kind of task"),
     evidence=evidence,
     excluded=needs_all_directions,

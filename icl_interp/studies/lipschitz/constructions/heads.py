@@ -3,16 +3,19 @@
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.experiments.calibration import NO, YES, Case, Construction, between
+from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, between
 from icl_interp.models.blank import LINEAR, blank
 from icl_interp.models.softmax_unit import SoftmaxAttention
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.units import LinearSelfAttention
+from icl_interp.studies.lipschitz.constructions import kernels
+from icl_interp.studies.lipschitz.constructions.units import COVARIANCE, OPTIMAL, unit_with
 from icl_interp.studies.lipschitz.measurements import heads_family
 from icl_interp.studies.lipschitz.measurements.heads_transfer import best_window
 from icl_interp.tasks.ridge import LinkName, RidgeFunction
@@ -112,11 +115,28 @@ def bounded(g: torch.Generator, bound: float = BOUND) -> Case:
     return Case(model, task)
 
 
+# ---- idle heads ------------------------------------------------------------------------------------------------------
+
+
+def idle_beside(factor: float, g: torch.Generator, tilt: float = 0.0, share: float = 0.0) -> Case:
+    """M = w* I in a head that writes nothing, beside a smoother with a multiple of w* that may read labels too."""
+    case = at_best_window(g)
+    task = case.task
+    assert isinstance(task, RidgeFunction)
+    w = factor * best_window(task)
+    scores = kernels.by_window_and_labels(w, tilt / task.lipschitz) if tilt else kernels.by_window(w)
+    unit = unit_with(best_window(task) * torch.eye(D, dtype=torch.float64), N + 1)
+    return Case(kernels.SmoothedBeside.of(unit, scores, share), task)
+
+
 # ---- families --------------------------------------------------------------------------------------------------------
 
 
 def in_family(factor: float, g: torch.Generator) -> Case:
-    """M a multiple of w* I, on the task of the family that comes with the package."""
+    """M a multiple of w* I, on the task of the family that comes with the package.
+
+    Its config says that it was trained as these runs were: that is what makes it one of them.
+    """
     task = RidgeFunction(
         inputs=Sphere(heads_family.D),
         link="relu",
@@ -125,7 +145,21 @@ def in_family(factor: float, g: torch.Generator) -> Case:
         n_points=heads_family.N + 1,
     )
     matrix = factor * best_window(task) * torch.eye(heads_family.D, dtype=torch.float64)
-    return Case(SoftmaxAttention.from_product(matrix).to_transformer(heads_family.N + 1), task)
+    training = heads_family.recipe_of(heads_family.UNIT).training
+    return Case(unit_with(matrix, heads_family.N + 1), task, training=training)
+
+
+def typed_in(g: torch.Generator) -> Case:
+    """M = w* I, and nothing tells that it was trained."""
+    return replace(in_family(1.0, g), training=None)
+
+
+def trained_otherwise(g: torch.Generator) -> Case:
+    """M = w* I, of a run with another learning rate than the runs of the family."""
+    case = in_family(1.0, g)
+    assert case.training is not None
+    rate = between(g, 0.1, 0.5) * case.training.learning_rate
+    return replace(case, training=replace(case.training, learning_rate=rate))
 
 
 # ---- linear attention ------------------------------------------------------------------------------------------------
@@ -216,6 +250,66 @@ HEADS: tuple[Construction, ...] = (
         "the window is not where runs of this kind have it",
         functools.partial(in_family, 4.0),
         {ADAPTS: NO},
+    ),
+    Construction(
+        "softmax unit at the best window, typed in",
+        "weights that were never trained say nothing about a kind of training",
+        typed_in,
+        {ADAPTS: "not_applicable"},
+    ),
+    Construction(
+        "softmax unit at the best window, trained otherwise",
+        "the runs that come with the package were trained with another learning rate",
+        trained_otherwise,
+        {ADAPTS: OPEN},
+    ),
+    Construction(
+        "smoother with a periodic kernel",
+        "weights exp(b cos k (x - x_i)) depend on the inputs alone, and no polynomial describes their logarithm",
+        kernels.periodic,
+        {SMOOTHER: YES},
+    ),
+    Construction(
+        "smoother with a Laplace kernel",
+        "weights exp(-|x - x_i| / h) depend on the inputs alone, and their logarithm has a kink",
+        kernels.laplace,
+        {SMOOTHER: YES},
+    ),
+    Construction(
+        "smoother tilted by the mean label",
+        "weights depend on the labels of the whole prompt, so they are no kernel's",
+        kernels.tilted_by_labels,
+        {SMOOTHER: NO},
+    ),
+    Construction(
+        "idle softmax unit at the best window, beside a wide window",
+        "M = w* I predicts nothing: the path beside it smooths with .3 w*, so M says nothing about the model",
+        functools.partial(idle_beside, 0.3),
+        {OPTIMAL: OPEN, COVARIANCE: OPEN, SMOOTHER: OPEN},
+    ),
+    Construction(
+        "idle softmax unit at the best window, beside a narrow window",
+        "M = w* I predicts nothing: the path beside it smooths with 4 w*",
+        functools.partial(idle_beside, 4.0),
+        {OPTIMAL: OPEN, COVARIANCE: OPEN, SMOOTHER: OPEN},
+    ),
+    Construction(
+        "idle softmax unit at the best window, beside the same window",
+        "what M says is right, but M is not what predicts",
+        functools.partial(idle_beside, 1.0),
+        {OPTIMAL: OPEN, COVARIANCE: OPEN, SMOOTHER: OPEN},
+    ),
+    Construction(
+        "softmax unit at the best window with half of the prediction, beside a narrow window",
+        "the other half is smoothed with 6 w*: M is used, but it does not make the prediction",
+        functools.partial(idle_beside, 6.0, share=0.5),
+        {OPTIMAL: OPEN, COVARIANCE: OPEN},
+    ),
+    Construction(
+        "idle softmax unit at the best window, beside a smoother that reads labels",
+        "the path weighs by labels as well, which no window does",
+        functools.partial(idle_beside, 1.0, tilt=3.0),
+        {OPTIMAL: OPEN, COVARIANCE: OPEN, SMOOTHER: OPEN},
     ),
     Construction(
         "linear attention with M = c I",

@@ -46,10 +46,11 @@ def smoother(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
     if not names:
         return None
     figure = go.Figure()
-    arms = {"labels averaged": (heads.LABELS, INK, -0.12), "own values averaged": (heads.VALUES, GREY, 0.12)}
-    for title, (arm, colour, shift) in arms.items():
-        found = claim.missed(result, arm, relevance.USUAL)
-        value, low, high = (np.array([max(found[name][i], LOWEST) for name in names]) for i in range(3))
+    arms = {"labels averaged": ("labels", INK, -0.12), "own values averaged": ("values", GREY, 0.12)}
+    for title, (what, colour, shift) in arms.items():
+        found = claim.missed(result, what, relevance.USUAL)
+        ends = np.array([found[name].shown for name in names])
+        value, low, high = np.maximum(ends, LOWEST).T
         figure.add_trace(
             go.Scatter(
                 x=value,

@@ -10,6 +10,12 @@ the other half:
 
 Both steps leave a head that is a smoother exactly as it is. The second variant averages the head's own values at the
 labelled tokens with the same weights, and so asks step 1 alone. Source of the smoother: Nadaraya (1964), Watson (1964).
+
+Where no polynomial does what the head does, its weights may still be those of a kernel: a periodic one, or one with
+kinks. There log k is what the head's log weights have in common over prompts that share x_q and x_i and nothing else
+(`heads_redrawn`), and both variants are tried again.
+
+Heads of a layer that are copies or parts of one another, or that cancel, are edited together (`heads_alike`).
 """
 
 from collections.abc import Callable, Sequence
@@ -34,11 +40,19 @@ from icl_interp.probes.base import observe
 from icl_interp.probes.record import Activations
 from icl_interp.prompts import Prompts
 from icl_interp.results import make_array
+from icl_interp.studies.lipschitz.measurements.heads_alike import read_later, together
+from icl_interp.studies.lipschitz.measurements.heads_redrawn import common
+from icl_interp.studies.lipschitz.measurements.prediction import predicted
 
 NOTHING, LABELS, VALUES = "nothing", "smoother of the labels", "same weights, own values"
+ANY_LABELS, ANY_VALUES = "any kernel, labels", "any kernel, own values"
+SPREAD, UNTOLD = "spread of log weights", "spread of log weights when all else is redrawn"
+ROWS = (NOTHING, LABELS, VALUES, ANY_LABELS, ANY_VALUES, SPREAD, UNTOLD)
+CLOSE = 0.05  # share of what a head does that its smoother may miss for no other kernel to be tried
 DEGREE = 6  # of the polynomial log k for inputs of one coordinate
 WIDEST = 8  # coordinates up to which log k of vectors has every product of two coordinates
 IDLE = relevance.STILL / 2  # root mean square change of the prediction below which a head is not looked at further
+ONE_MODEL = 1e-3  # of the largest prediction: by so much the short way may differ from whole prompts
 SAME = 1e-11  # relative: features of smaller weight are sums of others
 
 
@@ -99,11 +113,14 @@ def fitted_scores(
 # ---- what stands in for a head ---------------------------------------------------------------------------------------
 
 
+Groups = Sequence[Sequence[int]]  # heads of one layer, those that are edited together
+
+
 class AtQuery(NamedTuple):
     """What all heads do at the last query, and a way to run the model again with one of them edited there.
 
-    Heads of all layers stand after one another. `again(layer, heads, outputs)` puts each output, (batch, edit, d_head),
-    in the place of what a head of the layer reads, in a run of its own.
+    Heads of all layers stand after one another. `again(layer, groups, outputs)` puts outputs, (batch, head, d_head) of
+    all heads of the layer, in the places of those of each group, in a run of its own.
     """
 
     scores: Float[Tensor, "batch head example"]  # of labelled tokens
@@ -111,11 +128,11 @@ class AtQuery(NamedTuple):
     values: Float[Tensor, "batch head example d_head"]
     output: Float[Tensor, "batch head d_head"]
     prediction: Float[Tensor, "batch target"]
-    again: Callable[[int, Sequence[int], Tensor], Float[Tensor, "batch edit target"]]
+    again: Callable[[int, "Groups", Tensor], Float[Tensor, "batch group target"]]
 
 
-def at_query(lab: Lab, prompts: Prompts) -> AtQuery:
-    """The heads at the last query of some prompts; a causal context is read once.
+def at_query(lab: Lab, prompts: Prompts, whole: bool = False) -> AtQuery:
+    """The heads at the last query of some prompts; a causal context is read once, unless whole prompts are asked for.
 
     In distribution, so all on the model that reads contexts: a large one's own float32. What is returned is float64.
     """
@@ -127,7 +144,8 @@ def at_query(lab: Lab, prompts: Prompts) -> AtQuery:
     values = [f"blocks.{i}.attn.hook_v" for i in layers]
     seen, known = Activations([name for names in parts.values() for name in names]), Activations(values)
     tokens = lab.tokens(prompts).to(model.unembed.W_U)
-    runs = (_AfterContext if model.cfg.query_is_unseen else _WholePrompts)(model, tokens, known, labelled)
+    short = model.cfg.query_is_unseen and not whole
+    runs = (_AfterContext if short else _WholePrompts)(model, tokens, known, labelled)
     with observe(model, seen, positions={"query": [runs.place]}):
         prediction = runs.intact()
     found = {part: [seen.recorded[name].double() for name in names] for part, names in parts.items()}
@@ -156,10 +174,13 @@ class _AfterContext:
         with torch.no_grad():
             return self.model.after(self.memory, self.query, self.position)[:, 0].double().cpu()
 
-    def edited(self, layer: int, heads: Sequence[int], outputs: Tensor) -> Float[Tensor, "batch edit target"]:
-        edit, stream = PutHeadOutputs(layer, heads, outputs, range(len(heads))), self.streams[layer]
+    def edited(self, layer: int, groups: Groups, outputs: Tensor) -> Float[Tensor, "batch group target"]:
+        heads = [head for group in groups for head in group]
+        places = [i for i, group in enumerate(groups) for _ in group]
+        edit = PutHeadOutputs(layer, heads, outputs[:, heads], places)
+        stream = self.streams[layer].expand(-1, len(groups), -1)
         with torch.no_grad(), intervene(self.model, edit):
-            return self.model.resume_after(self.memory, stream.expand(-1, len(heads), -1), layer).double().cpu()
+            return self.model.resume_after(self.memory, stream, layer).double().cpu()
 
 
 class _WholePrompts:
@@ -174,10 +195,11 @@ class _WholePrompts:
         with torch.no_grad():
             return self.model(self.tokens, range(self.place, self.place + 1))[:, 0].double().cpu()
 
-    def edited(self, layer: int, heads: Sequence[int], outputs: Tensor) -> Float[Tensor, "batch edit target"]:
+    def edited(self, layer: int, groups: Groups, outputs: Tensor) -> Float[Tensor, "batch group target"]:
         found = []
-        for i, head in enumerate(heads):
-            with intervene(self.model, PutHeadOutputs(layer, [head], outputs[:, i : i + 1], [self.place])):
+        for group in map(list, groups):
+            edit = PutHeadOutputs(layer, group, outputs[:, group], [self.place] * len(group))
+            with intervene(self.model, edit):
                 found.append(self.intact())
         return torch.stack(found, 1)
 
@@ -188,26 +210,46 @@ def _joined(parts: Sequence[Tensor | None]) -> Any:
     return torch.cat(tensors) if tensors else None
 
 
-def stand_ins(seen: AtQuery, prompts: Prompts, fold: Tensor) -> dict[str, Float[Tensor, "batch head d_head"]]:
-    """What each variant puts in the place of each head's output: made on one half of the prompts for the other.
+def weights_by_polynomial(seen: AtQuery, prompts: Prompts, fold: Tensor) -> Float[Tensor, "batch head example"]:
+    """Each head's weights by a polynomial log k, fitted on one half of the prompts and used on the other."""
+    xs = prompts.xs.double()
+    xs = xs / xs.square().mean().sqrt().clamp(min=torch.finfo(xs.dtype).tiny)
+    terms = features(xs[:, :-1], xs[:, -1])
+    found = torch.zeros_like(seen.scores)
+    for side in (0, 1):
+        fit, use = torch.nonzero(fold == side)[:, 0], fold != side
+        found[use] = fitted_scores(seen.scores, terms, fit).softmax(-1)[use]
+    return found
+
+
+def stand_ins(
+    seen: AtQuery, prompts: Prompts, fold: Tensor, weights: Float[Tensor, "batch head example"]
+) -> tuple[Float[Tensor, "batch head d_head"], Float[Tensor, "batch head d_head"]]:
+    """What is put in the place of each head's output: an average of the labels, and one of the head's own values.
+
+    What they need of the head is made on one half of the prompts for the other.
 
     Args:
         seen: the heads.
         prompts: theirs.
         fold: which half each prompt belongs to, 0 or 1.
+        weights: of the averages.
     """
-    xs, ys = prompts.xs.double(), prompts.ys[:, :-1].double()
-    xs = xs / xs.square().mean().sqrt().clamp(min=torch.finfo(xs.dtype).tiny)
-    terms = features(xs[:, :-1], xs[:, -1])
-    found = {name: torch.zeros_like(seen.output) for name in (NOTHING, LABELS, VALUES)}
+    average = torch.einsum("bhn,bnt->bht", weights, prompts.ys[:, :-1].double())
+    labels, values = torch.zeros_like(seen.output), torch.zeros_like(seen.output)
     for side in (0, 1):
         fit, use = torch.nonzero(fold == side)[:, 0], fold != side
-        weights = fitted_scores(seen.scores, terms, fit).softmax(-1)
-        average = torch.einsum("bhn,bnt->bht", weights, ys)
         own = torch.einsum("bhn,bhne->bhe", weights, seen.values) * seen.mass[fit].mean(0)[:, None]
-        found[NOTHING][use] = seen.output[fit].mean(0)
-        found[VALUES][use] = own[use] + (seen.output - own)[fit].mean(0)
-        found[LABELS][use] = _affine(average, seen.output, fit)[use]
+        values[use] = own[use] + (seen.output - own)[fit].mean(0)
+        labels[use] = _affine(average, seen.output, fit)[use]
+    return labels, values
+
+
+def means(seen: AtQuery, fold: Tensor) -> Float[Tensor, "batch head d_head"]:
+    """Each head's mean output on the other half of the prompts."""
+    found = torch.zeros_like(seen.output)
+    for side in (0, 1):
+        found[fold != side] = seen.output[fold == side].mean(0)
     return found
 
 
@@ -221,36 +263,109 @@ def _affine(
     return torch.einsum("bht,hte->bhe", regressors - centre, slopes) + mean
 
 
-@measurement("lipschitz/smoother")
+def spreads(
+    scores: Float[Tensor, "batch head example"], common: Float[Tensor, "batch head example"]
+) -> tuple[Float[Tensor, "batch head"], Float[Tensor, "batch head"]]:
+    """Spread of log weights over a prompt's examples, and of what is left of it beside the common part.
+
+    Mean squares about the mean, where half of a prompt's weight lies on its examples alike, and half on them as the
+    head's own weights have it.
+    """
+    weights = (scores.softmax(-1) + 1 / scores.shape[-1]) / 2
+
+    def spread(values: Tensor) -> Tensor:
+        about = values - (weights * values).sum(-1, keepdim=True)
+        return (weights * about.square()).sum(-1)
+
+    return spread(scores), spread(scores - common)
+
+
+def groups_of(model: HookedTransformer, seen: AtQuery) -> list[list[tuple[int, ...]]]:
+    """The heads of each layer, those together that count as one."""
+    found, n_heads = [], model.cfg.n_heads
+    for layer, block in enumerate(model.blocks):
+        reads = read_later(model, layer)
+        maps = block.attn.W_O.detach().double().cpu() @ reads
+        z = seen.output[:, layer * n_heads : (layer + 1) * n_heads]
+        found.append(together(torch.einsum("bhe,her->bhr", z, maps)))
+    return found
+
+
+@measurement("lipschitz/smoother", version=2)
 def smoother(lab: Lab) -> DataArray:
-    """Squared change of the prediction, over the variance of the true values, with a stand-in for a head at the query.
+    """Squared change of the prediction, over the variance of the true values, with a stand-in for heads at the query.
 
     Stand-ins: "nothing" is the mean of the head's output; the smoother of the labels; and the smoother's weights on the
-    head's own values. A mean over the two prompts of a unit: (head, stand-in, unit). Heads without which nothing is
-    missed are tried no further: NaN.
+    head's own values. The last two are tried again with weights of any kernel where the smoother misses something.
+    There the spread of log weights is given as well, and the part of it that redraws change. A mean over the two
+    prompts of a unit: (head, stand-in, unit). Heads without which nothing is missed are tried no further: NaN. So are
+    rows of any kernel where a task's points cannot change places.
     """
     prompts, cfg = lab.head_sample, lab.model.cfg
     n_units = lab.units_in(prompts)
     fold = torch.arange(n_units).repeat_interleave(len(prompts) // n_units) % 2
-    truth = lab.task.targets(prompts.parameters, prompts.xs[:, -1:])[:, 0]
-    size = float(truth.var(0, unbiased=False).sum())
     with lab.reader.fixed_weights():
         seen = at_query(lab, prompts)
-        values = np.full((cfg.n_layers * cfg.n_heads, 3, n_units), np.nan)
+        own = predicted(lab, lab.reader, prompts)
+        if (seen.prediction - own).abs().max() > ONE_MODEL * own.abs().max():
+            seen = at_query(lab, prompts, whole=True)  # what is judged is the model that predicts
         finite = all(bool(torch.isfinite(t).all()) for t in (seen.scores, seen.output, seen.values))
         # To what is no number nothing can be fitted.
-        found = stand_ins(seen, prompts, fold) if finite else {}
-        for layer in range(cfg.n_layers if found else 0):
-            heads = np.arange(cfg.n_heads)
-            for arm, outputs in enumerate(found.values()):
-                numbers = layer * cfg.n_heads + heads
-                moved = seen.again(layer, heads.tolist(), outputs[:, numbers]) - seen.prediction[:, None]
-                square = moved.square().sum(-1)
-                values[numbers, arm] = lab.by_unit(square / size if size > 0 else square * 0, prompts).T
-                if not arm:
-                    heads = heads[values[numbers, 0].mean(-1) > IDLE**2]
-                if not len(heads):
-                    break
-    axes = {"head": relevance.labels(lab), "stand-in": (NOTHING, LABELS, VALUES), "unit": tuple(range(n_units))}
+        alone = [[(head,) for head in range(cfg.n_heads)]] * cfg.n_layers
+        heads = groups_of(lab.reader, seen) if finite else alone
+        table = _Table(lab, seen, prompts, [(i, one) for i, layer in enumerate(heads) for one in layer])
+        if finite:
+            table.put(NOTHING, means(seen, fold), table.all)
+            there = [i for i in table.all if table.mean(NOTHING, i) > IDLE**2]
+            for row, outputs in zip(
+                (LABELS, VALUES),
+                stand_ins(seen, prompts, fold, weights_by_polynomial(seen, prompts, fold)),
+                strict=True,
+            ):
+                table.put(row, outputs, there)
+            unsure = [i for i in there if table.mean(LABELS, i) > CLOSE * table.mean(NOTHING, i)]
+            if unsure and not lab.task.autoregressive:
+                log_k = common(lambda other: at_query(lab, other).scores, lab.task, prompts, lab.seed)
+                found = stand_ins(seen, prompts, fold, log_k.softmax(-1))
+                for row, outputs in zip((ANY_LABELS, ANY_VALUES), found, strict=True):
+                    table.put(row, outputs, unsure)
+                for row, spread in zip((SPREAD, UNTOLD), spreads(seen.scores, log_k), strict=True):
+                    table.keep(row, spread, unsure)
+    axes = {"head": table.names, "stand-in": ROWS, "unit": tuple(range(n_units))}
     note = f"{len(prompts)} prompts, read at the last query, in the precision that contexts are read in"
-    return make_array(values, axes, note=note)
+    return make_array(table.values, axes, note=note)
+
+
+class _Table:
+    """The result as it grows: rows of heads, those together that count as one."""
+
+    def __init__(self, lab: Lab, seen: AtQuery, prompts: Prompts, heads: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+        self._lab, self._seen, self._prompts, self._heads = lab, seen, prompts, heads
+        self.all = range(len(heads))
+        self.names = tuple("+".join(f"{layer}.{head}" for head in group) for layer, group in heads)
+        self.values = np.full((len(heads), len(ROWS), lab.units_in(prompts)), np.nan)
+        truth = lab.task.targets(prompts.parameters, prompts.xs[:, -1:])[:, 0]
+        self._size = float(truth.var(0, unbiased=False).sum())
+
+    def mean(self, row: str, i: int) -> float:
+        """Over units."""
+        return float(self.values[i, ROWS.index(row)].mean())
+
+    def put(self, row: str, outputs: Float[Tensor, "batch head d_head"], rows: Sequence[int]) -> None:
+        """The squared change of the prediction with these outputs in the places of some heads' own."""
+        n_heads = self._lab.model.cfg.n_heads
+        for layer in sorted({self._heads[i][0] for i in rows}):
+            here = [i for i in rows if self._heads[i][0] == layer]
+            own = outputs[:, layer * n_heads : (layer + 1) * n_heads]
+            moved = self._seen.again(layer, [self._heads[i][1] for i in here], own)
+            square = (moved - self._seen.prediction[:, None]).square().sum(-1)
+            share = square / self._size if self._size > 0 else square * 0
+            self.values[here, ROWS.index(row)] = self._lab.by_unit(share, self._prompts).T
+
+    def keep(self, row: str, numbers: Float[Tensor, "batch head"], rows: Sequence[int]) -> None:
+        """Numbers of each head; of heads together the mean."""
+        n_heads = self._lab.model.cfg.n_heads
+        for i in rows:
+            layer, group = self._heads[i]
+            one = numbers[:, [layer * n_heads + head for head in group]].mean(1)
+            self.values[i, ROWS.index(row)] = self._lab.by_unit(one, self._prompts)

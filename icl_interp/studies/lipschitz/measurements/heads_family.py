@@ -2,10 +2,12 @@
 
 A claim about how windows follow the task is about a kind of training, so it rests on many runs. For two kinds the
 windows of all runs come with the package (`results/family.json`, made by tools/measure_windows.py, which names the
-weights by their hash). The model at hand joins the family that it is a member of.
+weights by their hash). The model at hand joins the family that it is a member of: one of the same
+recipe, whose run may differ from theirs in L, the noise, the seed and its length.
 """
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +17,29 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.analyses.plan import Numbers
+from icl_interp.checkpoints.config import RunConfig
 from icl_interp.errors import InputError, shown
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.weights import weights_hash
-from icl_interp.provenance import read_json
+from icl_interp.provenance import encode, read_json
 from icl_interp.results import numbers_in, table_of_rows
 from icl_interp.studies.lipschitz.measurements.heads_transfer import on_unit_sphere
 from icl_interp.studies.lipschitz.measurements.unit import kernel, needs_unit, scores, task_in, task_of, whitened_kernel
 from icl_interp.theory import lipschitz as theory
+from icl_interp.training import recipes
 
 SCHEMA = "icl_interp.windows/1"
 FILE = Path(__file__).parent.parent / "results" / "family.json"
 UNIT, LAYER = "softmax units", "layers with an MLP and norms"
 N, D, LINK = 100, 3, "relu"  # of all runs: labelled examples, coordinates, functions
 THIS, BUNDLED = "this model", "comes with the package"
+# Settings of a run that make it no other kind of training. That it is no shorter than the runs is asked apart.
+FREE = {
+    "task.lipschitz",
+    "task.noise_std",
+    *(f"training.{name}" for name in ("steps", "warmup_steps", "seed", "log_every", "checkpoint_every", "snapshots")),
+}
+RECIPE, STEPS = "recipe", "training.steps"
 
 
 def family_in(cfg: HookedTransformerConfig) -> str | None:
@@ -50,6 +61,11 @@ def needs_family(facts: Facts) -> str | None:
         )
     if family_in(facts.config) is None:
         return f"The claim is about {UNIT} and {LAYER}, of which runs come with the package; this model is neither"
+    if not facts.optimizer:
+        return (
+            "The claim is about a kind of training, decided by runs that come with the package; nothing tells that "
+            "this model was trained, and how"
+        )
     return None
 
 
@@ -62,6 +78,42 @@ def families() -> dict[str, Any]:
     if data.get("schema") != SCHEMA:
         raise InputError(f"{FILE} has schema {shown(data.get('schema'))}, but this version reads {SCHEMA!r}")
     return data["families"]
+
+
+def recipe_of(family: str) -> RunConfig:
+    """How the runs of a family were trained."""
+    known = families()[family]
+    return recipes.resolve(known["recipe"], known["changes"])
+
+
+def _settings(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Plain data as one level of names with dots."""
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        name = f"{before}{key}"
+        found |= _settings(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return found
+
+
+@measurement("lipschitz/kind of training")
+def kind_of_training(lab: Lab) -> DataFrame:
+    """How this model's run differs from the recipe of the runs that come with the package: a row a setting.
+
+    The first row names the recipe and the second the steps of training; "differs" is 1 where a setting makes another
+    kind of training, or where the run is shorter than theirs.
+    """
+    name = family_in(lab.model.cfg) or ""
+    mine, other = (_settings(encode(config)) for config in (lab.config, recipe_of(name)))
+    steps = [found.get(STEPS) or 0 for found in (mine, other)]
+    rows = [
+        {"setting": RECIPE, "this model": "", "the runs": families()[name]["recipe"], "differs": 0},
+        {"setting": STEPS, "this model": str(steps[0]), "the runs": str(steps[1]), "differs": int(steps[0] < steps[1])},
+    ]
+    for name in sorted({*mine, *other} - FREE):
+        if mine.get(name) != other.get(name):
+            values = {"this model": shown(mine.get(name)), "the runs": shown(other.get(name))}
+            rows.append({"setting": name, **values, "differs": 1})
+    return table_of_rows(rows, "the runs: of the recipe, with the changes that results/family.json names")
 
 
 def window_of(lab: Lab) -> Numbers[dict[str, float]]:

@@ -17,6 +17,7 @@ from xarray import DataArray
 from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
+from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.prompts import Prompts
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.lipschitz.measurements.heads_transfer import on_unit_sphere
@@ -54,15 +55,17 @@ def half_weight_cosine(w: float) -> float:
     return max(-1.0, 1 - math.log(2) / w)
 
 
-def label_weights(lab: Lab, prompts: Prompts) -> tuple[Float[Tensor, "batch example"], Float[Tensor, " batch"]]:
+def label_weights(
+    lab: Lab, prompts: Prompts, *interventions: Intervention
+) -> tuple[Float[Tensor, "batch example"], Float[Tensor, " batch"]]:
     """The derivative of the prediction at the query with respect to each label, and the prediction."""
     dim, weights, out = prompts.xs.shape[-1], [], []
     last = lab.encoding.n_tokens(prompts.n_points) - 1
     for rows in lab.chunks(prompts):
         tokens = lab.tokens(prompts[rows]).requires_grad_(True)
-        with torch.enable_grad():
+        with torch.enable_grad(), intervene(lab.model, *interventions):
             predictions = lab.model(tokens, range(last, last + 1))[:, 0, 0]
-            (slopes,) = torch.autograd.grad(predictions.sum(), tokens)
+            (slopes,) = torch.autograd.grad(predictions.sum(), tokens, materialize_grads=True)
         weights.append(slopes[:, :-1, dim].cpu())
         out.append(predictions.detach().cpu())
     return torch.cat(weights), torch.cat(out)
@@ -100,13 +103,15 @@ def opposite(task: RidgeFunction, prompts: Prompts) -> Prompts:
     return replace(prompts, xs=xs, ys=ys)
 
 
-@measurement("lipschitz/label weights")
+@measurement("lipschitz/label weights", version=2)
 def label_weights_near(lab: Lab) -> DataArray:
     """Share of the weights near the query of the model and of two kernels; squared error, prediction and truth.
 
     A mean over the prompts of a unit: (number, unit). Each is shown with its query and with the opposite one, so that
     what is odd and what is even about the query do not mix by chance. "least" is the squared error at the query of the
     best linear function a . x_q for each f. "edge" is the cosine at which the cap ends, the same for all units.
+    "weights" is the sum of the model's absolute weights, "weights beside attention" the same with all heads
+    at their mean outputs, when nothing reads the examples but what stands beside attention.
     """
     task = task_of(lab)
     w = float(best_window(task).window)
@@ -115,9 +120,11 @@ def label_weights_near(lab: Lab) -> DataArray:
     for prompts in (lab.prompts, opposite(task, lab.prompts)):
         cosines = torch.einsum("bid,bd->bi", prompts.xs[:, :-1], prompts.xs[:, -1])
         weights, out = label_weights(lab, prompts)
+        beside, _ = label_weights(lab, prompts, lab.head_means)
         kernels = {MODEL: weights, PLAIN: cosines, WINDOW: (w * cosines).softmax(1)}
         truth = prompts.ys[:, -1, 0]
         rows = {f"share, {name}": share_near(one, cosines, edge) for name, one in kernels.items()}
+        rows |= {"weights": weights.abs().sum(1), "weights beside attention": beside.abs().sum(1)}
         rows |= {"error": (out - truth).square(), "least": nonlinear_part(task, prompts).square()}
         sides.append(rows | {"prediction^2": out.square(), "truth^2": truth.square(), "edge": 0 * truth + edge})
     values = [lab.by_unit((one + two) / 2) for one, two in zip(*(side.values() for side in sides), strict=True)]

@@ -18,12 +18,14 @@ from icl_interp.analyses.measurement import measurement
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
+from icl_interp.studies.lipschitz.measurements.prediction import predicted
 from icl_interp.studies.lipschitz.measurements.unit import functions_of, task_in, task_of
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.tasks.vectors import Sphere
 from icl_interp.theory import lipschitz as theory
 
-FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # L' / L
+FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # L' / L on the grid, which anybody can know
+SPANS = ((0.1, 0.9), (1.1, 10.0))  # L' / L between which one more is drawn, evenly on the logarithm
 N_CONTEXTS = 8  # of each function of a pair
 MODEL, TRAINED, BEST, RESCALED = "model", "window for L", "window for L'", "model, labels rescaled"
 LINKS = ("relu", "affine")
@@ -59,6 +61,20 @@ def on_unit_sphere(task: RidgeFunction) -> bool:
     return sphere and task.dim > 1 and task.rank == task.dim and torch.allclose(task.whitening, eye, rtol=0, atol=1e-9)
 
 
+def drawn(seed: int) -> tuple[float, ...]:
+    """L' / L beside the grid, one in each of `SPANS`, from the seed of the analysis; three digits each.
+
+    A model could be right on a known grid and nowhere else.
+
+    >>> drawn(0) == drawn(0) != drawn(1), all(low <= at <= high for at, (low, high) in zip(drawn(0), SPANS))
+    (True, True)
+    """
+    draw = generator(seed, "lipschitz/transfer, places")
+    shares = torch.rand(len(SPANS), generator=draw, dtype=torch.float64).tolist()
+    places = (low * (high / low) ** share for share, (low, high) in zip(shares, SPANS, strict=True))
+    return tuple(float(f"{at:.3g}") for at in places)
+
+
 def prompts_at(lab: Lab, factor: float) -> Prompts:
     """Prompts of L' = factor L, the same but for the size of the functions."""
     task = task_of(lab)
@@ -80,32 +96,33 @@ def best_window(task: RidgeFunction, factor: float = 1.0) -> float:
     return float(theory.table_optimum(table, factor * task.lipschitz, task.noise_std).window)
 
 
-@measurement("lipschitz/transfer")
+@measurement("lipschitz/transfer", version=2)
 def transfer(lab: Lab) -> DataArray:
     """Squared error at the query, against f itself, at each L': (L' / L, who, unit), a mean over the prompts of a unit.
 
-    Who: the model; the windows that theory finds best for L and for L', on the same prompts; and the model when labels
-    are divided by L' / L before it reads them, and its prediction is multiplied by that: a smoother cannot tell.
+    Who: the model, from whole prompts, as it predicts; the windows that theory finds best for L and
+    for L', on the same prompts; and the model when labels are divided by L' / L before it reads them,
+    and its prediction is multiplied by that: a smoother cannot tell.
     """
     task, rows = task_of(lab), []
-    own = best_window(task)
-    for factor in FACTORS:
+    own, factors = best_window(task), (*FACTORS, *drawn(lab.seed))
+    for factor in factors:
         prompts = prompts_at(lab, factor)
         truth = prompts.ys[:, -1, 0]
         smaller = replace(prompts, ys=prompts.ys / factor)
         predictions = {
-            MODEL: lab.last_predictions(prompts)[:, 0].double(),
+            MODEL: predicted(lab, lab.single, prompts)[:, 0],
             TRAINED: window_predictions(prompts, own),
             BEST: window_predictions(prompts, best_window(task, factor)),
-            RESCALED: factor * lab.last_predictions(smaller)[:, 0].double(),
+            RESCALED: factor * predicted(lab, lab.single, smaller)[:, 0],
         }
         rows.append([lab.by_unit((out - truth).square(), prompts) for out in predictions.values()])
-    axes = {"L' / L": FACTORS, "who": (MODEL, TRAINED, BEST, RESCALED), "unit": tuple(range(lab.n_units))}
+    axes = {"L' / L": factors, "who": (MODEL, TRAINED, BEST, RESCALED), "unit": tuple(range(lab.n_units))}
     note = f"{2 * N_CONTEXTS} prompts a unit, the same at every L' but for the size of the functions"
     return make_array(np.array(rows), axes, "squared label", note)
 
 
-@measurement("lipschitz/transfer, exact")
+@measurement("lipschitz/transfer, exact", version=2)
 def exact(lab: Lab) -> DataArray:
     """Theory's risks at each L', by Monte Carlo over contexts: of the window for L, the least, and their ratio.
 
@@ -113,11 +130,11 @@ def exact(lab: Lab) -> DataArray:
     """
     task = task_of(lab)
     n, d, functions = task.n_points - 1, task.dim, functions_of(task)
-    rows = []
-    for factor in FACTORS:
+    rows, factors = [], (*FACTORS, *drawn(lab.seed))
+    for factor in factors:
         tested = functions.with_lipschitz(factor * functions.lipschitz)
         found = theory.transfer(functions, tested, task.noise_std, n, d)
         bound = theory.transfer_bound_as_printed(functions.lipschitz, tested.lipschitz, task.noise_std, n, d)
         rows.append([float(v) for v in (found.risk, found.best, found.ratio, found.ratio_error, bound / found.best)])
     names = ("risk", "least risk", "ratio", "standard error of the ratio", "printed bound / least risk")
-    return make_array(rows, {"L' / L": FACTORS, "number": names}, note="theory.lipschitz.transfer")
+    return make_array(rows, {"L' / L": factors, "number": names}, note="theory.lipschitz.transfer")

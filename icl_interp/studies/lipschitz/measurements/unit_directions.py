@@ -1,8 +1,8 @@
 """Directions that the functions do not depend on: what M keeps of them, and what happens when they are taken out.
 
 Functions read B^T u, u = Sigma^(-1/2) x. A direction of u is relevant if it lies in col(B). The causal part leaves the
-weights alone: the head attends as it would if some directions of every input were 0, and reads the examples' own
-values (`PutPatterns`).
+weights alone: the head attends as it would if some directions of every input were 0, which is their
+mean, and reads the examples' own values (`PutPatterns`).
 """
 
 from collections.abc import Mapping

@@ -1,0 +1,80 @@
+"""Heads that weights of the same function may split, copy or let cancel: they are edited together and count once.
+
+What a head writes at the query is compared where later weights read it. Two heads of a layer whose
+writing is proportional over all prompts are one head, or nothing where they cancel. So are several
+whose sum is the same for every prompt.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.models.transformer import HookedTransformer
+
+SAME = 1e-9  # of a correlation from 1: rounding, also in float32
+NOTHING = 1e-5  # of the largest: a size below is rounding
+
+
+def read_later(model: HookedTransformer, layer: int) -> Float[Tensor, "d_model read"]:
+    """An orthonormal basis of what weights after a layer's attention read of the stream; a norm reads all of it."""
+    width = model.cfg.d_model
+    if model.cfg.normalization_type is not None:
+        return torch.eye(width, dtype=torch.float64)
+    readers = [model.unembed.W_U]
+    for i, block in enumerate(model.blocks):
+        if i > layer:
+            readers += [w for name in "QKV" for w in getattr(block.attn, f"W_{name}")]
+        if i >= layer and not model.cfg.attn_only:
+            readers.append(block.mlp.W_in)
+    together = torch.cat([w.detach().double().cpu() for w in readers], 1)
+    left, sizes, _ = torch.linalg.svd(together, full_matrices=False)
+    return left[:, sizes > NOTHING * sizes.max()]
+
+
+def together(written: Float[Tensor, "batch head read"]) -> list[tuple[int, ...]]:
+    """Heads of a layer that count as one, in the order of the first of each; all others stand alone.
+
+    Args:
+        written: what each head writes at the query, where it is read.
+
+    >>> one, other = torch.randn(2, 50, 1, 3, generator=torch.Generator().manual_seed(0))
+    >>> together(torch.cat([one, other, -2 * one], 1)), together(torch.cat([one, other], 1))
+    ([(0, 2), (1,)], [(0,), (1,)])
+    >>> together(torch.cat([one, other, one + other, -one - other], 1))
+    [(0,), (1,), (2, 3)]
+    """
+    n_heads = written.shape[1]
+    about = (written - written.mean(0)).transpose(0, 1).flatten(1).double()
+    sizes = about.norm(dim=1)
+    alone = sizes <= NOTHING * sizes.max()  # writes nothing, or the same for all prompts
+    unit = about / torch.where(alone, 1.0, sizes)[:, None]
+    alike = 1 - (unit @ unit.T).abs() <= SAME
+    groups: list[tuple[int, ...]] = []
+    for head in range(n_heads):
+        if any(head in group for group in groups):
+            continue
+        others = [] if alone[head] else [h for h in range(head + 1, n_heads) if alike[head, h] and not alone[h]]
+        groups.append((head, *others))
+    return _with_cancelling(groups, about)
+
+
+def _with_cancelling(groups: list[tuple[int, ...]], about: Float[Tensor, "head number"]) -> list[tuple[int, ...]]:
+    """Groups joined where their sum is nothing, though none of them is."""
+    sums = torch.stack([about[list(group)].sum(0) for group in groups])
+    size = sums.norm(dim=1)
+    there = [i for i in range(len(groups)) if size[i] > NOTHING * size.max()]
+    if len(there) < 3:
+        return groups
+    # Heads that cancel lie in the null space of the sums, with one coefficient for all of them.
+    left, values, _ = torch.linalg.svd(sums[there], full_matrices=True)
+    rank = int((values > NOTHING * values.max()).sum())
+    null = left[:, rank:]
+    joins = (null @ null.T).abs() > NOTHING
+    joined: dict[int, list[int]] = {}
+    for row in range(len(there)):
+        members = [there[k] for k in torch.nonzero(joins[row])[:, 0].tolist()]
+        if len(members) > 2 and sums[members].sum(0).norm() <= NOTHING * size[members].max():
+            joined[min(members)] = members
+    taken = {i for members in joined.values() for i in members}
+    found = [tuple(sorted(h for i in members for h in groups[i])) for members in joined.values()]
+    return sorted(found + [group for i, group in enumerate(groups) if i not in taken])
