@@ -20,6 +20,8 @@ from statistics import NormalDist
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from icl_interp.tails import far_quantile
+
 N_DRAWS = 2000
 LEVEL = 0.95
 N_TAILS = 6  # conditions up to which a criterion finds the interval that it needs among an estimate's tails
@@ -37,9 +39,6 @@ EXTREMES = (1e-3, 1e-4, 1e-5)
 # Far ends allow for so many further units like the one that pulls the value most: what happens in 3 of n units is
 # missing from a sample of n with a chance of 5 %.
 UNSEEN = 3
-TAIL = 0.05  # share of the draws from which the law of the others is told, for ends that few draws or none lie beyond
-FEW = 25  # draws: an end with fewer beyond it comes from that law
-SHAPES = -0.5, 0.5  # shapes of that law, at least and at most: others are an accident of the draws
 CHUNK = 2**18  # numbers that a statistic sees in one call
 PILOT = 2**20  # numbers spent on finding out which means a statistic uses
 PILOTS = 4, 64  # draws for that, at least and at most
@@ -285,40 +284,6 @@ class _Studentised:
             high = max(value + up * se for value, se in starts)
             found.append((max(low, least), min(high, most)))
         return found
-
-
-def far_quantile(draws: Float[np.ndarray, " draw"], q: float) -> float:
-    """A quantile that few draws lie beyond, or none: from the generalised Pareto law of the outermost 5 % of them.
-
-    Where at least `FEW` draws lie beyond it, it is one of the draws.
-
-    Source: Pickands (1975), Statistical inference using extreme order statistics (the law of excesses over a high
-    threshold); Hosking and Wallis (1987), Parameter and quantile estimation for the generalized Pareto distribution
-    (its probability-weighted moments: shape 2 - a / (a - 2 b), scale 2 a b / (a - 2 b), with a the mean excess and b
-    the mean of the excesses weighted by the share of larger ones).
-
-    >>> draws = -np.log((np.arange(2000) + 0.5) / 2000)  # an exponential law, whose quantile at 1 - e is -log(e)
-    >>> round(far_quantile(draws, 1 - 1e-4) / -math.log(1e-4), 1)
-    1.0
-    """
-    if q < 0.5:
-        return -far_quantile(-draws, 1 - q)
-    beyond = 1 - q
-    n_tail = int(TAIL * len(draws))
-    if beyond * len(draws) >= FEW or not np.isfinite(draws).all():
-        return float(_quantile(draws, q))
-    outermost = np.sort(draws)[-n_tail - 1 :]
-    threshold, excesses = float(outermost[0]), outermost[1:] - outermost[0]
-    mean = float(excesses.mean())
-    if mean <= CONSTANT * abs(threshold):  # the outermost draws are all alike
-        return threshold
-    share_of_larger = np.arange(n_tail - 1, -1, -1) / (n_tail - 1)
-    weighted = float((excesses * share_of_larger).mean())
-    shape = float(np.clip(2 - mean / (mean - 2 * weighted), *SHAPES))
-    scale = mean * (1 - shape)  # the mean of the law is scale / (1 - shape)
-    ratio = TAIL / beyond
-    grown = math.log(ratio) if abs(shape) < 1e-9 else (ratio**shape - 1) / shape
-    return threshold + scale * grown
 
 
 def _middle(draws: np.ndarray) -> float:

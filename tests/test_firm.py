@@ -10,7 +10,8 @@ from helpers import must_fail
 from scipy import stats
 
 from icl_interp import resampling
-from icl_interp.resampling import EXTREMES, bootstrap, far_quantile
+from icl_interp.resampling import EXTREMES, bootstrap
+from icl_interp.tails import far_quantile
 
 TOOL = Path(__file__).parent.parent / "tools" / "measure_firm.py"
 

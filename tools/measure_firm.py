@@ -19,10 +19,11 @@ from icl_interp.analyses.criterion import FEWEST_CLAIMS, firm_chance
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.sizes import N_UNITS
 from icl_interp.checkpoints import store
-from icl_interp.resampling import TOO_SMALL, UNSEEN, draw_weights, far_quantile, half_width
+from icl_interp.resampling import TOO_SMALL, UNSEEN, draw_weights, half_width
 from icl_interp.studies.autoregression.measurements.maps_descent import descent
 from icl_interp.studies.autoregression.measurements.maps_softmax import ALL, MISSED, missed
 from icl_interp.studies.limits.claims.algorithms import LARGEST_DEGREE, MODEL, unknown_degree
+from icl_interp.tails import far_quantile
 
 SEEDS = 120  # of the samples whose units make the law
 STEPS = "2"  # of descent that the model of two layers is compared with

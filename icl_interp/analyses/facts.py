@@ -131,13 +131,17 @@ class Facts:
         if self.has_learned:
             return None
         share = self.learned
-        interval = f"{share.value:.3f} [{share.low:.3f}, {share.high:.3f}]"
+        found = f"{share.value:.3f}"
+        if share.low < share.high:
+            found += f" [{share.low:.3f}, {share.high:.3f}]"
         if "best_r2" in self.in_distribution:
             best = float(self.in_distribution["best_r2"])
             return (
-                f"R2 is {self.r2:.3f} and the best possible is {best:.3f}: the share is {interval}, {LEARNED_R2} needed"
+                f"in-distribution R2 {self.r2:.3f}, and the best possible is {best:.3f}: the share is {found}, "
+                f"{LEARNED_R2} needed"
             )
-        return f"{share.name} {interval}, {LEARNED_R2} needed"
+        what = "R2 of noise-free values" if "noise_free" in self.in_distribution else "R2"
+        return f"in-distribution {what} {found}, {LEARNED_R2} needed"
 
     def _share(self, key: str, name: str) -> Estimate:
         numbers = self.in_distribution

@@ -304,7 +304,8 @@ def test_a_finding_has_the_keys_of_the_schema():
     data = claim().judge_results({}, FACTS).to_dict()
     wanted = {"id", "study", "statement", "source", "verdict", "reason", "estimate", "criterion", "scope", "causal"}
     assert wanted | {"figures"} <= set(data)
-    assert {"name", "value", "low", "high", "unit", "se", "tails", "positive"} == set(data["estimate"])
+    keys = {"name", "value", "low", "high", "unit", "se", "tails", "positive", "extremes"}
+    assert keys == set(data["estimate"])
     # Those of the condition that decided, beside all of them.
     data = claim(SURE, quantities=estimates(second=AGAINST)).judge_results({}, FACTS).to_dict()["criterion"]
     assert (data["supported"], data["contradicted"], data["scale"]) == ((-INF, 0.1), (0.2, INF), "log")

@@ -115,7 +115,7 @@ def test_the_whole_interval_is_asked_for():
     check_interval(lambda known: known.has_learned)
     must_fail(check_interval, lambda known: known.r2 > LEARNED_R2)
     said = facts({"error": 0.1, "r2": 0.92, "r2_low": 0.89, "r2_high": 0.95}).not_learned()
-    assert said == "R2 in distribution 0.920 [0.890, 0.950], 0.9 needed"
+    assert said == "in-distribution R2 0.920 [0.890, 0.950], 0.9 needed"
 
 
 def test_without_an_interval_the_number_is_exact():
