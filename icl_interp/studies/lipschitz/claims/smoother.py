@@ -134,7 +134,8 @@ def untold(result: DataArray, name: str, n_examples: int) -> float:
     spread, rest = (_numbers(result, name, row) for row in (SPREAD, UNTOLD))
     if spread is None or rest is None or not spread.mean() > 0:
         return math.nan
-    return surely_missed(float(rest.mean() / spread.mean()), n_examples)
+    share = surely_missed(float(rest.mean() / spread.mean()), n_examples)
+    return min(1.0, share)  # of a head that inputs tell nothing about, a sample may give a little more
 
 
 def standings(result: DataArray, what: str, level: float, n_examples: int) -> dict[str, Standing]:
