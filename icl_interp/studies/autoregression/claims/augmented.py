@@ -10,8 +10,8 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
-from icl_interp.resampling import bootstrap
 from icl_interp.studies.autoregression.claims.map import not_learned
+from icl_interp.studies.autoregression.measurements.lengths import worst
 from icl_interp.studies.autoregression.measurements.maps_tokens import (
     ALIKE,
     BEFORE,
@@ -30,22 +30,28 @@ KEPT, NEEDED = "with the two tokens of the lemma", "without the token before"
 
 TOKENS = Criterion(
     "mean squared change of the prediction over the variance of the next state, where the first layer attends by "
-    f"position only, to its own token and the one before: <= {SAME:g} / >= {MOVED:g}; and where it attends to its own "
-    f"token alone: >= {MOVED:g} / <= {SAME:g}",
+    "position only, to its own token and the one before, and other tokens are at their means, after the state where it "
+    f"is largest: <= {SAME:g} / >= {MOVED:g}; and where it attends to its own token alone, after the state where it is "
+    f"smallest: >= {MOVED:g} / <= {SAME:g}",
     (Condition(KEPT, (0.0, SAME), (MOVED, INF)), Condition(NEEDED, (MOVED, INF), (0.0, SAME))),
 )
 
 
 def quantities(result: DataArray) -> dict[str, Estimate]:
     """What the criterion asks for."""
-    return {
-        name: Estimate.of(
-            f"change of the prediction {name}",
-            bootstrap(lambda mean: mean, result.sel(arm=arm, number="moved").values, positive=True),
-            "of the variance",
-        )
-        for name, arm in ((KEPT, LEMMA), (NEEDED, OWN))
-    }
+    found = {}
+    for name, arm, smallest in ((KEPT, LEMMA, False), (NEEDED, OWN, True)):
+        moved = result.sel(arm=arm, number="moved").transpose("unit", "point").values
+        which = "smallest" if smallest else "largest"
+        found[name] = worst(
+            f"{which} change of the prediction {name}",
+            lambda mean: mean,
+            moved,
+            unit="of the variance",
+            smallest=smallest,
+            positive=True,
+        )[0]
+    return found
 
 
 def evidence(results: Results, facts: Facts) -> Evidence:
@@ -70,21 +76,24 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         NEEDED: bound(TOKENS, asked, NEEDED, f"at least {MOVED:g}", f"at most {SAME:g}"),
     }
     if decided and decided.quantity == NEEDED:
-        says += f" Where that layer attends to its own token alone, predictions change by {asked[NEEDED].value:.3g} "
+        says += f" Where that layer attends to its own token alone, predictions change by at least {asked[NEEDED].value:.3g} "
         says += f"{unit} ({limits[NEEDED]})."
-        caveat = f"Where it attends by position to the token before as well, they change by {asked[KEPT].value:.3g}."
+        caveat = (
+            f"Where it attends by position to the token before as well, they change by at most {asked[KEPT].value:.3g}."
+        )
     else:
-        says += " Where that layer attends to its own token and the one before alone, predictions change by "
-        says += f"{asked[KEPT].value:.3g} {unit} ({limits[KEPT]})."
-        caveat = f"Where it attends to its own alone, they change by {asked[NEEDED].value:.3g} "
+        says += " Where that layer attends to its own token and the one before alone, predictions change by at "
+        says += f"most {asked[KEPT].value:.3g} {unit} ({limits[KEPT]})."
+        caveat = f"Where it attends to its own alone, they change by at least {asked[NEEDED].value:.3g} "
         caveat += f"({limits[NEEDED]})."
     moved = asked[NEEDED]
     return Evidence(
         asked,
         says,
-        scope="these weights, in distribution, the first layer's attention; what its MLP does is left as it is",
+        scope="these weights, in distribution, after every scored state; the attention of the first layer that predictions "
+        "depend on; what its MLP does is left as it is",
         causal={
-            "intervention": "the first layer attends by position, to its own token alone",
+            "intervention": "the first layer attends by position, to its own token alone; what it writes keeps its mean",
             "effect": moved.value,
             "low": moved.low,
             "high": moved.high,

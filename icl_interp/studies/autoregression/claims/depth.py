@@ -11,8 +11,8 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
-from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.autoregression.claims.map import not_learned
+from icl_interp.studies.autoregression.measurements.lengths import worst
 from icl_interp.studies.autoregression.measurements.maps import MODEL, SQUARES, TINY
 from icl_interp.studies.autoregression.measurements.maps_descent import (
     STEPS,
@@ -20,21 +20,23 @@ from icl_interp.studies.autoregression.measurements.maps_descent import (
     layers_left,
     needs_layers_for_steps,
 )
+from icl_interp.studies.autoregression.measurements.parts import in_use
 from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE
 
 AS_GOOD, WORSE = 1.25, 2.0  # error of the model over that of as many steps as it has layers
 
 DEPTH = Criterion(
-    "mean squared error of the model at late points, over that of as many steps of gradient descent as it has layers, "
-    f"at their best constant size: <= {AS_GOOD:g} / >= {WORSE:g}",
+    "mean squared error of the model at the late point where it is largest, over that of as many steps of gradient "
+    f"descent as it has layers, at their best constant size: <= {AS_GOOD:g} / >= {WORSE:g}",
     (Condition("ratio", (0.0, AS_GOOD), (WORSE, INF), scale="log"),),
 )
 
 
-def ratio(result: DataArray, n_steps: int) -> Interval:
-    """Error of the model over that of this many steps."""
-    own, theirs = (result.sel(who=who).values for who in (MODEL, str(n_steps)))
-    return bootstrap(lambda a, b: np.maximum(a, TINY) / np.maximum(b, TINY), own, theirs, positive=True)
+def ratio(result: DataArray, n_steps: int) -> Estimate:
+    """Error of the model over that of this many steps, at the late point where it is largest."""
+    own, theirs = (result.sel(who=who).transpose("unit", "point").values for who in (MODEL, str(n_steps)))
+    name = "error over that of as many gradient steps as layers, at the worst late point"
+    return worst(name, lambda a, b: np.maximum(a, TINY) / np.maximum(b, TINY), own, theirs, positive=True)[0]
 
 
 def matched(result: DataArray) -> str:
@@ -48,15 +50,10 @@ def matched(result: DataArray) -> str:
     return f"{most} step{'s' * (most > 1)}" + (" or more" if most == max(STEPS) else "")
 
 
-def quantities(result: DataArray, n_layers: int) -> dict[str, Estimate]:
-    """What the criterion asks for."""
-    return {"ratio": Estimate.of("error over that of as many gradient steps as layers", ratio(result, n_layers))}
-
-
 def evidence(results: Results, facts: Facts) -> Evidence:
     """Is the model at late points as good as gradient descent with a step for each layer?"""
-    result, n_layers = results[descent], layers_left(facts)
-    asked = quantities(result, n_layers)
+    result, n_layers = results[descent], layers_left(facts, results[in_use])
+    asked = {"ratio": ratio(result, n_layers)}
     own, least = (float(result.sel(who=who).mean()) for who in (MODEL, SQUARES))
     steps = f"{n_layers} step{'s' * (n_layers > 1)}"
     says = answer(
@@ -68,16 +65,16 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     )
     threshold = bound(DEPTH, asked, "ratio", f"at most {AS_GOOD:g} times", f"at least {WORSE:g} times")
     says += (
-        f" Its mean squared error is {asked['ratio'].value:.3g} times that of {steps} of the best constant size "
+        f" Its mean squared error is at most {asked['ratio'].value:.3g} times that of {steps} of the best constant size "
         f"({threshold})."
     )
     caveat = f"The model is worth {matched(result)}, with an error of {own:.3g}; least squares has {least:.3g}."
     return Evidence(
         asked,
         says,
-        scope="these weights, in distribution, the last quarter of the points; on plain states the first layer is not "
-        "counted, since it has to put the state before beside each state",
-        twin=quantities(results.twin[descent], n_layers),
+        scope="these weights, in distribution, each of the last quarter of the points; layers that write nothing are not "
+        "counted, and on plain states the first one is not, since it has to put the state before beside each state",
+        twin={"ratio": ratio(results.twin[descent], n_layers)},
         details=(*details(result), {"who": "model", "error": own}, {"who": "least squares", "error": least}),
         caveat=caveat,
     )
@@ -96,13 +93,13 @@ def details(result: DataArray) -> tuple[dict[str, Any], ...]:
 DEPTH_CLAIM = Claim(
     id="autoregression.descent_depth",
     question="algorithm",
-    short="Each layer does as well as a step of gradient descent.",
+    short="The model does as well as gradient descent with a step a layer.",
     quote=Quote(
         "We find out that even though the first Transformer layers are competitive with gradient descent, the latter "
         "outperforms the Transformer by order of magnitudes when [there are more layers]. [...] In contrast, [...] a "
         "full Transformer [...] outperforms gradient descent and has a similar trend, as shown in Figure 10.",
         f"{PAPER}, section 6 and appendix B, Figures 5 and 10",
-        "The paper compares means over all positions; we compare late ones, since before d transitions nobody can "
+        "The paper compares means over all positions; we compare each late one, since before d transitions nobody can "
         "predict, and take the best constant step size with which descent diverges on no prompt. For many layers "
         "of linear attention the paper itself expects that the claim fails.",
     ),
@@ -110,7 +107,7 @@ DEPTH_CLAIM = Claim(
     statement="At late points a model is at least as good as gradient descent with a step for each of its layers",
     source=f"{SOURCE}, section 6, Figures 5 and 10",
     criterion=DEPTH,
-    measurements=(descent,),
+    measurements=(descent, in_use),
     twin=(descent,),
     aspects=("depth", "single head", "single layer"),
     evidence=evidence,
