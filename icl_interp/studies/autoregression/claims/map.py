@@ -1,5 +1,6 @@
 """The claim that the map which a model makes of its context is the one that the propositions name."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE, n
 
 NEAR, FAR = 0.1, 0.3  # share of the mean square of predictions that the form leaves unexplained
 BESIDE, AS_FAR = 0.25, 1.0  # of the distance between the form and its nearest rival
+MOST = 4.0  # no distance is larger: |f - g|^2 <= (|f| + |g|)^2
 APART = 0.02  # the least distance between the form and its nearest rival
 LEARNED = 0.5  # R2: a single gradient step on a short prompt never comes near 0.9
 not_learned = not_above(LEARNED)
@@ -46,15 +48,19 @@ KINDS = {ON_PATH: "on the path", ELSEWHERE: "distance", BETWEEN: "nearby", RESIZ
 WORDS = {
     "on the path": "With the prompt's own last state",
     "distance": "With another prompt's last state",
-    "nearby": "With a last state between the prompt's own and another one",
+    "nearby": "With a last state between its own and another",
     "other sizes": "With a last state that is longer or shorter",
 }
 
 MAP = Criterion(
-    "mean squared distance between the predictions of the model and of the predicted map, over the larger of their mean "
-    "squares, after prompts of the length where it is largest: with the last state replaced by that of another prompt, "
-    f"and with the prompt's own: <= {NEAR:g} / >= {FAR:g} each; with one between the two, and for gradient steps with "
-    f"one that is longer or shorter: <= {NEAR:g}; and, after the longest prompts, over the distance between the "
+    "mean squared distance between the predictions of the model and of the predicted map, over the "
+    "larger of their mean "
+    "squares, after prompts of the length where it is largest: with the last state replaced by "
+    "that of another prompt, "
+    f"and with the prompt's own: <= {NEAR:g} / >= {FAR:g} each; with one between the two, and for "
+    "gradient steps with "
+    f"one that is longer or shorter: <= {NEAR:g}; and, after the longest prompts, over the "
+    "distance between the "
     f"predicted map and the nearest other map: <= {BESIDE:g} / >= {AS_FAR:g}",
     (
         Condition("distance", (0.0, NEAR), (FAR, INF)),
@@ -99,7 +105,7 @@ def everywhere(result: DataArray, form: str) -> dict[str, tuple[Estimate, int]]:
         one, at = worst(
             name, lambda *means: distance(np.stack(means), lowest), *parts, unit="of the mean square", positive=True
         )
-        found[key] = one, int(result.indexes["points"][at])
+        found[key] = replace(one, high=min(one.high, MOST)), int(result.indexes["points"][at])
     return found
 
 
@@ -156,16 +162,18 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     if key == "beside rivals":
         threshold = bound(MAP, asked, key, f"at most {BESIDE:g}", f"at least {AS_FAR:g}")
         says += (
-            f" Its distance from this map is {asked[key].value:.3g} times that between this map and the "
+            f" Its distance from this map is {asked[key].value:.3g} times that between this map "
+            "and the "
             f"nearest other one, {nearest} ({threshold})."
         )
     else:
         threshold = bound(MAP, asked, key, f"at most {100 * NEAR:g} %", f"at least {100 * FAR:g} %")
         says += (
-            f" {WORDS[key]} its distance from this map is up to {_percent(asked[key].value)} % of the predictions' mean "
-            f"square, after prompts of {points[key]} states ({threshold})."
+            f" {WORDS[key]} its distance is up to {_percent(asked[key].value)} % of the mean "
+            "square, "
+            f"after {points[key]} states ({threshold})."
         )
-    caveat = f"Of all maps compared it is nearest to: {closest} ({_percent(own[closest])} %)."
+    caveat = f"The nearest map is: {closest} ({_percent(own[closest])} %)."
     moved = asked["distance"]
     return Evidence(
         asked,
@@ -218,8 +226,10 @@ MAP_CLAIM = Claim(
         "augmented, we characterize the global minima of a one-layer diagonal linear multi-head Transformer.",
         f"{PAPER}, Abstract; Propositions 2, 3 and 6",
         "Wider: any model of these shapes is asked, with any weights, scores and distribution of W, and two layers on "
-        "plain states, the first of which may make augmented tokens. Layers that write nothing are not counted. On paths "
-        "all good maps agree, so that they are compared with other last states too, which training never showed. The "
+        "plain states, the first of which may make augmented tokens. Layers that write nothing are "
+        "not counted. On paths "
+        "all good maps agree, so that they are compared with other last states too, which training "
+        "never showed. The "
         "step size is chosen to fit, for each length of the prompt.",
     ),
     kind="learning",

@@ -33,8 +33,10 @@ not_learned = not_above(LEARNED)
 # Random heads are nearly orthogonal already. So what training made shows beside them and not beside the start, where a
 # recipe may have all heads alike; heads that are as alike as random ones decide nothing.
 ORTHOGONAL = Criterion(
-    "mean |cosine| between the tensors (query-key times value-output map, in what tokens and targets hold) of two "
-    f"different heads: over the {100 * LOWER:g} % quantile of random heads with the same singular values: <= {LESS:g}; "
+    "mean |cosine| between the tensors (query-key times value-output map, in what tokens and "
+    "targets hold) of two "
+    f"different heads: over the {100 * LOWER:g} % quantile of random heads with the same singular "
+    f"values: <= {LESS:g}; "
     f"and over their {100 * UPPER:g} % quantile: <= {CHANCE:g} / >= {ABOVE:g}",
     (
         Condition("chance", (0.0, CHANCE), (ABOVE, INF), scale="log"),
@@ -44,7 +46,8 @@ ORTHOGONAL = Criterion(
         Precondition(
             "pairs",
             (1, INF),
-            "There are no two different heads that write anything: copies of a head, and heads that take each other "
+            "There are no two different heads that write anything: copies of a head, and heads "
+            "that take each other "
             "off, count as one.",
         ),
         *TIED,
@@ -133,9 +136,12 @@ HEADS_ORTHOGONAL_CLAIM = Claim(
         "corresponds to a measure of orthogonality of heads. [...] We observe that after training, an orthogonality "
         "property appears.",
         f"{PAPER}, section 6, Figure 8",
-        "The paper starts all heads alike, up to a small perturbation, so that any training makes them less alike. We ask "
-        "whether they are less alike than heads with random directions, in what tokens and targets hold. What they were "
-        "in the first model that the run kept, and in a randomly initialised control, is shown beside it.",
+        "The paper starts all heads alike, up to a small perturbation, so that any training makes "
+        "them less alike. We ask "
+        "whether they are less alike than heads with random directions, in what tokens and targets "
+        "hold. What they were "
+        "in the first model that the run kept, and in a randomly initialised control, is shown "
+        "beside it.",
     ),
     kind="learning",
     statement="After training two heads of the layer are less alike than heads with random directions",

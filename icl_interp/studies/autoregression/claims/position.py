@@ -52,10 +52,13 @@ PREDICTS = Precondition(
     f"{LEARNED:g} allowed).",
 )
 PAST = Criterion(
-    "share of the squared weights p of a row on the last token (with conjugate pairs, on the last two), the least over "
-    f"rows: >= {ON:g} / <= {OFF:g}; rise of the mean squared error over the squared length of the next state, where it "
+    "share of the squared weights p of a row on the last token (with conjugate pairs, on the last "
+    "two), the least over "
+    f"rows: >= {ON:g} / <= {OFF:g}; rise of the mean squared error over the squared length of the "
+    "next state, where it "
     "is largest, when what the other tokens add goes to its mean: "
-    f"<= {HARMLESS:g} / >= {HARMFUL:g}; where it is smallest, when what these tokens add does: >= {BROKEN:g} / "
+    f"<= {HARMLESS:g} / >= {HARMFUL:g}; where it is smallest, when what these tokens add does: >= "
+    f"{BROKEN:g} / "
     f"<= {HARMFUL:g}; and with conjugate pairs and fewer heads than coordinates |p_(T-1) / p_T + 1/2|: <= {NEAR:g} / "
     f">= {FAR:g}",
     (
@@ -86,7 +89,7 @@ DIAGONALS = Criterion(
 
 
 def rise(result: DataArray, arm: str, name: str, smallest: bool = False) -> Estimate:
-    """The normalised error in an arm less that of the model as it is, after the state where it is largest (smallest)."""
+    """The normalised error in an arm less that of the model, after the state where it is largest (smallest)."""
     cut, own = (result.sel(arm=one).values for one in (arm, INTACT))
     return worst(name, lambda a, b: a - b, cut, own, smallest=smallest)[0]
 
@@ -150,10 +153,11 @@ def _past_numbers(asked: dict[str, Estimate], which: str, ratio: float) -> dict[
     found = {
         "share": f"Of the squared weights of a row at least {share:.3g} % lie on {which} "
         f"({within('share', f'at least {100 * ON:g} %', f'at most {100 * OFF:g} %')}).",
-        "rise without others": f"Without the other tokens the error rises by at most {others:.3g} of the squared length of the "
-        f"next state ({within('rise without others', f'at most {HARMLESS:g}', f'at least {HARMFUL:g}')}).",
-        "rise without these": f"Without {which} the error rises by at least {these:.3g} of the squared length of the next "
-        "state "
+        "rise without others": f"Without the other tokens the error rises by up to {others:.3g} of the next "
+        "state's squared length "
+        f"({within('rise without others', f'at most {HARMLESS:g}', f'at least {HARMFUL:g}')}).",
+        "rise without these": f"Without {which} the error rises by at least {these:.3g} of the next "
+        "state's squared length "
         f"({within('rise without these', f'at least {BROKEN:g}', f'at most {HARMFUL:g}')}).",
     }
     if "ratio" in asked:
@@ -271,8 +275,9 @@ def diagonals_evidence(results: Results, facts: Facts) -> Evidence:
         f"({bound(DIAGONALS, asked, 'unlike', f'at most {100 * ALIKE:g} %', f'at least {100 * UNLIKE:g} %')})."
     )
     rises = (
-        f"With the means of diagonals the error rises by at most {own['rise'].value:.3g} of the squared length of the next "
-        f"state ({bound(DIAGONALS, asked, 'rise', f'at most {HARMLESS:g}', f'at least {HARMFUL:g}')})."
+        f"With the means of diagonals the error rises by up to {own['rise'].value:.3g} of the next "
+        "state's squared length "
+        f"({bound(DIAGONALS, asked, 'rise', f'at most {HARMLESS:g}', f'at least {HARMFUL:g}')})."
     )
     decided = DIAGONALS.decide(asked).condition
     if decided and decided.quantity == "rise":

@@ -30,7 +30,8 @@ SOME = 0.5  # normalised error from which a model has learned too little to tell
 
 SOFTMAX = Criterion(
     "mean squared error over that of the best guess without the prompt, of a layer of softmax attention, where a "
-    f"layer of linear attention with as many heads has 0: >= {FAILS:g} / <= {LEARNS:g}; and the share of its error that "
+    f"layer of linear attention with as many heads has 0: >= {FAILS:g} / <= {LEARNS:g}; and the "
+    "share of its error that "
     f"more training of these weights leaves: >= {KEPT:g}",
     (
         Condition("error", (FAILS, INF), (0.0, LEARNS), scale="log"),
@@ -84,8 +85,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         says,
         scope="these weights and this training, in distribution, all points but the first",
         twin=quantities(results.twin[missed]),
-        caveat=f"More training of these weights leaves {100 * left:.3g} % of the error (asked: at least "
-        f"{100 * KEPT:g} %); it does not show what other weights can do.",
+        caveat=f"More training leaves {100 * left:.3g} % of it (asked: at least {100 * KEPT:g} %).",
     )
 
 
@@ -98,12 +98,14 @@ SOFTMAX_CLAIM = Claim(
         "in-context mapping.",
         f"{PAPER}, section 5.1 and appendix B, Figure 9",
         "The paper compares trained models with and without softmax. We judge one model: its linear counterpart is not "
-        "trained, since a closed form (Proposition 3) says that its error can be 0. An error above 0.01 that "
-        "more training hardly lowers says that training ends there from these weights, not that it must from all.",
+        "trained, since a closed form (Proposition 3) says that its error can be 0. An error above "
+        "0.01 that "
+        "more training hardly lowers says that training ends there from these weights, not that it "
+        "must from all.",
     ),
     kind="architecture",
-    statement="One layer of softmax attention, trained as far as its weights go, misses some of the map of matrices that "
-    "commute, which a layer of linear attention with as many heads can have without an error",
+    statement="One layer of softmax attention, trained as far as its weights go, misses some of the map of "
+    "matrices that commute, which a layer of linear attention with as many heads can have without an error",
     source=f"{SOURCE}, section 5.1, Figure 9",
     criterion=SOFTMAX,
     measurements=(missed, trained_on, layer_tie),

@@ -30,16 +30,19 @@ LITTLE, MUCH = 0.01, 0.05  # rise of the normalised error when spare heads are p
 USED = 0.5  # rise when all heads are
 
 SPARE = Criterion(
-    "rise of the mean squared error over the squared length of the next state, where it is largest, when all but the "
-    f"needed number of different heads are pruned: <= {LITTLE:g} / >= {MUCH:g}; where it is smallest, when all heads "
+    "rise of the mean squared error over the squared length of the next state, where it is "
+    "largest, when all but the "
+    f"needed number of different heads are pruned: <= {LITTLE:g} / >= {MUCH:g}; where it is "
+    "smallest, when all heads "
     f"are: >= {USED:g}",
     (Condition("rise", (-INF, LITTLE), (MUCH, INF)), Condition("rise without heads", (USED, INF), None)),
     (
         Precondition(
             "spare",
             (1, INF),
-            "The claim is about more heads than suffice; here no more than these differ from one another: copies of a "
-            "head and heads that take each other off count as one head.",
+            "No more heads than suffice differ from one another: copies, and heads that take each "
+            "other "
+            "off, count as one.",
         ),
     ),
 )
@@ -76,10 +79,8 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     """Can all but the needed number of heads be taken out?"""
     result, needed = results[pruned], real_heads_needed(process_in(facts))
     n_different = numbers_in(results[different])[N_DIFFERENT]
-    own = {
-        **quantities(result),
-        "spare": Estimate.exactly("different heads beyond the needed number", n_different - needed),
-    }
+    spare = Estimate.exactly("different heads beyond the needed number", n_different - needed)
+    own = {**quantities(result), "spare": spare}
     means = {str(arm): float(result.sel(arm=arm).values.mean()) for arm in result.indexes["arm"]}
     says = answer(
         SPARE,
@@ -90,8 +91,8 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     )
     threshold = bound(SPARE, own, "rise", f"at most {LITTLE:g}", f"at least {MUCH:g}")
     says += (
-        f" With the best {needed} of {facts.config.n_heads} real heads the error rises by at most {own['rise'].value:.3g} of "
-        f"the squared length of the next state ({threshold})."
+        f" With the best {needed} of {facts.config.n_heads} real heads the error rises by at most "
+        f"{own['rise'].value:.3g} of the next state's squared length ({threshold})."
     )
     caveat = f"Without any head it rises by at least {own['rise without heads'].value:.3g} (asked: at least {USED:g})."
     if own["rise"].value > LITTLE:

@@ -28,8 +28,10 @@ MORE, NO_MORE = 1.5, 1.0  # division of coordinates among heads, over the larges
 OWN = -1  # the "draw" that is the model
 
 SPECIALISE = Criterion(
-    "how far different heads divide the coordinates of states among themselves (mutual information of head and "
-    f"coordinate in |W_Q W_K^T|^2, copies of a state added up), over the {100 * UPPER:g} % quantile of random heads with the same singular values: >= {MORE:g} / "
+    "how far different heads divide the coordinates of states among themselves (mutual information "
+    "of head and "
+    f"coordinate in |W_Q W_K^T|^2, copies of a state added up), over the {100 * UPPER:g} % "
+    f"quantile of random heads with the same singular values: >= {MORE:g} / "
     f"<= {NO_MORE:g}",
     (Condition("division", (MORE, INF), (0.0, NO_MORE), scale="log"),),
     TIED,
@@ -112,7 +114,8 @@ SPECIALISE_CLAIM = Claim(
         "coordinates: what singles them out there is where training starts, and how it steps.",
     ),
     kind="learning",
-    statement="Where states stand in each token more than once, heads divide the coordinates of states among themselves",
+    statement="Where states stand in each token more than once, heads divide the coordinates of states among "
+    "themselves",
     source=f"{SOURCE}, section 6, Figure 8",
     criterion=SPECIALISE,
     measurements=(coordinates, division, heads_tie),

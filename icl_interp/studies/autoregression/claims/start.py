@@ -27,7 +27,8 @@ SAME, OTHER = 0.01, 0.05  # rise of the normalised error
 LEARNED = 0.1  # normalised error up to which a model counts as one that predicts the next state
 
 START = Criterion(
-    "rise of the mean squared error over the squared length of the next state, where it is largest, from the task's own "
+    "rise of the mean squared error over the squared length of the next state, where it is "
+    "largest, from the task's own "
     f"first state s_0 to others, heads rescaled for each: <= {SAME:g} / >= {OTHER:g}",
     (Condition("rise", (-INF, SAME), (OTHER, INF)),),
     (
@@ -76,8 +77,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         "rescaled heads predict as well from other fixed starts",
     )
     says += (
-        f" From {N_STARTS} other starts s_0, with keys divided by its squared coordinates, the error rises by at "
-        f"most {found.value:.3g} of the squared length of the next state "
+        f" From {N_STARTS} other starts s_0, with keys divided by its squared coordinates, the "
+        "error rises by up "
+        f"to {found.value:.3g} of the next state's squared length "
         f"({bound(START, quantities, 'rise', f'at most {SAME:g}', f'at least {OTHER:g}')})."
     )
     return Evidence(

@@ -146,7 +146,8 @@ FIGURES = {
     "autoregression_tokens": ReportFigure(
         first_layer,
         "The mean squared change of the prediction, over the variance of the next state, where the first layer's "
-        "patterns are replaced by their means over prompts, and where these are cut to some tokens; what the layer writes "
+        "patterns are replaced by their means over prompts, and where these are cut to some "
+        "tokens; what the layer writes "
         "keeps its mean at each position.",
     ),
     "autoregression_descent": ReportFigure(
@@ -157,7 +158,8 @@ FIGURES = {
     "autoregression_likeness": ReportFigure(
         likeness,
         "The size of the cosine between two heads: that of what they weigh by (W_Q W_K^T) times that of what they "
-        "write (W_V W_O), in what tokens and targets hold. Heads that are copies of others, or write nothing, are left "
+        "write (W_V W_O), in what tokens and targets hold. Heads that are copies of others, or "
+        "write nothing, are left "
         "out.",
     ),
 }

@@ -37,9 +37,15 @@ def worst(
         return np.log(np.maximum(statistic(*means), LEAST))
 
     ends = simultaneous(logarithm if positive else statistic, *per_unit)
-    value, low, high = (np.exp(end) if positive else end for end in ends)
+    value, low, high = (_number(end) if positive else end for end in ends)
     pick = np.argmin if smallest else np.argmax
     reach = np.min if smallest else np.max
     at = int(pick(value))
     found = Estimate(name, float(value[at]), float(reach(low)), float(reach(high)), unit, positive=positive)
     return found, at
+
+
+def _number(logarithm: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
+    """What a logarithm stands for; rounding is 0."""
+    numbers = np.exp(logarithm)
+    return np.where(numbers <= LEAST * (1 + 1e-9), 0.0, numbers)

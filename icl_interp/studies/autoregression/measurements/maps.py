@@ -11,7 +11,7 @@ that the form is nearest to the model: the step size of gradient descent is such
 means of squares and products of f, A and B, of which distances are made.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -97,7 +97,8 @@ def predicted_form(task: AutoregressiveProcess, encoding: str, n_layers: int) ->
         raise InputError("The claim is about paths of plain states that start at s_0 = 1; here s_0 is drawn")
     raise InputError(
         "The claim is about one layer on augmented states, one on plain states with matrices that commute, and two on "
-        f"plain states; here are {n_layers} on {'plain' if encoding == 'states' else encoding} states with "
+        f"plain states; here are {n_layers} on {'plain' if encoding == 'states' else encoding} "
+        "states with "
         f"{task.matrices} matrices"
     )
 
@@ -220,10 +221,10 @@ LOWEST: Mapping[str, float] = {STEP: 0.0}
 # ---- last states -----------------------------------------------------------------------------------------------------
 
 
-def with_last(prompts: Prompts, last: Float[Tensor, "batch dim"]) -> Prompts:
-    """The prompts with other last states; their targets are not known."""
+def with_state(prompts: Prompts, at: int, state: Float[Tensor, "batch dim"]) -> Prompts:
+    """The prompts with another state at one point; what comes after it, and targets, are no longer of the law."""
     xs = prompts.xs.clone()
-    xs[:, -1] = last
+    xs[:, at] = state
     return replace(prompts, xs=xs, ys=torch.full_like(prompts.ys, torch.nan))
 
 
@@ -247,25 +248,28 @@ def between(
 
 
 def last_states(lab: Lab, n_points: int) -> dict[str, list[Prompts]]:
-    """Two prompts of each unit, cut to so many points, with each kind of last state.
+    """Two prompts of each unit with each kind of state at the last of so many points.
 
-    As they are; with the last states of others, `N_OTHERS` at the whole length and one at others; between the two; and
-    those of others, from half to twice as long.
+    As they are; with the states of others there, `N_OTHERS` at the whole length and one at others; between the two; and
+    those of others, from half to twice as long. The prompts stay whole, as in training, where attention does not see
+    what comes later; else they are cut.
     """
-    task, prompts = process_of(lab), lab.few.first(n_points)
+    task, at, prompts = process_of(lab), n_points - 1, lab.few
+    if lab.model.cfg.attention_dir != "causal":
+        prompts = prompts.first(n_points)
     n = len(prompts)
     copies = N_OTHERS if n_points == lab.few.n_points else 1
     draw = generator(lab.seed, f"autoregression/other last states/{n_points}")
     drawn = task.sample(copies * n, draw, dtype=torch.float64)
-    others = drawn.xs[:, n_points - 1].view(copies, n, -1)
+    others = drawn.xs[:, at].view(copies, n, -1)
     share, size = torch.rand(2, n, 1, generator=draw, dtype=torch.float64)
-    nearer = between(task, prompts.xs[:, -1], others[0], share)
+    nearer = between(task, prompts.xs[:, at], others[0], share)
     resized = others[0] * LEAST * (MOST / LEAST) ** size
     return {
         ON_PATH: [prompts],
-        ELSEWHERE: [with_last(prompts, last) for last in others],
-        BETWEEN: [with_last(prompts, nearer)],
-        RESIZED: [with_last(prompts, resized)],
+        ELSEWHERE: [with_state(prompts, at, other) for other in others],
+        BETWEEN: [with_state(prompts, at, nearer)],
+        RESIZED: [with_state(prompts, at, resized)],
     }
 
 
@@ -282,15 +286,9 @@ def lengths(lab: Lab) -> tuple[int, ...]:
 # ---- the measurements ------------------------------------------------------------------------------------------------
 
 
-def _said(lab: Lab, prompts: Prompts) -> Float[Tensor, "batch dim"]:
-    """What the model predicts after the last state."""
-    return lab.predict(prompts)[:, -1].double().cpu()
-
-
-def _moments(lab: Lab, some: list[Prompts], pairs_of: Callable[[Prompts], tuple[Tensor, Form]]) -> np.ndarray:
-    """Means of `moments` over prompts with several last states: (moment, unit)."""
-    parts = [lab.by_unit(moments(*pairs_of(prompts)).double(), prompts).T for prompts in some]
-    return np.mean(parts, 0)
+def _said(lab: Lab, prompts: Prompts, n_points: int) -> Float[Tensor, "batch dim"]:
+    """What the model predicts after so many states of whole prompts."""
+    return lab.predict(prompts)[:, n_points - 1].double().cpu()
 
 
 @measurement("autoregression/map", version=2)
@@ -308,7 +306,7 @@ def in_context_map(lab: Lab) -> Planned[DataArray]:
         total = np.zeros_like(values[i])
         for prompts in asked[last]:
             known = forms(task, prompts.xs, n_heads)
-            said = {MODEL: _said(lab, prompts)}
+            said = {MODEL: _said(lab, prompts, lab.few.n_points)}
             # Of a form without a number of its own the prediction itself, of one with a number its direction.
             said |= {name: form.fixed + form.free * (name in (STEP, COPY)) for name, form in known.items()}
             for a, who in enumerate((MODEL, *names)):
@@ -338,14 +336,14 @@ def map_at_every_length(lab: Lab) -> Planned[DataArray]:
     task, n_heads = process_of(lab), heads_in_use(parts)
     form = form_in_use(task, name_of(lab.encoding), parts)
 
-    def beside(prompts: Prompts) -> tuple[Tensor, Form]:
-        return _said(lab, prompts), forms(task, prompts.xs, n_heads)[form]
-
     asked = lengths(lab)
-    values = np.empty((len(LAST), len(asked), len(MOMENTS), lab.n_units))
+    values = np.zeros((len(LAST), len(asked), len(MOMENTS), lab.n_units))
     for j, n_points in enumerate(asked):
         states = last_states(lab, n_points)
         for i, last in enumerate(LAST):
-            values[i, j] = _moments(lab, states[last], beside)
+            for prompts in states[last]:
+                known = forms(task, prompts.xs[:, :n_points], n_heads)[form]
+                part = moments(_said(lab, prompts, n_points), known).double()
+                values[i, j] += lab.by_unit(part, prompts).T / len(states[last])
     axes = {"last state": LAST, "points": asked, "moment": MOMENTS, "unit": tuple(range(lab.n_units))}
     return make_array(values, axes, note=f"{len(lab.few)} prompts; the form is {form}, in float64")

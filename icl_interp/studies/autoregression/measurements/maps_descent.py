@@ -30,7 +30,7 @@ from icl_interp.studies.autoregression.measurements.maps import (
     needs_paths,
     solved,
 )
-from icl_interp.studies.autoregression.measurements.parts import heads_in_use, in_use, layers_in_use
+from icl_interp.studies.autoregression.measurements.parts import first_layer_in_use, heads_in_use, in_use, layers_in_use
 from icl_interp.studies.autoregression.measurements.unit import process_of
 from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_states
 
@@ -46,11 +46,14 @@ def layers_left(facts: Facts, parts: DataFrame | None = None) -> int:
 
     Args:
         facts: about the model.
-        parts: of `parts.in_use`: layers that predictions do not depend on are then not counted, if one is left.
+        parts: of `parts.in_use`: layers that predictions do not depend on are then not counted. Where none is left but
+            the first one, what follows it must be made elsewhere, and all are counted.
     """
-    first = facts.encoding == "states"
-    used = facts.config.n_layers if parts is None else layers_in_use(parts)
-    return (used if used > first else facts.config.n_layers) - first
+    first, n_layers = facts.encoding == "states", facts.config.n_layers
+    if parts is None:
+        return n_layers - first
+    left = layers_in_use(parts) - first
+    return n_layers - first if left < 1 and first_layer_in_use(parts) == 0 else left
 
 
 def needs_layers_for_steps(facts: Facts) -> str | None:

@@ -64,9 +64,15 @@ def trained_on(lab: Lab) -> DataFrame:
     Both are those on the prompts of these steps, drawn apart: what is learned by heart counts as a gain too.
     """
     task, model = lab.task, plain(lab.model).requires_grad_(True)
+    if hasattr(model, "pos_embed"):  # vectors of zeros are none, and must not become some
+        model.pos_embed.requires_grad_(False)
     prompts = task.sample(N_TRAINED, generator(lab.seed, "autoregression/trained on"), dtype=torch.float64)
     tokens, truth, first = lab.tokens(prompts), prompts.ys.to(lab.device), task.n_determining
-    steps = torch.optim.LBFGS(model.parameters(), max_iter=N_STEPS, line_search_fn="strong_wolfe")
+    steps = torch.optim.LBFGS(
+        [weight for weight in model.parameters() if weight.requires_grad],
+        max_iter=N_STEPS,
+        line_search_fn="strong_wolfe",
+    )
     found: list[float] = []
 
     def loss() -> Tensor:

@@ -30,6 +30,7 @@ from icl_interp.studies.autoregression.measurements.unit import Shift, outputs
 POSITIONS, LEMMA, OWN = "by position", "by position, own token and the one before", "by position, own token alone"
 ARMS = (POSITIONS, LEMMA, OWN)
 INTACT = "as it is"
+NUMBERS = ("moved", "error", "share")
 BEFORE, ALIKE = "weight at the token before", "alike in all prompts"
 Pattern = Float[Tensor, "head query key"]
 
@@ -68,22 +69,23 @@ def cut(pattern: Pattern) -> dict[str, Pattern]:
 def first_layer(lab: Lab) -> Planned[DataArray]:
     """What becomes of predictions with other patterns in the first layer: (arm, number, point, unit).
 
-    Numbers: "moved", the squared change of the prediction; "error", its squared error. Both over the variance of the
-    next state over prompts, at each scored point, means over two prompts of a unit.
+    Numbers: "moved", the squared change of the prediction; "error", its squared error; both over the variance of the
+    next state over prompts; and "share", the squared change over the variance of the model's own predictions. At each
+    scored point, means over two prompts of a unit.
     """
     layer = first_layer_in_use((yield from lab.need(in_use)))
     prompts, first = lab.few, lab.task.n_determining
     mean, _ = mean_pattern(lab, prompts, layer)
     truth = prompts.ys[:, first:]
-    size = truth.var(0, unbiased=False).sum(-1).clamp(min=TINY)
     before = outputs(lab.model, lab, prompts)[:, first:]
+    size, own = (one.var(0, unbiased=False).sum(-1).clamp(min=TINY) for one in (truth, before))
     rows = []
     for pattern in (None, *cut(mean).values()):
         after = before if pattern is None else _predictions(lab, layer, pattern)[:, first:]
-        numbers = [(after - before), (after - truth)]
-        rows.append([lab.by_unit(number.square().sum(-1) / size, prompts).T for number in numbers])
+        numbers = ((after - before, size), (after - truth, size), (after - before, own))
+        rows.append([lab.by_unit(number.square().sum(-1) / over, prompts).T for number, over in numbers])
     points = tuple(range(first, prompts.n_points))
-    axes = {"arm": (INTACT, *ARMS), "number": ("moved", "error"), "point": points, "unit": tuple(range(lab.n_units))}
+    axes = {"arm": (INTACT, *ARMS), "number": NUMBERS, "point": points, "unit": tuple(range(lab.n_units))}
     return make_array(rows, axes, note=f"{len(prompts)} prompts; layer {layer}; float64")
 
 

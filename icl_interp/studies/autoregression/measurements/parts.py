@@ -16,7 +16,7 @@ from icl_interp.interventions.outputs import sublayers
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_table
-from icl_interp.studies.autoregression.measurements.unit import outputs
+from icl_interp.studies.autoregression.measurements.unit import outputs, process_of
 
 IDLE = 1e-4  # of the variance of predictions: what moves them by less is not in use
 N_COMPARED = 16  # prompts on which patterns of heads are compared
@@ -85,6 +85,15 @@ def _moved(lab: Lab, intact: Tensor, variance: float, *edits: Intervention) -> f
     return float(change.square().sum(-1).mean()) / variance
 
 
+def _heads(lab: Lab, layer: int, intact: Tensor, variance: float) -> int:
+    """Different heads of a layer that move predictions; all heads where it makes no difference how many these are."""
+    n_heads, task = lab.model.cfg.n_heads, process_of(lab)
+    if n_heads == 1 or task.matrices == "orthogonal":  # complex coordinates, which take two heads, are not asked
+        return n_heads
+    groups = [lab.head_means.only(*((layer, head) for head in group)) for group in heads_alike(lab, layer)]
+    return sum(_moved(lab, intact, variance, group) > IDLE for group in groups)
+
+
 @measurement("autoregression/parts in use")
 def in_use(lab: Lab) -> DataFrame:
     """How far predictions move without each layer's attention and block, and how many different heads move them.
@@ -99,10 +108,7 @@ def in_use(lab: Lab) -> DataFrame:
     for layer in range(lab.model.cfg.n_layers):
         taken_out = (sublayers(lab.model, kind, layer) for kind in ("attn", None))
         attention, block = (_moved(lab, intact, variance, lab.sublayer_means.only(*names)) for names in taken_out)
-        alike = heads_alike(lab, layer) if lab.model.cfg.n_heads > 1 else [(0,)]
-        parts = [lab.head_means.only(*((layer, head) for head in group)) for group in alike]
-        n_heads = sum(_moved(lab, intact, variance, part) > IDLE for part in parts)
-        rows.append((layer, attention, block, n_heads))
+        rows.append((layer, attention, block, _heads(lab, layer, intact, variance)))
     names = (LAYER, ATTENTION, BLOCK, HEADS)
     return make_table({name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)})
 
