@@ -96,7 +96,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         },
         "later layers need just the state before from the first layer",
     )
-    unit = "of the variance of the next state"
+    unit = "of the next state's variance"
     limits = {
         KEPT: bound(TOKENS, asked, KEPT, f"at most {SAME:g}", f"at least {MOVED:g}"),
         NEEDED: bound(TOKENS, asked, NEEDED, f"at least {MOVED:g}", f"at most {SAME:g}"),

@@ -31,6 +31,12 @@ IDENTITY = Criterion(
     (Condition("largest", (0.0, SMALL), (LARGE, 1.0)), Condition("position", (0.0, RARE), None)),
     (
         Precondition(
+            "idle heads",
+            (-INF, 0),
+            "Fewer different heads write anything than the claim is about: copies, and heads that take "
+            "each other off, count as one.",
+        ),
+        Precondition(
             "reading",
             (EXPLAINED, INF),
             "The claim is about complex heads with diagonal matrices, which explain only {value:.2g} of this model's "
@@ -75,7 +81,12 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     found = complex_heads(stored_heads(results[heads]))
     n_heads, dim = found.keys.shape
     matrix, by_chance = unit_heads.cosines(found), unit_heads.random_largest(n_heads, dim)
-    asked = {**own, **tied_everywhere(results[diagonals_tie].sel(heads=COMPLEX))}
+    idle = facts.config.n_heads - unit_heads.n_different(stored_heads(results[heads]))
+    asked = {
+        **own,
+        "idle heads": Estimate.exactly("heads that write nothing or are copies of others", idle),
+        **tied_everywhere(results[diagonals_tie].sel(heads=COMPLEX)),
+    }
     says = answer(
         IDENTITY,
         asked,

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.resampling import simultaneous
 
-LEAST = 1e-12  # what is smaller is rounding, on a logarithm
+LEAST = 1e-12  # what is smaller is rounding
 PerUnit = Float[np.ndarray, "unit point *number"]
 
 
@@ -37,7 +37,7 @@ def worst(
         return np.log(np.maximum(statistic(*means), LEAST))
 
     ends = simultaneous(logarithm if positive else statistic, *per_unit)
-    value, low, high = (_number(end) if positive else end for end in ends)
+    value, low, high = (_rounded(np.exp(end) if positive else end) for end in ends)
     pick = np.argmin if smallest else np.argmax
     reach = np.min if smallest else np.max
     at = int(pick(value))
@@ -45,7 +45,6 @@ def worst(
     return found, at
 
 
-def _number(logarithm: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
-    """What a logarithm stands for; rounding is 0."""
-    numbers = np.exp(logarithm)
-    return np.where(numbers <= LEAST * (1 + 1e-9), 0.0, numbers)
+def _rounded(numbers: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
+    """What is rounding is 0."""
+    return np.where(np.abs(numbers) <= LEAST * (1 + 1e-9), 0.0, numbers)

@@ -4,6 +4,7 @@ A layer that writes nothing is no layer, and two heads with one pattern are one 
 each other off. Claims that count layers or heads count these.
 """
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from pandas import DataFrame
@@ -115,15 +116,15 @@ def in_use(lab: Lab) -> DataFrame:
 
 def layers_in_use(table: DataFrame) -> int:
     """Layers that predictions depend on; all of them where predictions depend on none, and so are made elsewhere."""
-    return int((table[BLOCK] > IDLE).sum()) or len(table)
+    return int((table[BLOCK].to_numpy(float) > IDLE).sum()) or len(table)
 
 
 def first_layer_in_use(table: DataFrame) -> int:
     """The first layer whose attention predictions depend on; the first of all where they depend on none."""
-    used = table[LAYER][table[ATTENTION] > IDLE]
-    return int(used.iloc[0]) if len(used) else 0
+    used = np.flatnonzero(table[ATTENTION].to_numpy(float) > IDLE)
+    return int(used[0]) if len(used) else 0
 
 
 def heads_in_use(table: DataFrame) -> int:
     """Different heads of the layer that has most of them, at least one."""
-    return max(1, int(table[HEADS].max()))
+    return max(1, int(table[HEADS].to_numpy(float).max()))

@@ -15,6 +15,7 @@ from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.base import intervene
 from icl_interp.provenance import generator
 from icl_interp.results import table_of_numbers
+from icl_interp.studies.autoregression.measurements import parts
 from icl_interp.studies.autoregression.measurements.parts import heads_alike
 from icl_interp.studies.autoregression.measurements.unit import (
     Heads,
@@ -29,6 +30,7 @@ N_RANDOM = 2000  # sets of random heads
 MOST_SUBSETS = 300  # that are all tried; of more, heads are taken out one after the other
 INTACT, PRUNED, NONE = "all heads", "the needed heads", "no heads"
 N_DIFFERENT = "different heads"
+NULL = 1e-6  # of the largest head: what writes less writes nothing
 Chosen = tuple[int, ...]
 
 
@@ -43,6 +45,16 @@ def cosines(found: Heads) -> Float[Tensor, "head head"]:
     """
     keys, values = (one / one.abs().square().sum(1, keepdim=True).sqrt().clamp(min=1e-300) for one in found)
     return (keys @ values.mT).abs()
+
+
+def n_different(real: Heads) -> int:
+    """Real heads that differ in what they weigh by and write anything, copies and heads that cancel counted once."""
+    rows = torch.view_as_real(real.keys).flatten(1)
+    factors, alike = parts.factors(rows, scaled=True), parts.groups(rows, scaled=True)
+    written = [torch.einsum("h,hi->i", factors[list(g), g[0]].to(real.values), real.values[list(g)]) for g in alike]
+    sizes = torch.stack([real.keys[g[0]].norm() * one.norm() for g, one in zip(alike, written, strict=True)])
+    whole = (real.keys.norm(dim=1) * real.values.norm(dim=1)).max()
+    return int((sizes > NULL * whole).sum())
 
 
 def largest(matrix: Float[Tensor, "*batch head head"]) -> Float[Tensor, "*batch"]:
