@@ -104,13 +104,6 @@ DIALS: tuple[Dial, ...] = (
         (6.0, 3.0, 1.0, 0.5, 0.3, 0.2, 0.1, 0.0),
     ),
     Dial(
-        "share of the next state that is missing",
-        maps.SOFTMAX,
-        "in the place of a softmax layer: the normalised error is the square of the share",
-        lambda v, g: maps.short_of_softmax(g, v, v),
-        (0.0, 0.02, 0.03, 0.05, 0.09, 0.1, 0.11, 0.2),
-    ),
-    Dial(
         "share of a head's own coordinate in its weights",
         maps.SPECIALISE,
         "tiled states, and heads that attend to all coordinates alike (0) or to one each (1)",

@@ -2,16 +2,18 @@
 
 from typing import Any
 
+import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import bootstrap
 from icl_interp.studies.autoregression.claims.map import not_learned
+from icl_interp.studies.autoregression.measurements.lengths import worst
 from icl_interp.studies.autoregression.measurements.maps_tokens import (
     ALIKE,
     BEFORE,
@@ -23,35 +25,65 @@ from icl_interp.studies.autoregression.measurements.maps_tokens import (
     first_pattern,
     needs_layers_on_states,
 )
-from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE
+from icl_interp.studies.autoregression.measurements.parts import first_layer_in_use, in_use
+from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE, process_in
+from icl_interp.tasks.autoregressive import AutoregressiveProcess
 
 SAME, MOVED = 0.05, 0.2  # mean squared change of the prediction, over the variance of the next state
 KEPT, NEEDED = "with the two tokens of the lemma", "without the token before"
+EVERYWHERE = "without the token before, where least"
 
 TOKENS = Criterion(
     "mean squared change of the prediction over the variance of the next state, where the first layer attends by "
-    f"position only, to its own token and the one before: <= {SAME:g} / >= {MOVED:g}; and where it attends to its own "
-    f"token alone: >= {MOVED:g} / <= {SAME:g}",
-    (Condition(KEPT, (0.0, SAME), (MOVED, INF)), Condition(NEEDED, (MOVED, INF), (0.0, SAME))),
+    "position only, to its own token and the one before, and other tokens are at their means, "
+    "after the state where it "
+    f"is largest: <= {SAME:g} / >= {MOVED:g}; where it attends to its own token alone: >= "
+    f"{MOVED:g} / <= {SAME:g}, and "
+    f"over the variance of predictions, after the state where it is smallest: >= {MOVED:g}",
+    (
+        Condition(KEPT, (0.0, SAME), (MOVED, INF)),
+        Condition(NEEDED, (MOVED, INF), (0.0, SAME)),
+        # Early predictions are small, so that they are asked in their own size; a faint model moves by much of that.
+        Condition(EVERYWHERE, (MOVED, INF), None),
+    ),
+    (Precondition("later layers", (1, INF), "The first layer that predictions depend on is the last one here."),),
 )
 
 
 def quantities(result: DataArray) -> dict[str, Estimate]:
-    """What the criterion asks for."""
-    return {
-        name: Estimate.of(
-            f"change of the prediction {name}",
-            bootstrap(lambda mean: mean, result.sel(arm=arm, number="moved").values, positive=True),
-            "of the variance",
-        )
-        for name, arm in ((KEPT, LEMMA), (NEEDED, OWN))
-    }
+    """What the criterion asks of a model and its randomly initialised control."""
+    kept, needed = (_numbers(result, arm, "moved") for arm in (LEMMA, OWN))
+    largest, _ = worst(
+        f"largest change of the prediction {KEPT}", lambda mean: mean, kept, unit="of the variance", positive=True
+    )
+    mean = bootstrap(lambda mean: mean.mean(-1), needed, positive=True)
+    return {KEPT: largest, NEEDED: Estimate.of(f"change of the prediction {NEEDED}", mean, "of the variance")}
+
+
+def everywhere(result: DataArray, task: AutoregressiveProcess) -> Estimate:
+    """The least change of the prediction without the token before, over the variance of predictions.
+
+    Where s_0 is the same in all prompts, it is not asked after s_1: then the state before is its own mean.
+    """
+    first = 2 if task.start is None else 1
+    later = result.sel(point=[point for point in result.indexes["point"] if point >= first])
+    share, name = _numbers(later, OWN, "share"), f"smallest change of the prediction {NEEDED}"
+    return worst(name, lambda mean: mean, share, unit="of its variance", smallest=True, positive=True)[0]
+
+
+def _numbers(result: DataArray, arm: str, number: str) -> np.ndarray:
+    return result.sel(arm=arm, number=number).transpose("unit", "point").values
 
 
 def evidence(results: Results, facts: Facts) -> Evidence:
     """Do later layers have from the first one what Lemma 1 would give them, and nothing else?"""
     result, heads = results[first_layer], details(results[first_pattern])
-    asked = quantities(result)
+    n_later = facts.config.n_layers - 1 - first_layer_in_use(results[in_use])
+    asked = {
+        **quantities(result),
+        EVERYWHERE: everywhere(result, process_in(facts)),
+        "later layers": Estimate.exactly("layers after the first one in use", n_later),
+    }
     errors = {arm: float(result.sel(arm=arm, number="error").mean()) for arm in (INTACT, POSITIONS, LEMMA, OWN)}
     decided = TOKENS.decide(asked).condition
     says = answer(
@@ -64,7 +96,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         },
         "later layers need just the state before from the first layer",
     )
-    unit = "of the variance of the next state"
+    unit = "of the next state's variance"
     limits = {
         KEPT: bound(TOKENS, asked, KEPT, f"at most {SAME:g}", f"at least {MOVED:g}"),
         NEEDED: bound(TOKENS, asked, NEEDED, f"at least {MOVED:g}", f"at most {SAME:g}"),
@@ -72,19 +104,23 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     if decided and decided.quantity == NEEDED:
         says += f" Where that layer attends to its own token alone, predictions change by {asked[NEEDED].value:.3g} "
         says += f"{unit} ({limits[NEEDED]})."
-        caveat = f"Where it attends by position to the token before as well, they change by {asked[KEPT].value:.3g}."
+        caveat = (
+            f"Where it attends by position to the token before as well, they change by at most {asked[KEPT].value:.3g}."
+        )
     else:
-        says += " Where that layer attends to its own token and the one before alone, predictions change by "
-        says += f"{asked[KEPT].value:.3g} {unit} ({limits[KEPT]})."
+        says += " Where that layer attends to its own token and the one before alone, predictions change by at "
+        says += f"most {asked[KEPT].value:.3g} {unit} ({limits[KEPT]})."
         caveat = f"Where it attends to its own alone, they change by {asked[NEEDED].value:.3g} "
         caveat += f"({limits[NEEDED]})."
     moved = asked[NEEDED]
     return Evidence(
         asked,
         says,
-        scope="these weights, in distribution, the first layer's attention; what its MLP does is left as it is",
+        scope="these weights, in distribution, after every scored state; the attention of the first layer that "
+        "predictions "
+        "depend on; what its MLP does is left as it is",
         causal={
-            "intervention": "the first layer attends by position, to its own token alone",
+            "intervention": "the first layer attends by position, to its own token alone; its output keeps its mean",
             "effect": moved.value,
             "low": moved.low,
             "high": moved.high,
@@ -126,7 +162,7 @@ AUGMENTED_CLAIM = Claim(
     "and later layers need nothing else of it",
     source=f"{SOURCE}, Lemma 1",
     criterion=TOKENS,
-    measurements=(first_layer, first_pattern),
+    measurements=(first_layer, first_pattern, in_use),
     twin=(first_layer,),
     aspects=("depth",),
     evidence=evidence,

@@ -2,12 +2,13 @@
 
 from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
-from icl_interp.results import numbers_in
+from icl_interp.analyses.tie import EXPLAINED, TIED
 from icl_interp.studies.autoregression.measurements import unit_heads
+from icl_interp.studies.autoregression.measurements.ties import COMPLEX, diagonals_tie, tied_everywhere
 from icl_interp.studies.autoregression.measurements.unit import (
     PAPER,
     SOURCE,
@@ -18,12 +19,10 @@ from icl_interp.studies.autoregression.measurements.unit import (
     positions,
     process_in,
     stored_heads,
-    unit_fit,
 )
 
 SMALL, LARGE = 0.1, 0.3  # of the largest |cosine| between two heads
 RARE = 0.025  # share of random heads that are as orthogonal
-FITS = 0.9  # share of the predictions that complex diagonals have to explain
 
 IDENTITY = Criterion(
     "the largest |cosine| between the key diagonal a_h of one head and the value diagonal b_h' of another, |a_h . "
@@ -32,11 +31,18 @@ IDENTITY = Criterion(
     (Condition("largest", (0.0, SMALL), (LARGE, 1.0)), Condition("position", (0.0, RARE), None)),
     (
         Precondition(
-            "fit of pairs",
-            (FITS, 1.0),
-            "The claim is about complex heads with diagonal matrices, which explain only {value:.2g} of this model's "
-            f"predictions ({FITS:g} needed).",
+            "idle heads",
+            (-INF, 0),
+            "Fewer different heads write anything than the claim is about: copies, and heads that take "
+            "each other off, count as one.",
         ),
+        Precondition(
+            "reading",
+            (EXPLAINED, INF),
+            "The claim is about complex heads with diagonal matrices, which explain only {value:.2g} of this model's "
+            f"predictions after some state ({EXPLAINED:g} needed).",
+        ),
+        *TIED,
     ),
 )
 
@@ -75,8 +81,12 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     found = complex_heads(stored_heads(results[heads]))
     n_heads, dim = found.keys.shape
     matrix, by_chance = unit_heads.cosines(found), unit_heads.random_largest(n_heads, dim)
-    fit = numbers_in(results[unit_fit]).get("fit of pairs", 0.0)
-    asked = {**own, "fit of pairs": Estimate.exactly("share of predictions that complex diagonals explain", fit)}
+    idle = facts.config.n_heads - unit_heads.n_different(stored_heads(results[heads]))
+    asked = {
+        **own,
+        "idle heads": Estimate.exactly("heads that write nothing or are copies of others", idle),
+        **tied_everywhere(results[diagonals_tie].sel(heads=COMPLEX)),
+    }
     says = answer(
         IDENTITY,
         asked,
@@ -128,8 +138,9 @@ IDENTITY_CLAIM = Claim(
     "many heads as coordinates",
     source=f"{SOURCE}, Propositions 3 and 6",
     criterion=IDENTITY,
-    measurements=(heads, positions, unit_fit),
+    measurements=(heads, positions, diagonals_tie),
     twin=(heads,),
+    about_weights=True,
     aspects=("shares of heads", "single layer", "depth"),
     evidence=evidence,
     excluded=needs_as_many_heads,

@@ -1,5 +1,6 @@
 """The claim that the map which a model makes of its context is the one that the propositions name."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,23 +13,29 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
+from icl_interp.studies.autoregression.measurements.lengths import worst
 from icl_interp.studies.autoregression.measurements.maps import (
+    BETWEEN,
     ELSEWHERE,
     LOWEST,
     MODEL,
     ON_PATH,
+    RESIZED,
     STEP,
     TINY,
     TURN,
     distance,
+    form_in_use,
     in_context_map,
+    map_at_every_length,
     needs_predicted_form,
-    predicted_form,
 )
-from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE, not_above
+from icl_interp.studies.autoregression.measurements.parts import in_use
+from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE, not_above, process_in
 
 NEAR, FAR = 0.1, 0.3  # share of the mean square of predictions that the form leaves unexplained
 BESIDE, AS_FAR = 0.25, 1.0  # of the distance between the form and its nearest rival
+MOST = 4.0  # no distance is larger: |f - g|^2 <= (|f| + |g|)^2
 APART = 0.02  # the least distance between the form and its nearest rival
 LEARNED = 0.5  # R2: a single gradient step on a short prompt never comes near 0.9
 not_learned = not_above(LEARNED)
@@ -37,13 +44,32 @@ NAMES = {
     TURN: "turning the last state by the ratio of the last two",
 }
 
+KINDS = {ON_PATH: "on the path", ELSEWHERE: "distance", BETWEEN: "nearby", RESIZED: "other sizes"}
+WORDS = {
+    "on the path": "With the prompt's own last state",
+    "distance": "With another prompt's last state",
+    "nearby": "With a last state between its own and another",
+    "other sizes": "With a last state that is longer or shorter",
+}
+
 MAP = Criterion(
-    "with the last state replaced by that of another prompt: mean squared distance between the predictions of the "
-    f"model and of the predicted map, over the larger of their mean squares: <= {NEAR:g} / >= {FAR:g}; and over the "
-    f"distance between the predicted map and the nearest other map: <= {BESIDE:g} / >= {AS_FAR:g}",
+    "mean squared distance between the predictions of the model and of the predicted map, over the "
+    "larger of their mean "
+    "squares, after prompts of the length where it is largest: with the last state replaced by "
+    "that of another prompt, "
+    f"and with the prompt's own: <= {NEAR:g} / >= {FAR:g} each; with one between the two, and for "
+    "gradient steps with "
+    f"one that is longer or shorter: <= {NEAR:g}; and, after the longest prompts, over the "
+    "distance between the "
+    f"predicted map and the nearest other map: <= {BESIDE:g} / >= {AS_FAR:g}",
     (
         Condition("distance", (0.0, NEAR), (FAR, INF)),
+        Condition("on the path", (0.0, NEAR), (FAR, INF)),
         Condition("beside rivals", (0.0, BESIDE), (AS_FAR, INF), scale="log"),
+        # No prompt of the law ends so: a model that does otherwise there is no counterexample, and no example either.
+        Condition("nearby", (0.0, NEAR), None),
+        # The other form is no function of the last state's size: minimisers of the loss differ there.
+        Condition("other sizes", (0.0, NEAR), None, optional=True),
     ),
     (
         Precondition(
@@ -68,10 +94,25 @@ def rivals(result: DataArray, form: str) -> dict[str, float]:
     return dict(sorted(((who, value) for who, value in values.items() if np.isfinite(value)), key=lambda one: one[1]))
 
 
-def quantities(result: DataArray, form: str) -> tuple[dict[str, Estimate], str]:
+def everywhere(result: DataArray, form: str) -> dict[str, tuple[Estimate, int]]:
+    """The distance to the form at the length of prompts where it is largest, by kind of last state, and that length."""
+    lowest, found = LOWEST.get(form, -np.inf), {}
+    for last, key in KINDS.items():
+        if last == RESIZED and form != STEP:
+            continue
+        parts = result.sel({"last state": last}).transpose("moment", "unit", "points").values
+        name = f"distance to the predicted map, last state {last}"
+        one, at = worst(
+            name, lambda *means: distance(np.stack(means), lowest), *parts, unit="of the mean square", positive=True
+        )
+        found[key] = replace(one, high=min(one.high, MOST)), int(result.indexes["points"][at])
+    return found
+
+
+def quantities(longest: DataArray, lengths: DataArray, form: str) -> tuple[dict[str, Estimate], str]:
     """What the criterion asks for, and the nearest rival."""
-    nearest = next(iter(rivals(result, form)))
-    own, other = (result.sel({"last state": ELSEWHERE, "who": who, "form": form}).values for who in (MODEL, nearest))
+    nearest = next(iter(rivals(longest, form)))
+    own, other = (longest.sel({"last state": ELSEWHERE, "who": who, "form": form}).values for who in (MODEL, nearest))
     lowest, n = LOWEST.get(form, -np.inf), len(own)
 
     def over(*means: np.ndarray) -> np.ndarray:
@@ -80,12 +121,12 @@ def quantities(result: DataArray, form: str) -> tuple[dict[str, Estimate], str]:
 
     ratio = bootstrap(over, *own, *other)
     return {
-        "distance": Estimate.of("distance to the predicted map", interval(result, form), "of the mean square"),
+        **{key: one for key, (one, _) in everywhere(lengths, form).items()},
         "beside rivals": Estimate.of(
             "distance to the predicted map / that between it and the nearest other map", ratio
         ),
         "apart": Estimate.of(
-            "distance between the predicted map and the nearest other map", bootstrap_of(result, form)
+            "distance between the predicted map and the nearest other map", bootstrap_of(longest, form)
         ),
     }, nearest
 
@@ -102,8 +143,10 @@ def _percent(share: float) -> str:
 
 def evidence(results: Results, facts: Facts) -> Evidence:
     """Is what the model makes of a last state what the predicted map makes of it?"""
-    result, form = results[in_context_map], predicted_form(facts)
-    asked, nearest = quantities(result, form)
+    result, lengths = results[in_context_map], results[map_at_every_length]
+    form = form_in_use(process_in(facts), facts.encoding, results[in_use])
+    asked, nearest = quantities(result, lengths, form)
+    points = {key: at for key, (_, at) in everywhere(lengths, form).items()}
     rows = details(result)
     own = {row["map"]: row["distance"] for row in rows}
     closest = min(own, key=lambda name: own[name])
@@ -115,37 +158,51 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         f"the model makes the predicted map of its context, {NAMES[form]}",
     )
     decided = MAP.decide(asked).condition
-    if decided and decided.quantity == "beside rivals":
-        threshold = bound(MAP, asked, "beside rivals", f"at most {BESIDE:g}", f"at least {AS_FAR:g}")
+    key = decided.quantity if decided else "distance"
+    if key == "beside rivals":
+        threshold = bound(MAP, asked, key, f"at most {BESIDE:g}", f"at least {AS_FAR:g}")
         says += (
-            f" Its distance from this map is {asked['beside rivals'].value:.3g} times that between this map and the "
+            f" Its distance from this map is {asked[key].value:.3g} times that between this map "
+            "and the "
             f"nearest other one, {nearest} ({threshold})."
         )
     else:
-        threshold = bound(MAP, asked, "distance", f"at most {100 * NEAR:g} %", f"at least {100 * FAR:g} %")
+        threshold = bound(MAP, asked, key, f"at most {100 * NEAR:g} %", f"at least {100 * FAR:g} %")
         says += (
-            f" With another prompt's last state its distance from this map is {_percent(asked['distance'].value)} "
-            f"% of the predictions' mean square ({threshold})."
+            f" {WORDS[key]} its distance is up to {_percent(asked[key].value)} % of the mean "
+            "square, "
+            f"after {points[key]} states ({threshold})."
         )
-    caveat = f"Of all maps compared it is nearest to: {closest} ({_percent(own[closest])} %)."
-    path = interval(result, form, ON_PATH)
+    caveat = f"The nearest map is: {closest} ({_percent(own[closest])} %)."
     moved = asked["distance"]
     return Evidence(
         asked,
         says,
-        scope="these weights, predictions after the longest prompts; the step size is chosen so that it is nearest",
+        scope=f"these weights, after prompts of {min(lengths.indexes['points'])} to {max(lengths.indexes['points'])} "
+        "states; the step size is chosen for each length so that it is nearest",
         causal={
             "intervention": "the last state replaced by that of another prompt",
             "effect": moved.value,
             "low": moved.low,
             "high": moved.high,
-            "unit": "distance to the predicted map, of the mean square of predictions",
-            "with its own last state": path.value,
+            "unit": "distance to the predicted map, of the mean square of predictions, at the worst length",
+            "with its own last state": asked["on the path"].value,
         },
-        twin=quantities(results.twin[in_context_map], form)[0],
-        details=rows,
+        twin=quantities(results.twin[in_context_map], results.twin[map_at_every_length], form)[0],
+        details=(*rows, *by_length(lengths, form)),
         caveat=caveat,
     )
+
+
+def by_length(lengths: DataArray, form: str) -> tuple[dict[str, Any], ...]:
+    """A row for each length of the prompt: the model's distance from the predicted map."""
+    lowest, rows = LOWEST.get(form, -np.inf), []
+    means = lengths.mean("unit")
+    for points in lengths.indexes["points"]:
+        one = means.sel(points=points)
+        distances = {last: float(distance(one.sel({"last state": last}).values, lowest)) for last in KINDS}
+        rows.append({"states": int(points), **distances})
+    return tuple(rows)
 
 
 def details(result: DataArray) -> tuple[dict[str, Any], ...]:
@@ -169,16 +226,19 @@ MAP_CLAIM = Claim(
         "augmented, we characterize the global minima of a one-layer diagonal linear multi-head Transformer.",
         f"{PAPER}, Abstract; Propositions 2, 3 and 6",
         "Wider: any model of these shapes is asked, with any weights, scores and distribution of W, and two layers on "
-        "plain states, the first of which may make augmented tokens. Narrower: on paths all good maps agree, so that "
-        "they are compared with another last state, which training never showed. The step size is chosen to fit.",
+        "plain states, the first of which may make augmented tokens. Layers that write nothing are "
+        "not counted. On paths "
+        "all good maps agree, so that they are compared with other last states too, which training "
+        "never showed. The "
+        "step size is chosen to fit, for each length of the prompt.",
     ),
     kind="learning",
     statement="What a model makes of the last state is what the propositions predict: one step of gradient descent for "
     "augmented states, the ratio of the last two states for plain ones with matrices that commute",
     source=f"{SOURCE}, Propositions 1, 2, 3 and 6",
     criterion=MAP,
-    measurements=(in_context_map,),
-    twin=(in_context_map,),
+    measurements=(in_context_map, map_at_every_length, in_use),
+    twin=(in_context_map, map_at_every_length),
     aspects=("depth", "single layer", "single head", "kind of task"),
     evidence=evidence,
     excluded=needs_predicted_form,

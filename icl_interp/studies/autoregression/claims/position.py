@@ -11,9 +11,11 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, P
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
-from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import numbers_in
+from icl_interp.analyses.tie import EXPLAINED, TIED
+from icl_interp.resampling import bootstrap
 from icl_interp.studies.autoregression.measurements import unit_positions as parts
+from icl_interp.studies.autoregression.measurements.lengths import worst
+from icl_interp.studies.autoregression.measurements.ties import REAL, diagonals_tie, layer_tie, tied_everywhere
 from icl_interp.studies.autoregression.measurements.unit import (
     PAPER,
     SOURCE,
@@ -24,7 +26,6 @@ from icl_interp.studies.autoregression.measurements.unit import (
     needs_unit,
     positions,
     process_in,
-    unit_fit,
 )
 from icl_interp.studies.autoregression.measurements.unit_positions import (
     AVERAGED,
@@ -39,11 +40,10 @@ ON, OFF = 0.9, 0.5  # share of |p|^2 on the named tokens
 HARMLESS, HARMFUL = 0.05, 0.2  # rise of the normalised error
 BROKEN = 0.5  # rise of the normalised error without the named tokens
 NEAR, FAR = 0.05, 0.25  # |p_{T-1} / p_T + 1/2|
-FITS = 0.9  # share of the predictions that complex diagonals have to explain
 LEARNED = 0.1  # normalised error up to which a model counts as one that predicts the next state
 ALIKE, UNLIKE = 0.1, 0.5  # share of |P|^2 that the means of diagonals leave
 
-WHO = ("others", "these")  # tokens whose weights are set to 0: all but the named ones, and the named ones
+WHO = ("others", "these")  # tokens that go to their means: all but the named ones, and the named ones
 ERROR = "error / squared length of the next state"
 PREDICTS = Precondition(
     "error",
@@ -52,9 +52,13 @@ PREDICTS = Precondition(
     f"{LEARNED:g} allowed).",
 )
 PAST = Criterion(
-    "share of the squared weights p of a row on the last token (with conjugate pairs, on the last two), the mean over "
-    f"rows: >= {ON:g} / <= {OFF:g}; rise of the mean squared error over the squared length of the next state, when the "
-    f"other tokens' weights are set to 0: <= {HARMLESS:g} / >= {HARMFUL:g}, when these tokens' are: >= {BROKEN:g} / "
+    "share of the squared weights p of a row on the last token (with conjugate pairs, on the last "
+    "two), the least over "
+    f"rows: >= {ON:g} / <= {OFF:g}; rise of the mean squared error over the squared length of the "
+    "next state, where it "
+    "is largest, when what the other tokens add goes to its mean: "
+    f"<= {HARMLESS:g} / >= {HARMFUL:g}; where it is smallest, when what these tokens add does: >= "
+    f"{BROKEN:g} / "
     f"<= {HARMFUL:g}; and with conjugate pairs and fewer heads than coordinates |p_(T-1) / p_T + 1/2|: <= {NEAR:g} / "
     f">= {FAR:g}",
     (
@@ -66,31 +70,35 @@ PAST = Criterion(
     (
         PREDICTS,
         Precondition(
-            "fit",
-            (FITS, 1.0),
+            "reading",
+            (EXPLAINED, INF),
             "The propositions are about heads with diagonal matrices, which explain only {value:.2g} of this model's "
-            f"predictions ({FITS:g} needed).",
+            f"predictions after some state ({EXPLAINED:g} needed).",
         ),
+        *TIED,
     ),
 )
 DIAGONALS = Criterion(
     "share of the squared weights of positions P that the means of its diagonals leave out: "
     f"<= {ALIKE:g} / >= {UNLIKE:g}; and the rise of the mean squared error over the squared length of the next state, "
-    f"when each weight is replaced by the mean of its diagonal: <= {HARMLESS:g} / >= {HARMFUL:g}",
+    "where it is largest, when each weight is replaced by the mean of its diagonal: "
+    f"<= {HARMLESS:g} / >= {HARMFUL:g}",
     (Condition("unlike", (0.0, ALIKE), (UNLIKE, 1.0)), Condition("rise", (-INF, HARMLESS), (HARMFUL, INF))),
-    (PREDICTS,),
+    (PREDICTS, *TIED),
 )
 
 
-def rise(result: DataArray, arm: str) -> Interval:
-    """The normalised error in an arm less that of the model as it is; units are resampled."""
-    return bootstrap(lambda cut, own: cut - own, result.sel(arm=arm).values, result.sel(arm=INTACT).values)
+def rise(result: DataArray, arm: str, name: str, smallest: bool = False) -> Estimate:
+    """The normalised error in an arm less that of the model, after the state where it is largest (smallest)."""
+    cut, own = (result.sel(arm=one).values for one in (arm, INTACT))
+    return worst(name, lambda a, b: a - b, cut, own, smallest=smallest)[0]
 
 
 def error(result: DataArray) -> Estimate:
     """The normalised error of the model as it is. R^2 is no gate: for small angles one fixed rotation predicts well."""
     return Estimate.of(
-        "error over the squared length of the next state", bootstrap(lambda e: e, result.sel(arm=INTACT).values)
+        "error over the squared length of the next state",
+        bootstrap(lambda e: e.mean(-1), result.sel(arm=INTACT).values),
     )
 
 
@@ -123,12 +131,12 @@ def has_one_ratio(facts: Facts) -> bool:
 def past(results: Results, facts: Facts) -> dict[str, Estimate]:
     """What the criterion asks for, of a model or its randomly initialised control."""
     p, first = matrix(results), parts.first_row(facts.config)
-    share = parts.share_on(p, parts.named_tokens(process_in(facts), len(p)), first)
+    share = parts.least_share_on(p, parts.named_tokens(process_in(facts), len(p)), first)
     cut = results[positions_cut]
     found = {
-        "share": Estimate.exactly("share of the squared weights on the named tokens", min(share, 1.0)),
-        "rise without others": Estimate.of("rise of the error without the other tokens", rise(cut, NO_OTHERS)),
-        "rise without these": Estimate.of("rise of the error without the named tokens", rise(cut, NO_RIGHT)),
+        "share": Estimate.exactly("least share of a row's squared weights on the named tokens", min(share, 1.0)),
+        "rise without others": rise(cut, NO_OTHERS, "largest rise of the error without the other tokens"),
+        "rise without these": rise(cut, NO_RIGHT, "smallest rise of the error without the named tokens", smallest=True),
     }
     if has_one_ratio(facts):
         found["ratio"] = Estimate.exactly("|p_(T-1) / p_T + 1/2|", min(abs(parts.mean_ratio(p, first) + 0.5), 1e9))
@@ -143,11 +151,13 @@ def _past_numbers(asked: dict[str, Estimate], which: str, ratio: float) -> dict[
 
     share, others, these = (100 * asked["share"].value, *(asked[f"rise without {who}"].value for who in WHO))
     found = {
-        "share": f"Of the squared weights {share:.3g} % lie on {which} "
+        "share": f"Of the squared weights of a row at least {share:.3g} % lie on {which} "
         f"({within('share', f'at least {100 * ON:g} %', f'at most {100 * OFF:g} %')}).",
-        "rise without others": f"Without the other tokens the error rises by {others:.3g} of the squared length of the "
-        f"next state ({within('rise without others', f'at most {HARMLESS:g}', f'at least {HARMFUL:g}')}).",
-        "rise without these": f"Without {which} the error rises by {these:.3g} of the squared length of the next state "
+        "rise without others": f"Without the other tokens the error rises by up to {others:.3g} of the next "
+        "state's squared length "
+        f"({within('rise without others', f'at most {HARMLESS:g}', f'at least {HARMFUL:g}')}).",
+        "rise without these": f"Without {which} the error rises by at least {these:.3g} of the next "
+        "state's squared length "
         f"({within('rise without these', f'at least {BROKEN:g}', f'at most {HARMFUL:g}')}).",
     }
     if "ratio" in asked:
@@ -163,11 +173,7 @@ def past_evidence(results: Results, facts: Facts) -> Evidence:
     own, means = past(results, facts), _means(results[positions_cut])
     paired, ratio = is_paired(process_in(facts)), parts.mean_ratio(matrix(results), parts.first_row(facts.config))
     which = "the last two tokens" if paired else "the last token"
-    asked = {
-        **own,
-        "error": error(results[positions_cut]),
-        "fit": Estimate.exactly("share of predictions that diagonals explain", numbers_in(results[unit_fit])["fit"]),
-    }
+    asked = {**own, "error": error(results[positions_cut]), **tied_everywhere(results[diagonals_tie].sel(heads=REAL))}
     decided = PAST.decide(asked).condition
     says = answer(
         PAST,
@@ -184,13 +190,13 @@ def past_evidence(results: Results, facts: Facts) -> Evidence:
     return Evidence(
         asked,
         says,
-        scope="these weights, this task, all scored points",
+        scope="these weights, this task, every scored point",
         causal={
-            "intervention": f"weights of positions other than {which} set to 0",
-            f"rise of the {ERROR}": cut.value,
+            "intervention": f"what tokens other than {which} add replaced by its mean",
+            f"largest rise of the {ERROR}": cut.value,
             "low": cut.low,
             "high": cut.high,
-            f"the same for {which}": own["rise without these"].value,
+            f"smallest rise for {which}": own["rise without these"].value,
         },
         twin=past(results.twin, facts),
         details=(*_rows(means), *([{"number": "p_(T-1) / p_T", "value": ratio}] if paired else [])),
@@ -216,8 +222,9 @@ PAST_CLAIM = Claim(
     statement="The weights of positions pick the last token (the last two where eigenvalues come in conjugate pairs)",
     source=f"{SOURCE}, Propositions 3 and 6",
     criterion=PAST,
-    measurements=(heads, positions, unit_fit, positions_cut),
+    measurements=(heads, positions, diagonals_tie, positions_cut),
     twin=(positions, positions_cut),
+    about_weights=True,
     aspects=("single layer", "depth"),
     evidence=past_evidence,
     excluded=needs_unit,
@@ -243,12 +250,11 @@ def needs_positions(facts: Facts) -> str | None:
 def diagonals(results: Results, facts: Facts) -> dict[str, Estimate]:
     """What the criterion asks for, of a model or its randomly initialised control."""
     share = parts.not_alike(matrix(results), parts.first_row(facts.config))
-    averaged = rise(results[positions_averaged], AVERAGED)
     return {
         "unlike": Estimate.exactly(
             "share of the squared weights that the means of diagonals leave out", min(max(share, 0.0), 1.0)
         ),
-        "rise": Estimate.of("rise of the error with the means of diagonals", averaged),
+        "rise": rise(results[positions_averaged], AVERAGED, "largest rise of the error with the means of diagonals"),
     }
 
 
@@ -256,7 +262,7 @@ def diagonals_evidence(results: Results, facts: Facts) -> Evidence:
     """Is P the same along its diagonals?"""
     own, means = diagonals(results, facts), _means(results[positions_averaged])
     fresh = diagonals(results.twin, facts)
-    asked = {**own, "error": error(results[positions_averaged])}
+    asked = {**own, "error": error(results[positions_averaged]), **tied_everywhere(results[layer_tie])}
     says = answer(
         DIAGONALS,
         asked,
@@ -269,8 +275,9 @@ def diagonals_evidence(results: Results, facts: Facts) -> Evidence:
         f"({bound(DIAGONALS, asked, 'unlike', f'at most {100 * ALIKE:g} %', f'at least {100 * UNLIKE:g} %')})."
     )
     rises = (
-        f"With the means of diagonals the error rises by {own['rise'].value:.3g} of the squared length of the next "
-        f"state ({bound(DIAGONALS, asked, 'rise', f'at most {HARMLESS:g}', f'at least {HARMFUL:g}')})."
+        f"With the means of diagonals the error rises by up to {own['rise'].value:.3g} of the next "
+        "state's squared length "
+        f"({bound(DIAGONALS, asked, 'rise', f'at most {HARMLESS:g}', f'at least {HARMFUL:g}')})."
     )
     decided = DIAGONALS.decide(asked).condition
     if decided and decided.quantity == "rise":
@@ -279,10 +286,10 @@ def diagonals_evidence(results: Results, facts: Facts) -> Evidence:
     return Evidence(
         asked,
         says,
-        scope="these weights, this task; rows of P that read a state",
+        scope="these weights, this task, every scored point; rows of P that read a state",
         causal={
             "intervention": "each weight of P replaced by the mean of its diagonal",
-            f"rise of the {ERROR}": own["rise"].value,
+            f"largest rise of the {ERROR}": own["rise"].value,
             "low": own["rise"].low,
             "high": own["rise"].high,
         },
@@ -308,8 +315,9 @@ DIAGONALS_CLAIM = Claim(
     statement="The trained weights of positions depend on how far back a token lies, and on nothing else",
     source=f"{SOURCE}, section 6",
     criterion=DIAGONALS,
-    measurements=(positions, positions_averaged),
+    measurements=(positions, positions_averaged, layer_tie),
     twin=(positions, positions_averaged),
+    about_weights=True,
     aspects=("single layer", "depth"),
     evidence=diagonals_evidence,
     excluded=needs_positions,

@@ -4,11 +4,12 @@ from xarray import DataArray
 
 from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
-from icl_interp.resampling import Interval, bootstrap
+from icl_interp.results import numbers_in
+from icl_interp.studies.autoregression.measurements.lengths import worst
 from icl_interp.studies.autoregression.measurements.unit import (
     PAPER,
     SOURCE,
@@ -16,21 +17,41 @@ from icl_interp.studies.autoregression.measurements.unit import (
     process_in,
     real_heads_needed,
 )
-from icl_interp.studies.autoregression.measurements.unit_heads import INTACT, NONE, PRUNED, pruned
+from icl_interp.studies.autoregression.measurements.unit_heads import (
+    INTACT,
+    N_DIFFERENT,
+    NONE,
+    PRUNED,
+    different,
+    pruned,
+)
 
 LITTLE, MUCH = 0.01, 0.05  # rise of the normalised error when spare heads are pruned
 USED = 0.5  # rise when all heads are
 
 SPARE = Criterion(
-    "rise of the mean squared error over the squared length of the next state, when all but the needed number of heads "
-    f"are pruned: <= {LITTLE:g} / >= {MUCH:g}; and when all heads are: >= {USED:g}",
+    "rise of the mean squared error over the squared length of the next state, where it is "
+    "largest, when all but the "
+    f"needed number of different heads are pruned: <= {LITTLE:g} / >= {MUCH:g}; where it is "
+    "smallest, when all heads "
+    f"are: >= {USED:g}",
     (Condition("rise", (-INF, LITTLE), (MUCH, INF)), Condition("rise without heads", (USED, INF), None)),
+    (
+        Precondition(
+            "spare",
+            (1, INF),
+            "No more heads than suffice differ from one another: copies, and heads that take each "
+            "other "
+            "off, count as one.",
+        ),
+    ),
 )
 
 
-def rise(result: DataArray, arm: str) -> Interval:
-    """The normalised error of an arm less that of the intact model; units are resampled."""
-    return bootstrap(lambda a, b: a - b, result.sel(arm=arm).values, result.sel(arm=INTACT).values)
+def rise(result: DataArray, arm: str, name: str, smallest: bool = False) -> Estimate:
+    """The normalised error of an arm less that of the intact model, after the state where it is largest (smallest)."""
+    cut, own = (result.sel(arm=one).values for one in (arm, INTACT))
+    return worst(name, lambda a, b: a - b, cut, own, smallest=smallest)[0]
 
 
 def needs_spare_heads(facts: Facts) -> str | None:
@@ -49,15 +70,17 @@ def needs_spare_heads(facts: Facts) -> str | None:
 def quantities(result: DataArray) -> dict[str, Estimate]:
     """What the criterion asks for."""
     return {
-        "rise": Estimate.of("rise of the error without the spare heads", rise(result, PRUNED)),
-        "rise without heads": Estimate.of("rise of the error without any head", rise(result, NONE)),
+        "rise": rise(result, PRUNED, "largest rise of the error without the spare heads"),
+        "rise without heads": rise(result, NONE, "smallest rise of the error without any head", smallest=True),
     }
 
 
 def evidence(results: Results, facts: Facts) -> Evidence:
     """Can all but the needed number of heads be taken out?"""
     result, needed = results[pruned], real_heads_needed(process_in(facts))
-    own = quantities(result)
+    n_different = numbers_in(results[different])[N_DIFFERENT]
+    spare = Estimate.exactly("different heads beyond the needed number", n_different - needed)
+    own = {**quantities(result), "spare": spare}
     means = {str(arm): float(result.sel(arm=arm).values.mean()) for arm in result.indexes["arm"]}
     says = answer(
         SPARE,
@@ -68,10 +91,10 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     )
     threshold = bound(SPARE, own, "rise", f"at most {LITTLE:g}", f"at least {MUCH:g}")
     says += (
-        f" With the best {needed} of {facts.config.n_heads} real heads the error rises by {own['rise'].value:.3g} of "
-        f"the squared length of the next state ({threshold})."
+        f" With the best {needed} of {facts.config.n_heads} real heads the error rises by at most "
+        f"{own['rise'].value:.3g} of the next state's squared length ({threshold})."
     )
-    caveat = f"Without any head it rises by {own['rise without heads'].value:.3g} (asked: at least {USED:g})."
+    caveat = f"Without any head it rises by at least {own['rise without heads'].value:.3g} (asked: at least {USED:g})."
     if own["rise"].value > LITTLE:
         caveat = "Nothing is fitted again after pruning; where all heads share the work no subset of them will do."
     return Evidence(
@@ -109,7 +132,7 @@ SPARE_CLAIM = Claim(
     statement="Heads beyond the number that reaches a loss of zero are useless: without them the loss stays",
     source=f"{SOURCE}, Propositions 3 and 6",
     criterion=SPARE,
-    measurements=(pruned,),
+    measurements=(pruned, different),
     twin=(pruned,),
     aspects=("shares of heads", "single layer", "depth"),
     evidence=evidence,

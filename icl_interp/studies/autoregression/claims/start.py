@@ -8,7 +8,10 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, P
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
-from icl_interp.resampling import Interval, bootstrap
+from icl_interp.analyses.tie import TIED
+from icl_interp.resampling import bootstrap
+from icl_interp.studies.autoregression.measurements.lengths import worst
+from icl_interp.studies.autoregression.measurements.ties import layer_tie, tied_everywhere
 from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE, needs_commuting, process_in
 from icl_interp.studies.autoregression.measurements.unit_start import (
     LEAST,
@@ -24,8 +27,9 @@ SAME, OTHER = 0.01, 0.05  # rise of the normalised error
 LEARNED = 0.1  # normalised error up to which a model counts as one that predicts the next state
 
 START = Criterion(
-    "rise of the mean squared error over the squared length of the next state, from the task's own first state s_0 to "
-    f"others, heads rescaled for each: <= {SAME:g} / >= {OTHER:g}",
+    "rise of the mean squared error over the squared length of the next state, where it is "
+    "largest, from the task's own "
+    f"first state s_0 to others, heads rescaled for each: <= {SAME:g} / >= {OTHER:g}",
     (Condition("rise", (-INF, SAME), (OTHER, INF)),),
     (
         Precondition(
@@ -34,13 +38,15 @@ START = Criterion(
             "The model hardly predicts the next state: its error is {value:.2g} of that state's squared length (at "
             f"most {LEARNED:g} allowed).",
         ),
+        *TIED,
     ),
 )
 
 
-def rise(result: DataArray, arm: str) -> Interval:
-    """The normalised error in an arm less that from the task's own start; units are resampled."""
-    return bootstrap(lambda other, own: other - own, result.sel(arm=arm).values, result.sel(arm=USUAL).values)
+def rise(result: DataArray, arm: str) -> Estimate:
+    """The normalised error in an arm less that from the task's own start, after the state where it is largest."""
+    other, own = (result.sel(arm=one).values for one in (arm, USUAL))
+    return worst("largest rise of the error from other starts", lambda a, b: a - b, other, own)[0]
 
 
 def needs_fixed_start(facts: Facts) -> str | None:
@@ -57,21 +63,23 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     result = results[starts]
     found, plain = rise(result, RESCALED), rise(result, PLAIN)
     means = {str(arm): float(result.sel(arm=arm).values.mean()) for arm in result.indexes["arm"]}
-    name, own = "rise of the error from other starts", bootstrap(lambda e: e, result.sel(arm=USUAL).values)
+    own = bootstrap(lambda e: e.mean(-1), result.sel(arm=USUAL).values)
     quantities = {
-        "rise": Estimate.of(name, found),
+        "rise": found,
         "error": Estimate.of("error over the squared length of the next state", own),
+        **tied_everywhere(results[layer_tie]),
     }
     says = answer(
         START,
         quantities,
-        "Rescaled heads predict as well from another fixed start.",
-        "Rescaled heads do not predict as well from another fixed start.",
-        "rescaled heads predict as well from another fixed start",
+        "Rescaled heads predict as well from the other fixed starts that were asked.",
+        "Rescaled heads do not predict as well from other fixed starts.",
+        "rescaled heads predict as well from other fixed starts",
     )
     says += (
-        f" From {N_STARTS} other starts s_0, with keys divided by its squared coordinates, the error rises by "
-        f"{found.value:.3g} of the squared length of the next state "
+        f" From {N_STARTS} other starts s_0, with keys divided by its squared coordinates, the "
+        "error rises by up "
+        f"to {found.value:.3g} of the next state's squared length "
         f"({bound(START, quantities, 'rise', f'at most {SAME:g}', f'at least {OTHER:g}')})."
     )
     return Evidence(
@@ -81,14 +89,14 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         f"{LEAST:g} to {MOST:g} times as large, any phases",
         causal={
             "intervention": "paths from another s_0, and keys divided by |s_0i|^2 coordinate by coordinate",
-            "rise of the error / squared length of the next state": found.value,
+            "largest rise of the error / squared length of the next state": found.value,
             "low": found.low,
             "high": found.high,
             "the same with heads as they are": plain.value,
         },
-        twin={"rise": Estimate.of(name, rise(results.twin[starts], RESCALED))},
+        twin={"rise": rise(results.twin[starts], RESCALED)},
         details=tuple({"start": arm, "error / squared length of the next state": e} for arm, e in means.items()),
-        caveat=f"With heads as they are it rises by {plain.value:.3g}.",
+        caveat=f"With heads as they are it rises by at most {plain.value:.3g}.",
     )
 
 
@@ -111,8 +119,9 @@ START_CLAIM = Claim(
     statement="Nothing depends on s_0 as long as it is fixed: heads that are rescaled for another s_0 predict as well",
     source=f"{SOURCE}, appendix A.4",
     criterion=START,
-    measurements=(starts,),
+    measurements=(starts, layer_tie),
     twin=(starts,),
+    about_weights=True,
     aspects=("single layer", "depth"),
     evidence=evidence,
     excluded=needs_fixed_start,

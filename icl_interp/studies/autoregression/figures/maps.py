@@ -41,8 +41,8 @@ def first_layer(results: Results, findings: Sequence[Finding], facts: Facts) -> 
     stored = results.get(maps_tokens.first_layer)
     if stored is None:
         return None
-    moved = stored.sel(number="moved")
-    found = {arm: bootstrap(lambda mean: mean, moved.sel(arm=arm).values) for arm in maps_tokens.ARMS}
+    moved = stored.sel(number="moved").transpose("unit", "point", "arm")
+    found = {arm: bootstrap(lambda mean: mean.mean(-1), moved.sel(arm=arm).values) for arm in maps_tokens.ARMS}
     figure = go.Figure()
     _points(
         figure,
@@ -146,7 +146,9 @@ FIGURES = {
     "autoregression_tokens": ReportFigure(
         first_layer,
         "The mean squared change of the prediction, over the variance of the next state, where the first layer's "
-        "patterns are replaced by their means over prompts, and where these are cut to some tokens.",
+        "patterns are replaced by their means over prompts, and where these are cut to some "
+        "tokens; what the layer writes "
+        "keeps its mean at each position.",
     ),
     "autoregression_descent": ReportFigure(
         descent,
@@ -156,6 +158,8 @@ FIGURES = {
     "autoregression_likeness": ReportFigure(
         likeness,
         "The size of the cosine between two heads: that of what they weigh by (W_Q W_K^T) times that of what they "
-        "write (W_V W_O), in coordinates of tokens and predictions.",
+        "write (W_V W_O), in what tokens and targets hold. Heads that are copies of others, or "
+        "write nothing, are left "
+        "out.",
     ),
 }

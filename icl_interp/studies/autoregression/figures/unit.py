@@ -88,7 +88,7 @@ def _rows(arms: DataArray, title: str, claims: str, left: int) -> Figure:
 
 def _errors(arms: DataArray) -> dict[str, tuple[float, float, float]]:
     """Mean normalised error and its interval, by arm."""
-    each = {str(arm): bootstrap(lambda e: e, arms.sel(arm=arm).values) for arm in arms.indexes["arm"]}
+    each = {str(arm): bootstrap(lambda e: e.mean(-1), arms.sel(arm=arm).values) for arm in arms.indexes["arm"]}
     return {name: (i.value, i.low, i.high) for name, i in each.items()}
 
 

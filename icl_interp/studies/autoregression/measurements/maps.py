@@ -3,7 +3,8 @@
 A prompt is a path s_0, ..., s_T of which s_{T+1} is predicted. On the path the last state follows from those before it,
 and all good algorithms say the same. So the last state is also replaced by that of another prompt, drawn apart: a
 typical state that does not continue the path. What an algorithm makes of it, and what the model makes of it, is a
-property of the map that the context has become.
+property of the map that the context has become. Further last states lie between these two, or are longer or shorter.
+All are asked after paths of every length that training scored.
 
 Forms are A + c B with predictions A and B that the prompt gives, and a number c, one for all prompts, that is chosen so
 that the form is nearest to the model: the step size of gradient descent is such a number. What is kept of each unit are
@@ -17,16 +18,19 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Complex, Float
+from pandas import DataFrame
 from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import measurement
+from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.errors import InputError
+from icl_interp.models.tokens import name_of
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
+from icl_interp.studies.autoregression.measurements.parts import heads_in_use, in_use, layers_in_use
 from icl_interp.studies.autoregression.measurements.unit import process_in, process_of
 from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_states
 from icl_interp.theory import autoregression as theory
@@ -35,8 +39,12 @@ MODEL = "the model"
 STEP, TURN = "one gradient step", "ratio of the last two states"
 SQUARES, COPY = "least squares", "the last state again"
 ON_PATH, ELSEWHERE = "its own last state", "that of another prompt"
+BETWEEN, RESIZED = "between its own and another one", "that of another prompt, longer or shorter"
+LAST = (ON_PATH, ELSEWHERE, BETWEEN, RESIZED)
 MOMENTS = ("|f|^2", "|f - A|^2", "<f - A, B>", "|B|^2", "|A|^2", "<A, B>")
-N_OTHERS = 3  # other last states of each prompt
+N_OTHERS = 3  # other last states of each of the longest prompts
+LEAST, MOST = 0.5, 2.0  # lengths of last states, over the usual one, on a logarithmic scale
+MOST_LENGTHS = 32  # lengths of prompts that are all asked; of more, so many are drawn
 SINGULAR = 1e-9  # of the largest eigenvalue of a Gram matrix: what lies below is rounding
 TINY = float(np.finfo(float).tiny)
 States = Float[Tensor, "batch point coordinate"] | Complex[Tensor, "batch point coordinate"]
@@ -68,26 +76,43 @@ def needs_paths(facts: Facts) -> str | None:
     return None
 
 
-def predicted_form(facts: Facts) -> str:
+def predicted_form(task: AutoregressiveProcess, encoding: str, n_layers: int) -> str:
     """The form that the propositions name for a model of this shape: `STEP` or `TURN`.
+
+    Args:
+        task: of the paths.
+        encoding: how the model reads them.
+        n_layers: that write anything.
 
     Raises:
         InputError: they name none; the message says why.
     """
-    cfg, task = facts.config, process_in(facts)
-    if facts.encoding == "augmented" and cfg.n_layers == 1:
+    if encoding == "augmented" and n_layers == 1:
         return STEP
-    if facts.encoding == "states" and cfg.n_layers == 2:
+    if encoding == "states" and n_layers == 2:
         return STEP
-    if facts.encoding == "states" and cfg.n_layers == 1 and commute(task):
+    if encoding == "states" and n_layers == 1 and commute(task):
         if task.start is None:
             return TURN
         raise InputError("The claim is about paths of plain states that start at s_0 = 1; here s_0 is drawn")
     raise InputError(
         "The claim is about one layer on augmented states, one on plain states with matrices that commute, and two on "
-        f"plain states; here are {cfg.n_layers} on "
-        f"{'plain' if facts.encoding == 'states' else facts.encoding} states with {task.matrices} matrices"
+        f"plain states; here are {n_layers} on {'plain' if encoding == 'states' else encoding} "
+        "states with "
+        f"{task.matrices} matrices"
     )
+
+
+def form_in_use(task: AutoregressiveProcess, encoding: str, parts: DataFrame) -> str:
+    """The form for the layers that predictions depend on, of `parts.in_use`; for all layers if these have none.
+
+    Raises:
+        InputError: neither has one.
+    """
+    try:
+        return predicted_form(task, encoding, layers_in_use(parts))
+    except InputError:
+        return predicted_form(task, encoding, len(parts))
 
 
 def needs_predicted_form(facts: Facts) -> str | None:
@@ -95,7 +120,7 @@ def needs_predicted_form(facts: Facts) -> str | None:
     if reason := needs_paths(facts):
         return reason
     try:
-        predicted_form(facts)
+        predicted_form(process_in(facts), facts.encoding, facts.config.n_layers)
     except InputError as reason:
         return str(reason)
     return None
@@ -120,7 +145,7 @@ def forms(task: AutoregressiveProcess, xs: Float[Tensor, "batch point dim"], n_h
     Args:
         task: the law of the paths.
         xs: paths s_0, ..., s_T in the task's numbers, all copies.
-        n_heads: of a layer of the model.
+        n_heads: of a layer of the model, different ones.
 
     >>> task = AutoregressiveProcess(n_dims=1, matrices="unitary", n_points=3)
     >>> turn = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]])  # s_t = i^t
@@ -193,38 +218,95 @@ LOWEST: Mapping[str, float] = {STEP: 0.0}
 """Step sizes are positive; other forms admit any c."""
 
 
-# ---- the measurement -------------------------------------------------------------------------------------------------
+# ---- last states -----------------------------------------------------------------------------------------------------
 
 
-def with_last(prompts: Prompts, last: Float[Tensor, "batch dim"]) -> Prompts:
-    """The prompts with other last states; their targets are not known."""
+def with_state(prompts: Prompts, at: int, state: Float[Tensor, "batch dim"]) -> Prompts:
+    """The prompts with another state at one point; what comes after it, and targets, are no longer of the law."""
     xs = prompts.xs.clone()
-    xs[:, -1] = last
+    xs[:, at] = state
     return replace(prompts, xs=xs, ys=torch.full_like(prompts.ys, torch.nan))
 
 
-def arms(lab: Lab) -> dict[str, list[Prompts]]:
-    """Two prompts of each unit: as they are, and with the last states of `N_OTHERS` others."""
-    prompts, n = lab.few, len(lab.few)
-    drawn = lab.task.sample(N_OTHERS * n, _stream(lab), dtype=torch.float64)
-    others = drawn.xs[:, -1].view(N_OTHERS, n, -1)
-    return {ON_PATH: [prompts], ELSEWHERE: [with_last(prompts, last) for last in others]}
+def between(
+    task: AutoregressiveProcess,
+    own: Float[Tensor, "batch dim"],
+    other: Float[Tensor, "batch dim"],
+    share: Float[Tensor, "batch 1"],
+) -> Float[Tensor, "batch dim"]:
+    """States on the way from one to another: with the sizes of the first, and directions a share of the way.
+
+    Where matrices commute that is so in each complex coordinate, whose phase turns.
+    """
+    mixed = (1 - share) * own + share * other
+    if commute(task):
+        sizes, found = complex_states(own).abs(), complex_states(mixed)
+        turned = found / found.abs().clamp(min=TINY) * sizes
+        return torch.view_as_real(turned).flatten(-2)
+    length, found = own.norm(dim=-1, keepdim=True), mixed.norm(dim=-1, keepdim=True)
+    return mixed / found.clamp(min=TINY) * length
 
 
-@measurement("autoregression/map")
-def in_context_map(lab: Lab) -> DataArray:
-    """`MOMENTS` of the predictions at the last point: (last state, who, form, moment, unit).
+def last_states(lab: Lab, n_points: int) -> dict[str, list[Prompts]]:
+    """Two prompts of each unit with each kind of state at the last of so many points.
+
+    As they are; with the states of others there, `N_OTHERS` at the whole length and one at others; between the two; and
+    those of others, from half to twice as long. The prompts stay whole, as in training, where attention does not see
+    what comes later; else they are cut.
+    """
+    task, at, prompts = process_of(lab), n_points - 1, lab.few
+    if lab.model.cfg.attention_dir != "causal":
+        prompts = prompts.first(n_points)
+    n = len(prompts)
+    copies = N_OTHERS if n_points == lab.few.n_points else 1
+    draw = generator(lab.seed, f"autoregression/other last states/{n_points}")
+    drawn = task.sample(copies * n, draw, dtype=torch.float64)
+    others = drawn.xs[:, at].view(copies, n, -1)
+    share, size = torch.rand(2, n, 1, generator=draw, dtype=torch.float64)
+    nearer = between(task, prompts.xs[:, at], others[0], share)
+    resized = others[0] * LEAST * (MOST / LEAST) ** size
+    return {
+        ON_PATH: [prompts],
+        ELSEWHERE: [with_state(prompts, at, other) for other in others],
+        BETWEEN: [with_state(prompts, at, nearer)],
+        RESIZED: [with_state(prompts, at, resized)],
+    }
+
+
+def lengths(lab: Lab) -> tuple[int, ...]:
+    """Points of the prompts that are asked: all lengths that training scores, or the longest and others drawn."""
+    scored = range(lab.task.n_determining + 1, lab.few.n_points + 1)
+    if len(scored) <= MOST_LENGTHS:
+        return tuple(scored)
+    draw = generator(lab.seed, "autoregression/lengths")
+    chosen = torch.randperm(len(scored) - 1, generator=draw)[: MOST_LENGTHS - 1]
+    return (*sorted(scored[i] for i in chosen.tolist()), scored[-1])
+
+
+# ---- the measurements ------------------------------------------------------------------------------------------------
+
+
+def _said(lab: Lab, prompts: Prompts, n_points: int) -> Float[Tensor, "batch dim"]:
+    """What the model predicts after so many states of whole prompts."""
+    return lab.predict(prompts)[:, n_points - 1].double().cpu()
+
+
+@measurement("autoregression/map", version=2)
+def in_context_map(lab: Lab) -> Planned[DataArray]:
+    """`MOMENTS` of the predictions after the longest prompts: (last state, who, form, moment, unit).
 
     Who: the model, and the algorithms themselves, which shows how far apart they are. NaN for a form beside itself, and
     for forms that need matrices that commute.
     """
     task, names = process_of(lab), (STEP, TURN, SQUARES, COPY)
+    n_heads = heads_in_use((yield from lab.need(in_use)))
+    asked = last_states(lab, lab.few.n_points)
     values = np.full((2, 1 + len(names), len(names), len(MOMENTS), lab.n_units), np.nan)
-    for i, some in enumerate(arms(lab).values()):
+    for i, last in enumerate((ON_PATH, ELSEWHERE)):
         total = np.zeros_like(values[i])
-        for prompts in some:
-            known = forms(task, prompts.xs, lab.model.cfg.n_heads)
-            said = {MODEL: lab.predict(prompts)[:, -1].double().cpu()}
+        for prompts in asked[last]:
+            known = forms(task, prompts.xs, n_heads)
+            said = {MODEL: _said(lab, prompts, lab.few.n_points)}
             # Of a form without a number of its own the prediction itself, of one with a number its direction.
             said |= {name: form.fixed + form.free * (name in (STEP, COPY)) for name, form in known.items()}
             for a, who in enumerate((MODEL, *names)):
@@ -235,7 +317,7 @@ def in_context_map(lab: Lab) -> DataArray:
                         if there
                         else torch.full((len(prompts), len(MOMENTS)), torch.nan)
                     )
-                    total[a, b] += lab.by_unit(part.double(), prompts).T / len(some)
+                    total[a, b] += lab.by_unit(part.double(), prompts).T / len(asked[last])
         values[i] = total
     axes = {
         "last state": (ON_PATH, ELSEWHERE),
@@ -247,5 +329,21 @@ def in_context_map(lab: Lab) -> DataArray:
     return make_array(values, axes, note=f"{len(lab.few)} prompts, read after the last state; forms in float64")
 
 
-def _stream(lab: Lab) -> torch.Generator:
-    return generator(lab.seed, "autoregression/other last states")
+@measurement("autoregression/map at every length")
+def map_at_every_length(lab: Lab) -> Planned[DataArray]:
+    """`MOMENTS` of the model's predictions beside the predicted form: (last state, points, moment, unit)."""
+    parts = yield from lab.need(in_use)
+    task, n_heads = process_of(lab), heads_in_use(parts)
+    form = form_in_use(task, name_of(lab.encoding), parts)
+
+    asked = lengths(lab)
+    values = np.zeros((len(LAST), len(asked), len(MOMENTS), lab.n_units))
+    for j, n_points in enumerate(asked):
+        states = last_states(lab, n_points)
+        for i, last in enumerate(LAST):
+            for prompts in states[last]:
+                known = forms(task, prompts.xs[:, :n_points], n_heads)[form]
+                part = moments(_said(lab, prompts, n_points), known).double()
+                values[i, j] += lab.by_unit(part, prompts).T / len(states[last])
+    axes = {"last state": LAST, "points": asked, "moment": MOMENTS, "unit": tuple(range(lab.n_units))}
+    return make_array(values, axes, note=f"{len(lab.few)} prompts; the form is {form}, in float64")

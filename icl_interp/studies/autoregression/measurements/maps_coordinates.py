@@ -4,6 +4,9 @@ A head weighs a key y by x^T F y, x being the query's state. The part of |F|^2 i
 is the head's attention to it. Over all heads of a layer these parts, with each head counted once, are a table of
 numbers that add up to 1; the mutual information of head and coordinate in it is 0 where all heads attend alike, and
 log min(heads, coordinates) where they divide the coordinates among themselves.
+
+Copies of a state are alike, so that F matters by the sum over copies alone (`folded`): how a head spreads its weight
+over copies shows in no prediction. Heads with one pattern are one head, and heads that write nothing are none.
 """
 
 import math
@@ -20,10 +23,12 @@ from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.autoregression.measurements.maps_heads import (
     N_DRAWS,
-    head_maps,
+    Heads,
+    different_heads,
     needs_heads_of_a_layer,
     random_maps,
 )
+from icl_interp.studies.autoregression.measurements.parts import patterns
 from icl_interp.studies.autoregression.measurements.unit import process_in, process_of
 
 Forms = Float[Tensor, "*draw head row column"]
@@ -67,27 +72,33 @@ def folded(forms: Forms, tiles: int) -> Float[Tensor, "*draw head coordinate coo
     return forms.unflatten(-1, (tiles, n)).unflatten(-3, (tiles, n)).sum((-4, -2))
 
 
-@measurement("autoregression/coordinates")
+def different(lab: Lab) -> Heads:
+    """The lab's different heads, in the coordinates of tokens."""
+    return different_heads(lab.model, patterns(lab, 0))
+
+
+@measurement("autoregression/coordinates", version=2)
 def coordinates(lab: Lab) -> DataArray:
-    """`attention_to` of each head: (head, coordinate of tokens)."""
-    parts = attention_to(head_maps(lab.model)[0].cpu())
-    axes = {"head": tuple(f"0.{h}" for h in range(len(parts))), "coordinate": tuple(range(parts.shape[1]))}
+    """`attention_to` of each different head: (head, coordinate of states, copies added up)."""
+    heads = different(lab)
+    parts = attention_to(folded(heads.forms, process_of(lab).tiles))
+    axes = {"head": tuple(f"0.{h}" for h in heads.first), "coordinate": tuple(range(parts.shape[1]))}
     return make_array(parts.numpy(), axes)
 
 
-@measurement("autoregression/divided coordinates")
+@measurement("autoregression/divided coordinates", version=2)
 def division(lab: Lab) -> DataArray:
     """`divided`, of the model and of random heads whose forms have the same singular values: (coordinates, draw).
 
-    The first "draw", -1, is the model itself. Heads that are 0 are left out.
+    The first "draw", -1, is the model itself.
     """
-    forms, draw = head_maps(lab.model)[0].cpu(), generator(lab.seed, "autoregression/random coordinates")
-    forms = forms[forms.square().sum((1, 2)) > 0]
-    tiles = process_of(lab).tiles
-    if len(forms) < 2:
-        rows = torch.full((2, 1 + N_DRAWS), torch.nan)
-    else:
-        drawn = torch.cat([forms[None], random_maps(forms, N_DRAWS, draw)])
-        rows = torch.stack([divided(attention_to(one)) for one in (drawn, folded(drawn, tiles))])
-    axes = {"coordinates": (TILED, FOLDED), "draw": tuple(range(-1, N_DRAWS))}
-    return make_array(rows.numpy(), axes)
+    forms = different(lab).forms
+    rows = []
+    for name, own in ((FOLDED, folded(forms, process_of(lab).tiles)), (TILED, forms)):
+        draw = generator(lab.seed, f"autoregression/random coordinates {name}")
+        if len(own) < 2:
+            rows.append(torch.full((1 + N_DRAWS,), torch.nan, dtype=torch.float64))
+        else:
+            rows.append(divided(attention_to(torch.cat([own[None], random_maps(own, N_DRAWS, draw)]))))
+    axes = {"coordinates": (FOLDED, TILED), "draw": tuple(range(-1, N_DRAWS))}
+    return make_array(torch.stack(rows).numpy(), axes)

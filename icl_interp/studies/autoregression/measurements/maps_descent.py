@@ -11,12 +11,13 @@ import math
 
 import torch
 from jaxtyping import Float
+from pandas import DataFrame
 from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import measurement
+from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.autoregression.measurements.maps import (
@@ -29,6 +30,7 @@ from icl_interp.studies.autoregression.measurements.maps import (
     needs_paths,
     solved,
 )
+from icl_interp.studies.autoregression.measurements.parts import first_layer_in_use, heads_in_use, in_use, layers_in_use
 from icl_interp.studies.autoregression.measurements.unit import process_of
 from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_states
 
@@ -39,9 +41,19 @@ N_FITTED = 2048  # prompts that step sizes are chosen on
 SIZES = torch.logspace(math.log10(0.02), math.log10(2), 50, dtype=torch.float64)
 
 
-def layers_left(facts: Facts) -> int:
-    """Layers that can take steps: all of them on augmented states; on plain ones the first has to make these."""
-    return facts.config.n_layers - (facts.encoding == "states")
+def layers_left(facts: Facts, parts: DataFrame | None = None) -> int:
+    """Layers that can take steps: all of them on augmented states; on plain ones the first has to make these.
+
+    Args:
+        facts: about the model.
+        parts: of `parts.in_use`: layers that predictions do not depend on are then not counted. Where none is left but
+            the first one, what follows it must be made elsewhere, and all are counted.
+    """
+    first, n_layers = facts.encoding == "states", facts.config.n_layers
+    if parts is None:
+        return n_layers - first
+    left = layers_in_use(parts) - first
+    return n_layers - first if left < 1 and first_layer_in_use(parts) == 0 else left
 
 
 def needs_layers_for_steps(facts: Facts) -> str | None:
@@ -119,27 +131,27 @@ def best_sizes(task: AutoregressiveProcess, n_heads: int, seed: int) -> dict[int
     return found
 
 
-@measurement("autoregression/descent")
-def descent(lab: Lab) -> DataArray:
-    """Squared error at the late points: (who, unit), a mean over points and the two prompts of a unit.
+@measurement("autoregression/descent", version=2)
+def descent(lab: Lab) -> Planned[DataArray]:
+    """Squared error at the late points: (who, point, unit), a mean over the two prompts of a unit.
 
     Who: the model; "k" for k steps of gradient descent; least squares, where descent ends.
     """
-    task, prompts, n_heads = process_of(lab), lab.few, lab.model.cfg.n_heads
+    task, prompts = process_of(lab), lab.few
+    n_heads = heads_in_use((yield from lab.need(in_use)))
     sizes = best_sizes(task, n_heads, lab.seed)
     states, truth = (_states(task, one, n_heads) for one in (prompts.xs, prompts.ys))
     points = late(prompts.n_points)
     said = lab.predict(prompts).double().cpu()[:, points.start :] - prompts.ys[:, points.start :].double()
-    rows = {MODEL: said.square().sum(-1).mean(1) / task.tiles, SQUARES: torch.zeros(len(prompts)).double()}
-    rows |= {str(n_steps): torch.zeros(len(prompts)).double() for n_steps in STEPS}
+    rows = {MODEL: list((said.square().sum(-1) / task.tiles).unbind(1)), SQUARES: []}
+    rows |= {str(n_steps): [] for n_steps in STEPS}
     for t in points:
         path = Path(states[:, : t + 1])
-        rows[SQUARES] += _errors(solved(states[:, : t + 1], states[:, t]), truth[:, t]) / len(points)
+        rows[SQUARES].append(_errors(solved(states[:, : t + 1], states[:, t]), truth[:, t]))
         for n_steps, size in sizes.items():
-            rows[str(n_steps)] += _errors(
-                path.descended(torch.tensor([size]).double(), n_steps)[..., 0], truth[:, t]
-            ) / len(points)
-    axes = {"who": tuple(rows), "unit": tuple(range(lab.n_units))}
-    values = torch.stack(list(rows.values()), 1)
+            after = path.descended(torch.tensor([size]).double(), n_steps)[..., 0]
+            rows[str(n_steps)].append(_errors(after, truth[:, t]))
+    axes = {"who": tuple(rows), "point": tuple(points), "unit": tuple(range(lab.n_units))}
+    values = torch.stack([torch.stack(row, 1) for row in rows.values()], 1)
     note = f"{len(prompts)} prompts, the last {len(points)} of {prompts.n_points} points; step sizes from {N_FITTED}"
-    return make_array(lab.by_unit(values, prompts).T, axes, note=note)
+    return make_array(lab.by_unit(values, prompts).transpose(1, 2, 0), axes, note=note)

@@ -2,9 +2,13 @@
 
 A head is the tensor of its two matrices: the bilinear form F_h of query and key, and the map G_h from a key's token to
 the prediction. The cosine of two such tensors is that of the forms times that of the maps, in the Frobenius inner
-product. Both are taken in the coordinates of tokens and predictions, so that another basis or width of the stream
-leaves them as they are.
+product. Both are taken in coordinates of what tokens and targets hold (`Span`): numbers of the weights that no prompt
+meets say nothing, and copies of a state count once. Another basis or width of the stream leaves them as they are.
+
+Heads with one pattern are one head, which writes the sum of what they write; heads that write nothing are none.
 """
+
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -18,11 +22,54 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.maps import frobenius_cosines
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
+from icl_interp.studies.autoregression.measurements import parts
 from icl_interp.studies.autoregression.measurements.maps import needs_paths
 
 NOW, FIRST_KEPT = "now", "the first that the run kept"
 N_DRAWS = 500  # layers of heads drawn at random
+HOLDS = 1e-9  # of the largest mean square: directions of tokens and targets below are never met
+NULL = 1e-6  # of the largest head: what writes less writes nothing
 Maps = Float[Tensor, "head row column"]
+
+
+class Heads(NamedTuple):
+    """Different heads of a layer.
+
+    Attributes:
+        forms: F_h, `(head, query coordinate, key coordinate)`.
+        maps: G_h, `(head, key coordinate, target coordinate)`.
+        first: the head that each is, the first one where several are one.
+    """
+
+    forms: Maps
+    maps: Maps
+    first: tuple[int, ...]
+
+
+class Span(NamedTuple):
+    """What tokens and targets hold.
+
+    Attributes:
+        tokens: C^(1/2) in the basis of the eigenvectors of C, the mean of x x^T over tokens: `(d_in, direction)`.
+        targets: the eigenvectors of targets, without their sizes: `(d_out, direction)`.
+    """
+
+    tokens: Float[Tensor, "d_in direction"]
+    targets: Float[Tensor, "d_out direction"]
+
+    @classmethod
+    def of(cls, lab: Lab) -> "Span":
+        """From two prompts of each unit."""
+        (sizes, tokens), (_, targets) = (_held(rows) for rows in (lab.tokens(lab.few).cpu(), lab.few.ys))
+        return cls(tokens * sizes.sqrt(), targets)
+
+
+def _held(rows: Float[Tensor, "batch token number"]) -> tuple[Tensor, Tensor]:
+    """Mean squares along the directions that rows have, and these directions as columns."""
+    flat = rows.double().flatten(0, 1)
+    sizes, directions = torch.linalg.eigh(flat.T @ flat / len(flat))
+    there = sizes > HOLDS * sizes.max()
+    return sizes[there], directions[:, there]
 
 
 def needs_heads_of_a_layer(facts: Facts) -> str | None:
@@ -45,7 +92,44 @@ def head_maps(model: HookedTransformer) -> tuple[Maps, Maps]:
     """F_h = W_E W_Q W_K^T W_E^T and G_h = W_E W_V W_O W_U of the first layer, without biases, positions and an MLP."""
     attn, embed, out = model.blocks[0].attn, model.embed.W_E.detach().double(), model.unembed.W_U.detach().double()
     query, key, value = (embed @ getattr(attn, f"W_{letter}").detach().double() for letter in "QKV")
-    return query @ key.transpose(1, 2), value @ (attn.W_O.detach().double() @ out)
+    return (query @ key.transpose(1, 2)).cpu(), (value @ (attn.W_O.detach().double() @ out)).cpu()
+
+
+def different_heads(model: HookedTransformer, patterns: parts.Pattern, span: Span | None = None) -> Heads:
+    """The heads of a layer, each different one once, and without those that write nothing.
+
+    Args:
+        model: its first layer is meant.
+        patterns: of its heads on some prompts: those with one pattern are one head.
+        span: what tokens and targets hold; None for matrices in the coordinates of tokens and targets themselves.
+    """
+    forms, maps = head_maps(model)
+    if span is not None:
+        forms = span.tokens.T @ forms @ span.tokens
+        maps = span.tokens.T @ maps @ span.targets
+    rows, scaled = patterns.transpose(0, 1).flatten(1), parts.proportional(model.cfg)
+    whole = (forms.norm(dim=(1, 2)) * maps.norm(dim=(1, 2))).max()
+    alike, maps = _summed(rows, maps, scaled)
+    first = [group[0] for group in alike]
+    forms = forms[first]
+    if scaled:  # what heads weigh by is linear then: with one map they weigh by a sum
+        alike, forms = _summed(maps.flatten(1), forms, scaled)
+        first, maps = [first[group[0]] for group in alike], maps[[group[0] for group in alike]]
+    # What is left of a sum that takes itself off is rounding of its parts.
+    writes = forms.norm(dim=(1, 2)) * maps.norm(dim=(1, 2)) > NULL * whole
+    return Heads(
+        forms[writes], maps[writes], tuple(h for h, there in zip(first, writes.tolist(), strict=True) if there)
+    )
+
+
+def _summed(rows: Float[Tensor, "head number"], summed: Maps, scaled: bool) -> tuple[list[parts.Group], Maps]:
+    """Groups of heads whose rows are one up to a factor, and the sum of their matrices times these factors."""
+    factors, alike = parts.factors(rows, scaled), parts.groups(rows, scaled)
+    found = []
+    for group in alike:
+        of_first = factors[list(group), group[0]]
+        found.append(torch.einsum("h,hij->ij", of_first, summed[list(group)]))
+    return alike, torch.stack(found)
 
 
 def cosines(forms: Maps, maps: Maps) -> Float[Tensor, " pair"]:
@@ -84,24 +168,39 @@ def random_cosines(maps: Maps, n_draws: int, draw: torch.Generator) -> Float[Ten
     return (drawn @ drawn.mT / size[:, None] / size)[:, first, second]
 
 
-@measurement("autoregression/likeness of heads")
+@measurement("autoregression/likeness of heads", version=2)
 def likeness(lab: Lab) -> DataArray:
-    """|cos| between every two heads, of the model and of the first that its run kept: (when, pair); NaN where none is.
+    """|cos| between every two heads, of the model and of the first that its run kept: (when, pair).
 
-    NaN too for heads that write nothing.
+    NaN where there is no such model, for heads that write nothing, and for those that count with another one.
     """
-    now = cosines(*head_maps(lab.model))
+    span, n = Span.of(lab), lab.model.cfg.n_heads
     kept = lab.snapshots
-    first = cosines(*head_maps(kept[min(kept)])) if kept else torch.full_like(now, torch.nan)
-    n = lab.model.cfg.n_heads
+    first = kept[min(kept)].double() if kept else None
+    found = [_likeness(lab, model, span) for model in (lab.model, first)]
     names = tuple(f"0.{a} ~ 0.{b}" for a in range(n) for b in range(a + 1, n))
-    return make_array(torch.stack([now, first]).numpy(), {"when": (NOW, FIRST_KEPT), "pair": names})
+    return make_array(torch.stack(found).numpy(), {"when": (NOW, FIRST_KEPT), "pair": names})
 
 
-@measurement("autoregression/likeness by chance")
+def _likeness(lab: Lab, model: HookedTransformer | None, span: Span) -> Float[Tensor, " pair"]:
+    n = lab.model.cfg.n_heads
+    table = torch.full((n, n), torch.nan, dtype=torch.float64)
+    if model is not None:
+        heads = different_heads(model, parts.patterns(lab, 0, model), span)
+        rows, columns = torch.triu_indices(len(heads.first), len(heads.first), 1)
+        at = torch.tensor(heads.first)
+        table[at[rows], at[columns]] = cosines(heads.forms, heads.maps)
+    first, second = torch.triu_indices(n, n, 1)
+    return table[first, second]
+
+
+@measurement("autoregression/likeness by chance", version=2)
 def by_chance(lab: Lab) -> DataArray:
     """The mean |cos| of as many heads whose maps have the same singular values, and random directions: (draw)."""
-    forms, maps = head_maps(lab.model)
+    heads = different_heads(lab.model, parts.patterns(lab, 0), Span.of(lab))
     draw = generator(lab.seed, "autoregression/random heads")
-    found = random_cosines(forms, N_DRAWS, draw) * random_cosines(maps, N_DRAWS, draw)
+    if len(heads.first) < 2:
+        found = torch.full((N_DRAWS, 1), torch.nan, dtype=torch.float64)
+    else:
+        found = random_cosines(heads.forms, N_DRAWS, draw) * random_cosines(heads.maps, N_DRAWS, draw)
     return make_array(found.abs().nanmean(-1).numpy(), {"draw": tuple(range(N_DRAWS))})

@@ -3,8 +3,11 @@
 Lemma 1 makes them with attention that sees positions only: one head looks at its own token, one at the token before. So
 the patterns of the first layer are replaced by their means over prompts, which no prompt tells anything, and these are
 cut to the two tokens of the lemma, or to the own token alone. All heads are cut in the same way, so that it does not
-matter how the layer's work is shared among heads.
+matter how the layer's work is shared among heads. What the layer writes keeps its mean over prompts at each position:
+tokens that are cut off go to their means, not to 0. The first layer is the first whose attention is in use.
 """
+
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -13,19 +16,21 @@ from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import measurement
-from icl_interp.interventions.attention import PutPatterns
-from icl_interp.interventions.base import Intervention, intervene
+from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.interventions.base import Hook, Intervention, intervene, mean_activations
+from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.pattern import AttentionPattern
 from icl_interp.probes.runner import probe
 from icl_interp.prompts import Prompts
 from icl_interp.results import make_array
 from icl_interp.studies.autoregression.measurements.maps import TINY, needs_paths
+from icl_interp.studies.autoregression.measurements.parts import first_layer_in_use, in_use
+from icl_interp.studies.autoregression.measurements.unit import Shift, outputs
 
-FIRST = "blocks.0.attn.hook_pattern"
 POSITIONS, LEMMA, OWN = "by position", "by position, own token and the one before", "by position, own token alone"
 ARMS = (POSITIONS, LEMMA, OWN)
 INTACT = "as it is"
+NUMBERS = ("moved", "error", "share")
 BEFORE, ALIKE = "weight at the token before", "alike in all prompts"
 Pattern = Float[Tensor, "head query key"]
 
@@ -43,11 +48,12 @@ def needs_layers_on_states(facts: Facts) -> str | None:
     return None
 
 
-def mean_pattern(lab: Lab, prompts: Prompts) -> tuple[Pattern, Pattern]:
-    """The first layer's pattern: its mean over prompts, and the mean of its square."""
+def mean_pattern(lab: Lab, prompts: Prompts, layer: int) -> tuple[Pattern, Pattern]:
+    """A layer's pattern: its mean over prompts, and the mean of its square."""
     results = probe(lab.model, prompts, [AttentionPattern()], lab.encoding)
     mean, std = (
-        torch.from_numpy(results[f"attention_pattern.{name}"].sel(layer=0).values.copy()) for name in ("weight", "std")
+        torch.from_numpy(results[f"attention_pattern.{name}"].sel(layer=layer).values.copy())
+        for name in ("weight", "std")
     )
     return mean, mean.square() + std.square()
 
@@ -59,51 +65,71 @@ def cut(pattern: Pattern) -> dict[str, Pattern]:
     return {POSITIONS: pattern, LEMMA: pattern * (own + one_before), OWN: pattern * own}
 
 
-@measurement("autoregression/first layer")
-def first_layer(lab: Lab) -> DataArray:
-    """What becomes of predictions with other patterns in the first layer: (arm, number, unit).
+@measurement("autoregression/first layer", version=2)
+def first_layer(lab: Lab) -> Planned[DataArray]:
+    """What becomes of predictions with other patterns in the first layer: (arm, number, point, unit).
 
-    Numbers: "moved", the squared change of the prediction; "error", its squared error. Both over the variance of the
-    next state over prompts, means over the scored points of two prompts of a unit.
+    Numbers: "moved", the squared change of the prediction; "error", its squared error; both over the variance of the
+    next state over prompts; and "share", the squared change over the variance of the model's own predictions. At each
+    scored point, means over two prompts of a unit.
     """
+    layer = first_layer_in_use((yield from lab.need(in_use)))
     prompts, first = lab.few, lab.task.n_determining
-    mean, _ = mean_pattern(lab, prompts)
+    mean, _ = mean_pattern(lab, prompts, layer)
     truth = prompts.ys[:, first:]
-    size = max(float(truth.var(0, unbiased=False).sum(-1).mean()), TINY)
-    before = _predictions(lab, prompts, None)[:, first:]
+    before = outputs(lab.model, lab, prompts)[:, first:]
+    size, own = (one.var(0, unbiased=False).sum(-1).clamp(min=TINY) for one in (truth, before))
     rows = []
     for pattern in (None, *cut(mean).values()):
-        after = before if pattern is None else _predictions(lab, prompts, pattern)[:, first:]
-        numbers = [(after - before), (after - truth)]
-        rows.append([lab.by_unit(number.square().sum(-1).mean(-1) / size, prompts) for number in numbers])
-    axes = {"arm": (INTACT, *ARMS), "number": ("moved", "error"), "unit": tuple(range(lab.n_units))}
-    return make_array(rows, axes, note=f"{len(prompts)} prompts, points {first + 1} to {prompts.n_points}; float64")
+        after = before if pattern is None else _predictions(lab, layer, pattern)[:, first:]
+        numbers = ((after - before, size), (after - truth, size), (after - before, own))
+        rows.append([lab.by_unit(number.square().sum(-1) / over, prompts).T for number, over in numbers])
+    points = tuple(range(first, prompts.n_points))
+    axes = {"arm": (INTACT, *ARMS), "number": NUMBERS, "point": points, "unit": tuple(range(lab.n_units))}
+    return make_array(rows, axes, note=f"{len(prompts)} prompts; layer {layer}; float64")
 
 
-@measurement("autoregression/first pattern")
-def first_pattern(lab: Lab) -> DataArray:
+@measurement("autoregression/first pattern", version=2)
+def first_pattern(lab: Lab) -> Planned[DataArray]:
     """Where heads of the first layer look, from the second token on: (head, number).
 
     Numbers: "weight at the token before", the share of the squares of a head's mean weights that lies there; "alike in
     all prompts", the squares of the mean weights over the means of their squares, 1 where the pattern is made of
     positions alone.
     """
-    mean, square = (part[:, 1:] for part in mean_pattern(lab, lab.few))
+    layer = first_layer_in_use((yield from lab.need(in_use)))
+    mean, square = (part[:, 1:] for part in mean_pattern(lab, lab.few, layer))
     there = mean.diagonal(0, 1, 2).square().sum(-1)  # row t - 1 is the query t, column t - 1 the token before it
     of_mean, of_all = mean.square().sum((1, 2)), square.sum((1, 2))
     values = torch.stack([there / of_mean.clamp(min=TINY), of_mean / of_all.clamp(min=TINY)], -1)
-    axes = {"head": tuple(f"0.{h}" for h in range(lab.model.cfg.n_heads)), "number": (BEFORE, ALIKE)}
+    axes = {"head": tuple(f"{layer}.{h}" for h in range(lab.model.cfg.n_heads)), "number": (BEFORE, ALIKE)}
     return make_array(values.numpy(), axes)
 
 
-def _predictions(lab: Lab, prompts: Prompts, pattern: Pattern | None) -> Float[Tensor, "batch point target"]:
-    """Of every point, with a pattern in the first layer that is the same for all prompts."""
-    parts = []
-    for rows in lab.chunks(prompts):
-        tokens = lab.tokens(prompts[rows])
-        edits: list[Intervention] = []
-        if pattern is not None:
-            edits = [PutPatterns({FIRST: pattern.to(tokens).expand(len(tokens), -1, -1, -1)})]
-        with torch.no_grad(), intervene(lab.model, *edits):
-            parts.append(lab.model(tokens).cpu())
-    return torch.cat(parts)
+def _predictions(lab: Lab, layer: int, pattern: Pattern) -> Float[Tensor, "batch point target"]:
+    """Of every point, with a pattern in a layer that is the same for all prompts; what it writes keeps its mean."""
+    model, prompts, name = lab.model, lab.few, f"blocks.{layer}.hook_attn_out"
+    put = PutMeanPattern(f"blocks.{layer}.attn.hook_pattern", pattern)
+    tokens = lab.tokens(prompts)
+    before = mean_activations(model, tokens, [name])[name]
+    with intervene(model, put):
+        after = mean_activations(model, tokens, [name])[name]
+    with intervene(model, put, Shift(name, before - after)):
+        return outputs(model, lab, prompts)
+
+
+@dataclass(frozen=True)
+class PutMeanPattern(Intervention):
+    """Attend in all prompts by one pattern.
+
+    Attributes:
+        name: of the hook.
+        pattern: `(head, query, key)`.
+    """
+
+    name: str
+    pattern: Pattern
+
+    def hooks(self, model: HookedTransformer) -> list[Hook]:
+        """One."""
+        return [(self.name, lambda t, hook: self.pattern.to(t).expand_as(t))]

@@ -5,29 +5,28 @@ sum over heads of <s_{T-1}, a_h * s_t> b_h * s_t, with states of d complex coord
 <u, v> = sum_i conj(u_i) v_i. A real head of a `HookedTransformer` weighs by the real part of such a product, and one
 complex head is two real ones: (a_h, b_h) and (-i a_h, i b_h). What is read here is in coordinates of tokens and
 predictions, so that another basis, width or order of heads leaves it. How much of the predictions it explains is
-"fit". P counts tokens from 0: p_T of the paper, which counts from 1, is P_TT here, and p_{T-1} is P_{T,T-1}.
+told by `ties`. P counts tokens from 0: p_T of the paper, which counts from 1, is P_TT here, and p_{T-1} is P_{T,T-1}.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Complex, Float
-from pandas import DataFrame
 from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.measurement import measurement
+from icl_interp.interventions.base import Hook, Intervention
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.diagonal_unit import diagonals_of
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
-from icl_interp.resampling import r_squared
-from icl_interp.results import make_array, table_of_numbers
-from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_states
+from icl_interp.results import make_array
+from icl_interp.tasks.autoregressive import AutoregressiveProcess
 from icl_interp.theory import autoregression as theory
 
 SOURCE = "Sander, Giryes, Suzuki, Blondel & Peyré (2024)"
@@ -94,7 +93,6 @@ def beyond_a_unit(cfg: HookedTransformerConfig) -> list[str]:
         "no free weights of positions": cfg.position_weights != "free",
         "bidirectional attention": cfg.attention_dir != "causal",
         "a norm": cfg.normalization_type is not None,
-        "vectors of positions": cfg.positional_embedding_type != "none",
         "a bound on its tokens": cfg.embed_bound is not None,
     }
     return [name for name, present in others.items() if present]
@@ -208,15 +206,28 @@ def positions_of(model: HookedTransformer, n_tokens: int) -> Float[Tensor, "quer
     return raw.masked_fill(hidden, -torch.inf).softmax(-1)
 
 
+def plain(model: HookedTransformer, weights: Mapping[str, Tensor] | None = None, **changes: Any) -> HookedTransformer:
+    """A `HookedTransformer` with a model's settings but for some, and its weights or others, in float64.
+
+    It computes what weights say. A class of one's own may compute something else: comparing the two shows that.
+
+    Args:
+        model: whose settings and device it has.
+        weights: by name; the model's own by default. Those that the settings leave no place for are left out.
+        changes: of the settings.
+    """
+    other = HookedTransformer(replace(model.cfg, unit=None, **changes)).double().eval().requires_grad_(False)
+    known = model.state_dict() if weights is None else weights
+    other.load_state_dict({name: known[name].detach().double() for name in other.state_dict()})
+    return other.to(model.unembed.W_U.device)
+
+
 def with_positions(model: HookedTransformer, positions: Float[Tensor, "query key"]) -> HookedTransformer:
-    """The model with this P, in float64."""
-    n = len(positions)
-    other = HookedTransformer(replace(model.cfg, position_weights="free")).double().eval().requires_grad_(False)
-    weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
-    whole = torch.zeros_like(weights["blocks.0.attn.W_P"])
+    """The plain model with this P, in float64."""
+    n, weights = len(positions), dict(model.state_dict())
+    whole = torch.zeros_like(weights["blocks.0.attn.W_P"], dtype=torch.float64)
     whole[:n, :n] = positions
-    other.load_state_dict({**weights, "blocks.0.attn.W_P": whole})
-    return other.to(model.blocks[0].attn.W_P.device)
+    return plain(model, {**weights, "blocks.0.attn.W_P": whole}, position_weights="free")
 
 
 # ---- measurements ----------------------------------------------------------------------------------------------------
@@ -245,26 +256,6 @@ def positions(lab: Lab) -> DataArray:
     return make_array(positions_of(lab.model, n).numpy(), {"query": range(n), "key": range(n)})
 
 
-@measurement("autoregression/unit fit")
-def unit_fit(lab: Lab) -> Planned[DataFrame]:
-    """How much of the mean square of predictions the diagonals explain: those of all heads, and those of pairs."""
-    real = stored_heads((yield from lab.need(heads)))
-    weights = torch.from_numpy((yield from lab.need(positions)).values.copy())
-    states = complex_states(lab.few.xs)
-    out = complex_states(outputs(lab.model, lab, lab.few))[:, 1:]
-    found = {"fit": _explained(out, says(real, weights, states)[:, 1:])}
-    if len(real.keys) % 2 == 0:
-        pairs = as_real(complex_heads(real))
-        found["fit of pairs"] = _explained(out, says(pairs, weights, states)[:, 1:])
-    return table_of_numbers(found, note="1 for a layer of complex diagonals")
-
-
-def _explained(out: Tensor, fitted: Tensor) -> float:
-    """R2 = 1 - |out - fitted|^2 / |out|^2; 0 where nothing is predicted: such a model is no unit to speak of."""
-    residual, total = (float(part.abs().square().sum()) for part in (out - fitted, out))
-    return float(r_squared(residual, total, empty=0.0, least=NOTHING))
-
-
 def outputs(model: HookedTransformer, lab: Lab, prompts: Prompts) -> Float[Tensor, "batch point target"]:
     """A model's prediction after every state."""
     with torch.no_grad():
@@ -272,8 +263,33 @@ def outputs(model: HookedTransformer, lab: Lab, prompts: Prompts) -> Float[Tenso
     return torch.cat(parts)
 
 
-def errors(out: Float[Tensor, "batch point target"], lab: Lab, prompts: Prompts) -> Float[Tensor, " batch"]:
-    """Normalised error of each prompt: squared error over the squared length of the next state, at scored points."""
+@dataclass(frozen=True)
+class Shift(Intervention):
+    """Adds a number to what stands at a hook, the same for all prompts.
+
+    Attributes:
+        name: of the hook.
+        by: `(token, width)`; of shorter prompts the first tokens.
+    """
+
+    name: str
+    by: Float[Tensor, "token width"]
+
+    def hooks(self, model: HookedTransformer) -> list[Hook]:
+        """One."""
+        return [(self.name, lambda t, hook: t + self.by[: t.shape[1]].to(t))]
+
+
+def errors(out: Float[Tensor, "batch point target"], lab: Lab, prompts: Prompts) -> Float[Tensor, "batch scored"]:
+    """Normalised errors of each prompt at the scored points: squared error over the next state's squared length."""
     first = process_of(lab).n_determining
-    missed = (out - prompts.ys)[:, first:].square().sum((1, 2))
-    return missed / prompts.ys[:, first:].square().sum((1, 2)).clamp(min=NOTHING)
+    missed = (out - prompts.ys)[:, first:].square().sum(2)
+    return missed / prompts.ys[:, first:].square().sum(2).clamp(min=NOTHING)
+
+
+def by_arm(lab: Lab, names: Sequence[str], found: Sequence[Float[Tensor, "batch scored"]]) -> DataArray:
+    """Normalised errors of every unit in some arms: (unit, point, arm), at the scored points."""
+    values = lab.by_unit(torch.stack(list(found), -1), lab.few)
+    first = process_of(lab).n_determining
+    axes = {"unit": range(len(values)), "point": range(first, first + values.shape[1]), "arm": tuple(names)}
+    return make_array(values, axes, "squared length of a state", "squared error over the next state's squared length")

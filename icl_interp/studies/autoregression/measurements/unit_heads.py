@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 from jaxtyping import Float
+from pandas import DataFrame
 from torch import Tensor
 from xarray import DataArray
 
@@ -13,12 +14,23 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.base import intervene
 from icl_interp.provenance import generator
-from icl_interp.results import make_array
-from icl_interp.studies.autoregression.measurements.unit import Heads, errors, outputs, process_of, real_heads_needed
+from icl_interp.results import table_of_numbers
+from icl_interp.studies.autoregression.measurements import parts
+from icl_interp.studies.autoregression.measurements.parts import heads_alike
+from icl_interp.studies.autoregression.measurements.unit import (
+    Heads,
+    by_arm,
+    errors,
+    outputs,
+    process_of,
+    real_heads_needed,
+)
 
 N_RANDOM = 2000  # sets of random heads
 MOST_SUBSETS = 300  # that are all tried; of more, heads are taken out one after the other
 INTACT, PRUNED, NONE = "all heads", "the needed heads", "no heads"
+N_DIFFERENT = "different heads"
+NULL = 1e-6  # of the largest head: what writes less writes nothing
 Chosen = tuple[int, ...]
 
 
@@ -33,6 +45,16 @@ def cosines(found: Heads) -> Float[Tensor, "head head"]:
     """
     keys, values = (one / one.abs().square().sum(1, keepdim=True).sqrt().clamp(min=1e-300) for one in found)
     return (keys @ values.mT).abs()
+
+
+def n_different(real: Heads) -> int:
+    """Real heads that differ in what they weigh by and write anything, copies and heads that cancel counted once."""
+    rows = torch.view_as_real(real.keys).flatten(1)
+    factors, alike = parts.factors(rows, scaled=True), parts.groups(rows, scaled=True)
+    written = [torch.einsum("h,hi->i", factors[list(g), g[0]].to(real.values), real.values[list(g)]) for g in alike]
+    sizes = torch.stack([real.keys[g[0]].norm() * one.norm() for g, one in zip(alike, written, strict=True)])
+    whole = (real.keys.norm(dim=1) * real.values.norm(dim=1)).max()
+    return int((sizes > NULL * whole).sum())
 
 
 def largest(matrix: Float[Tensor, "*batch head head"]) -> Float[Tensor, "*batch"]:
@@ -74,27 +96,35 @@ def best_subset(n_heads: int, n_kept: int, cost: Callable[[Chosen], float]) -> C
     return kept
 
 
-@measurement("autoregression/pruned")
+@measurement("autoregression/different heads")
+def different(lab: Lab) -> DataFrame:
+    """How many heads differ in their patterns. Copies of a head, and heads that take each other off, count as one."""
+    return table_of_numbers({N_DIFFERENT: len(heads_alike(lab, 0))}, note=f"{lab.model.cfg.n_heads} heads in all")
+
+
+@measurement("autoregression/pruned", version=2)
 def pruned(lab: Lab) -> DataArray:
-    """Normalised errors with all heads, with the needed number of them, and with none: (unit, arm).
+    """Normalised errors with all heads, with the needed number of different ones, and with none: (unit, point, arm).
 
-    A head that is taken out writes its mean at each position. Which heads stay is chosen on one half of the units, and
-    the error is that of the other half.
+    Heads with one pattern stay or go together. A head that is taken out writes its mean at each position. Which heads
+    stay is chosen on one half of the units, and the error is that of the other half.
     """
-    n_heads, n_kept = lab.model.cfg.n_heads, real_heads_needed(process_of(lab))
-    everything = range(n_heads)
-    intact, none = (_errors(lab, kept) for kept in (everything, ()))
+    alike, n_kept = heads_alike(lab, 0), min(real_heads_needed(process_of(lab)), len(heads_alike(lab, 0)))
+    intact, none = (_errors(lab, kept) for kept in (range(lab.model.cfg.n_heads), ()))
     after, half = torch.empty_like(intact), len(intact) // lab.n_units * (lab.n_units // 2)
+
+    def members(chosen: Chosen) -> list[int]:
+        return [head for group in chosen for head in alike[group]]
+
     for chosen_on, asked in ((slice(0, half), slice(half, None)), (slice(half, None), slice(0, half))):
-        kept = best_subset(n_heads, n_kept, lambda heads, rows=chosen_on: float(_errors(lab, heads, rows).mean()))
-        after[asked] = _errors(lab, kept, asked)
-    values = lab.by_unit(torch.stack([intact, after, none], -1))
-    axes = {"unit": range(len(values)), "arm": (INTACT, PRUNED, NONE)}
-    note = f"{n_kept} of {n_heads} heads are needed; squared error over the next state's squared length"
-    return make_array(values, axes, "squared length of a state", note)
+        kept = best_subset(
+            len(alike), n_kept, lambda chosen, rows=chosen_on: float(_errors(lab, members(chosen), rows).mean())
+        )
+        after[asked] = _errors(lab, members(kept), asked)
+    return by_arm(lab, (INTACT, PRUNED, NONE), [intact, after, none])
 
 
-def _errors(lab: Lab, kept: Iterable[int], rows: slice = slice(None)) -> Float[Tensor, " batch"]:
+def _errors(lab: Lab, kept: Iterable[int], rows: slice = slice(None)) -> Float[Tensor, "batch scored"]:
     """Normalised errors of prompts where all heads but these write their means."""
     prompts = lab.few[rows]
     out = [(0, head) for head in range(lab.model.cfg.n_heads) if head not in set(kept)]

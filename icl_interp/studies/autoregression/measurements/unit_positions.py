@@ -1,4 +1,9 @@
-"""What the weights of positions P do: the tokens that the propositions name, the others, and the diagonals of P."""
+"""What the weights of positions P do: the tokens that the propositions name, the others, and the diagonals of P.
+
+Predictions with another P are those of the plain layer with the model's weights, which `ties.layer_tie` compares with
+the model. What attention writes keeps its mean over prompts at each position, whatever P is: what is cut goes to its
+mean, not to 0.
+"""
 
 import torch
 from jaxtyping import Bool, Float
@@ -7,12 +12,15 @@ from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.interventions.base import intervene, mean_activations
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.results import make_array
 from icl_interp.studies.autoregression.measurements.unit import (
+    Shift,
+    by_arm,
     errors,
     is_paired,
     outputs,
+    plain,
     positions,
     process_of,
     with_positions,
@@ -21,11 +29,12 @@ from icl_interp.tasks.autoregressive import AutoregressiveProcess
 
 INTACT, NO_OTHERS, NO_RIGHT, AVERAGED = (
     "P as it is",
-    "other tokens' weights set to 0",
-    "the named tokens' weights set to 0",
+    "other tokens at their means",
+    "the named tokens at their means",
     "P replaced by the means of its diagonals",
 )
 Matrix = Float[Tensor, "query key"]
+WRITTEN = "blocks.0.hook_attn_out"
 
 
 def first_row(cfg: HookedTransformerConfig) -> int:
@@ -61,12 +70,12 @@ def not_alike(p: Matrix, first: int) -> float:
     return float((p - averaged(p, first))[first:].square().sum() / size) if size > 0 else 0.0
 
 
-def share_on(p: Matrix, tokens: Bool[Tensor, "query key"], first: int) -> float:
-    """The share of a row's |p|^2 that lies on these tokens, the mean over rows; rows of zeros count as 0."""
+def least_share_on(p: Matrix, tokens: Bool[Tensor, "query key"], first: int) -> float:
+    """The least share of a row's |p|^2 that lies on these tokens, over rows; rows of zeros count as 0."""
     squares = p[first:].square()
     totals = squares.sum(1)
     held = (squares * tokens[first:]).sum(1)
-    return float(torch.where(totals > 0, held / totals.clamp(min=1e-300), torch.zeros_like(held)).mean())
+    return float(torch.where(totals > 0, held / totals.clamp(min=1e-300), torch.zeros_like(held)).min())
 
 
 def mean_ratio(p: Matrix, first: int) -> float:
@@ -77,27 +86,36 @@ def mean_ratio(p: Matrix, first: int) -> float:
     return float((last * before).sum()) / size if size > 0 else float("inf")
 
 
+def with_other_weights(lab: Lab, p: Matrix) -> Float[Tensor, "batch point target"]:
+    """Predictions of the plain layer with this P, where what attention writes keeps the mean that it has with its own.
+
+    The mean is one over prompts, at each position.
+    """
+    own, other = plain(lab.model), with_positions(lab.model, p)
+    tokens = lab.tokens(lab.few)
+    before, after = (mean_activations(one, tokens, [WRITTEN])[WRITTEN] for one in (own, other))
+    with intervene(other, Shift(WRITTEN, before - after)):
+        return outputs(other, lab, lab.few)
+
+
 def _arms(lab: Lab, changed: dict[str, Matrix]) -> DataArray:
-    """Normalised errors of every unit with each of these P: (unit, arm)."""
+    """Normalised errors of every unit, of the model itself and with each of these P: (unit, point, arm)."""
     prompts = lab.few
-    found = []
-    for p in changed.values():
-        found.append(errors(outputs(with_positions(lab.model, p), lab, prompts), lab, prompts))
-    values = lab.by_unit(torch.stack(found, -1))
-    axes = {"unit": range(len(values)), "arm": tuple(changed)}
-    return make_array(values, axes, "squared length of a state", "squared error over the next state's squared length")
+    found = [errors(outputs(lab.model, lab, prompts), lab, prompts)]
+    found += [errors(with_other_weights(lab, p), lab, prompts) for p in changed.values()]
+    return by_arm(lab, (INTACT, *changed), found)
 
 
-@measurement("autoregression/positions cut")
+@measurement("autoregression/positions cut", version=2)
 def positions_cut(lab: Lab) -> Planned[DataArray]:
-    """Normalised errors with P as it is, with the named tokens alone, and without them: (unit, arm)."""
+    """Normalised errors of the model, with the named tokens alone, and without them: (unit, point, arm)."""
     p = torch.from_numpy((yield from lab.need(positions)).values.copy())
     tokens = named_tokens(process_of(lab), len(p))
-    return _arms(lab, {INTACT: p, NO_OTHERS: p * tokens, NO_RIGHT: p * ~tokens})
+    return _arms(lab, {NO_OTHERS: p * tokens, NO_RIGHT: p * ~tokens})
 
 
-@measurement("autoregression/positions averaged")
+@measurement("autoregression/positions averaged", version=2)
 def positions_averaged(lab: Lab) -> Planned[DataArray]:
-    """Normalised errors with P as it is, and with the mean of each diagonal along it: (unit, arm)."""
+    """Normalised errors of the model, and with the mean of each diagonal of P along it: (unit, point, arm)."""
     p = torch.from_numpy((yield from lab.need(positions)).values.copy())
-    return _arms(lab, {INTACT: p, AVERAGED: averaged(p, first_row(lab.model.cfg))})
+    return _arms(lab, {AVERAGED: averaged(p, first_row(lab.model.cfg))})

@@ -19,8 +19,14 @@ from icl_interp.interventions.put import PutActivations
 from icl_interp.models.diagonal_unit import pairs
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
-from icl_interp.results import make_array
-from icl_interp.studies.autoregression.measurements.unit import errors, is_paired, n_complex, outputs, process_of
+from icl_interp.studies.autoregression.measurements.unit import (
+    by_arm,
+    errors,
+    is_paired,
+    n_complex,
+    outputs,
+    process_of,
+)
 from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_states
 
 N_STARTS = 4
@@ -30,9 +36,9 @@ KEYS = "blocks.0.attn.hook_k"  # of the only layer
 Start = Complex[Tensor, " dim"]
 
 
-def other_starts(task: AutoregressiveProcess) -> Complex[Tensor, "start dim"]:
+def other_starts(task: AutoregressiveProcess, seed: int) -> Complex[Tensor, "start dim"]:
     """What s_0 is multiplied by: sizes from 1/2 to 2 and any phases, those of conjugate coordinates conjugate."""
-    draw, dim = generator(0, "autoregression/starts"), n_complex(task)
+    draw, dim = generator(seed, "autoregression/starts"), n_complex(task)
     size, phase = torch.rand(2, N_STARTS, dim, generator=draw, dtype=torch.float64)
     found = torch.polar(LEAST * (MOST / LEAST) ** size, 2 * torch.pi * phase)
     if is_paired(task):
@@ -50,15 +56,16 @@ def multiplied(prompts: Prompts, factor: Start) -> Prompts:
     return replace(prompts, xs=times(prompts.xs), ys=times(prompts.ys))
 
 
-@measurement("autoregression/starts")
+@measurement("autoregression/starts", version=2)
 def starts(lab: Lab) -> DataArray:
-    """Normalised errors from the task's own s_0, and from others with and without rescaled heads: (unit, arm).
+    """Normalised errors from the task's own s_0, and from others with and without rescaled heads.
 
-    Those from other starts are means over `N_STARTS` of them, each the same in all prompts.
+    (unit, point, arm). Those from other starts are means over `N_STARTS` of them, drawn with the sample's seed, each
+    the same in all prompts.
     """
     usual = errors(outputs(lab.model, lab, lab.few), lab, lab.few)
     rescaled, plain = torch.zeros_like(usual), torch.zeros_like(usual)
-    for factor in other_starts(process_of(lab)):
+    for factor in other_starts(process_of(lab), lab.seed):
         prompts = multiplied(lab.few, factor)
         plain += errors(outputs(lab.model, lab, prompts), lab, prompts) / N_STARTS
         shrunk = multiplied(prompts, 1 / factor.abs().square().to(factor))
@@ -66,6 +73,4 @@ def starts(lab: Lab) -> DataArray:
             part = prompts[rows]
             with intervene(lab.model, PutActivations.measure(lab.model, lab.tokens(shrunk[rows]), [KEYS])):
                 rescaled[rows] += errors(outputs(lab.model, lab, part), lab, part) / N_STARTS
-    values = lab.by_unit(torch.stack([usual, rescaled, plain], -1))
-    axes = {"unit": range(len(values)), "arm": (USUAL, RESCALED, PLAIN)}
-    return make_array(values, axes, "squared length of a state", "squared error over the next state's squared length")
+    return by_arm(lab, (USUAL, RESCALED, PLAIN), [usual, rescaled, plain])

@@ -1,0 +1,104 @@
+"""What is read off the weights of a layer, beside what the model predicts, after every scored state.
+
+Each reading makes predictions of its own. They are compared with the model's at every length of the prompt, since a
+claim on a layer covers them all, and beside that stands the model whose heads write their means: `analyses.tie`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.analyses.criterion import Estimate
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.tie import tie, tied
+from icl_interp.interventions.base import intervene
+from icl_interp.models.diagonal_unit import pairs
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.results import make_array
+from icl_interp.studies.autoregression.measurements.unit import (
+    as_real,
+    complex_heads,
+    heads,
+    outputs,
+    plain,
+    positions,
+    says,
+    stored_heads,
+)
+from icl_interp.tasks.autoregressive import complex_states
+
+REAL, COMPLEX = "real heads", "pairs of heads"
+Predicted = Float[Tensor, "batch point target"]
+
+
+def at_every_point(lab: Lab, reading: Predicted) -> DataArray:
+    """What `tie` keeps of a reading's predictions beside the model's: (point, statistic, unit), at scored points."""
+    predicted = outputs(lab.model, lab, lab.few)
+    with intervene(lab.model, lab.head_means):
+        without = outputs(lab.model, lab, lab.few)
+    points = range(lab.task.n_determining, lab.few.n_points)
+    found = [tie(lab, predicted[:, t], reading[:, t], without[:, t], lab.few) for t in points]
+    axes = {"point": tuple(points), **{axis: tuple(found[0].indexes[axis]) for axis in ("statistic", "unit")}}
+    return make_array(np.stack([one.values for one in found]), axes)
+
+
+def tied_everywhere(result: DataArray) -> dict[str, Estimate]:
+    """What `TIED` asks for, at the points where a reading explains least, and where the part is used least."""
+    each = [result.sel(point=point) for point in result.indexes["point"]]
+    worst = {}
+    for quantity, statistic, largest in (("reading", "missed", True), ("used", "moved", False)):
+        shares = [_share(one, statistic) for one in each]
+        found = each[int(np.argmax(shares) if largest else np.argmin(shares))]
+        worst[quantity] = tied(found)[quantity]
+    return worst
+
+
+def _share(one: DataArray, statistic: str) -> float:
+    """A squared change over the variance of predictions, on the sample."""
+    means = one.mean("unit")
+    firsts = [name for name in one.indexes["statistic"] if str(name).startswith("first")]
+    variance = float(means.sel(statistic="second") - means.sel(statistic=firsts).pipe(np.square).sum())
+    return float(means.sel(statistic=statistic)) / max(variance, np.finfo(float).tiny)
+
+
+def attention_alone(model: HookedTransformer) -> HookedTransformer:
+    """The plain layer of attention on tokens as they are, with the model's heads: no norm, MLP or vectors of positions.
+
+    Of a model that has such parts it says what heads would do without them.
+    """
+    return plain(model, attn_only=True, normalization_type=None, positional_embedding_type="none", embed_bound=None)
+
+
+@measurement("autoregression/the layer's weights")
+def layer_tie(lab: Lab) -> DataArray:
+    """Predictions of the plain layer with the model's weights, beside the model's."""
+    return at_every_point(lab, outputs(plain(lab.model), lab, lab.few))
+
+
+@measurement("autoregression/the heads' weights")
+def heads_tie(lab: Lab) -> DataArray:
+    """Predictions of the heads on tokens as they are, beside the model's."""
+    return at_every_point(lab, outputs(attention_alone(lab.model), lab, lab.few))
+
+
+@measurement("autoregression/diagonals of heads")
+def diagonals_tie(lab: Lab) -> Planned[DataArray]:
+    """Predictions of complex diagonals and P, beside the model's: (heads, point, statistic, unit).
+
+    Of all real heads, and of pairs that stand for one complex head each where their number is even.
+    """
+    real = stored_heads((yield from lab.need(heads)))
+    weights = torch.from_numpy((yield from lab.need(positions)).values.copy())
+    states = complex_states(lab.few.xs)
+    readings = {REAL: real}
+    if len(real.keys) % 2 == 0:
+        readings[COMPLEX] = as_real(complex_heads(real))
+    found = [at_every_point(lab, pairs(says(one, weights, states))) for one in readings.values()]
+    axes: dict[str, Sequence[str | int]] = {"heads": tuple(readings)}
+    axes |= {axis: tuple(found[0].indexes[axis]) for axis in ("point", "statistic", "unit")}
+    return make_array(np.stack([one.values for one in found]), axes)
