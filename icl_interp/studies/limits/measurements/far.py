@@ -98,6 +98,18 @@ def stratum(low: float, high: float, sign: int | None = None) -> np.ndarray:
     return np.flatnonzero(keep if sign is None else keep & (np.sign(DRAWN) == sign))
 
 
+def pairs(per_unit: Float[np.ndarray, "unit *rest"]) -> Float[np.ndarray, "pair *rest"]:
+    """Means over the two units that share drawn places: these are what an interval resamples then.
+
+    Without its partner a last unit is left out.
+
+    >>> pairs(np.array([1.0, 3.0, 5.0, 5.0, 9.0])).tolist()
+    [2.0, 5.0]
+    """
+    n = len(per_unit) // 2
+    return per_unit[: 2 * n].reshape(n, 2, *per_unit.shape[1:]).mean(1)
+
+
 @measurement("far/places")
 def drawn_places(lab: Lab) -> DataArray:
     """Where the queries of `far/drawn` lie: signed sizes, (unit, x); x is the middle of a place's stratum."""
