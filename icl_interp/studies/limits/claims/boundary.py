@@ -192,8 +192,7 @@ def relative_error(used: DataArray, *groups: np.ndarray, drawn: DataArray | None
     parts = [np.stack([used.sel(statistic=s).values[:, at].mean(-1) for s in names], -1) for at in groups]
     if drawn is not None:
         error, law = (drawn.sel(statistic=s).values for s in ("squared error", "law's mean"))
-        places = [np.stack([far.stratum(*ends, sign) for sign in (-1, 1)]).ravel() for ends in DRAWN_AT]
-        parts += [np.stack([v[:, at].mean(-1) for v in (error, law, law, law)], -1) for at in places]
+        parts += [np.stack([v[:, at].mean(-1) for v in (error, law, law, law)], -1) for at in _drawn_groups()]
         parts = [far.pairs(part) for part in parts]
 
     def smallest(*means: np.ndarray) -> np.ndarray:
@@ -204,14 +203,21 @@ def relative_error(used: DataArray, *groups: np.ndarray, drawn: DataArray | None
     return bootstrap(smallest, *parts, positive=True)
 
 
-def follows_from_sizes(used: DataArray, *groups: np.ndarray) -> bool:
+def follows_from_sizes(used: DataArray, drawn: DataArray, *groups: np.ndarray) -> bool:
     """Whether no prediction of this size could help: the ratio of errors is at least `NO_HELP` whatever f says.
 
     With r the root mean square of f less the law's mean, over that of the truth less it, the error is at least
     (1 - r)^2 times that of the law's mean (the triangle inequality).
     """
-    sizes = [[used.sel(statistic=s).values[:, at].mean() for s in ("f less law's mean", "law's mean")] for at in groups]
+    known = used.sel(statistic=["f less law's mean", "law's mean"]).values.mean(1)
+    between = drawn.sel(statistic=["size", "law's mean"]).values.mean(1)
+    sizes = [known[:, at].mean(-1) for at in groups] + [between[:, at].mean(-1) for at in _drawn_groups()]
     return all(f <= (1 - np.sqrt(NO_HELP)) ** 2 * law for f, law in sizes)
+
+
+def _drawn_groups() -> list[np.ndarray]:
+    """The drawn places of each stratum of `DRAWN_AT`, in both directions."""
+    return [np.concatenate([far.stratum(*ends, sign) for sign in (-1, 1)]) for ends in DRAWN_AT]
 
 
 def decodable(used: DataArray, at: np.ndarray) -> Interval:
@@ -273,7 +279,7 @@ def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
     threshold = bound(HIGH_NORM, quantities, "error", f"at least {percent(NO_HELP)}", f"less than {percent(HELP)}")
     decision = HIGH_NORM.decide(quantities)
     answer = _helps(decision)
-    if decision.verdict == YES and follows_from_sizes(used, *far_out):
+    if decision.verdict == YES and follows_from_sizes(used, results[far.drawn], *far_out):
         answer = f"{BY_ALGEBRA}{in_lower_case(answer)[:-1]}, which is too small beside a truth that grows."
     says = (
         f"{answer} At |x| = {first} and {last} the squared error is {of(found.value)} "

@@ -181,7 +181,7 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
     decision = CRITERION.decide(quantities)
     threshold = bound(CRITERION, quantities, "amplitude", f"at most {percent(ERASED)}", f"more than {percent(KEPT)}")
     first = _answer(decision, quantities)
-    if decision.verdict == YES and np.isfinite(results[far.certificate].iloc[0]["plateau +"]):
+    if decision.verdict == YES and _at_plateaus(results[far.plateaus], near):
         # The plateau follows from the weights and holds no context (`theory.limits.plateau`): what nears it must
         # forget the context, whatever training made of the weights.
         first = BY_ALGEBRA + in_lower_case(first)
@@ -214,6 +214,14 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
     where = f"|x| = {out} and places drawn from there to {power(1e10 * x_unit)}"
     scope = asked(facts, where, ends[0, 0].size)
     return Evidence(quantities, says, found, scope, causal, twin, details, caveat)
+
+
+def _at_plateaus(plateaus: DataArray, near: DataArray) -> bool:
+    """Whether f ends where the weights predict along every ray, up to `ERASED` of its spread over contexts nearby."""
+    if not plateaus.sizes["unit"]:
+        return False
+    distance = np.sqrt(plateaus.values.mean(0).max())
+    return bool(distance <= ERASED * spread(near).mean())
 
 
 def _answer(decision: Decision, quantities: Mapping[str, Estimate]) -> str:
@@ -294,7 +302,7 @@ CRITERION = Criterion(
         Precondition(
             "lasting",
             (KEPT, INF),
-            f"The spread falls to {{value:.2g}} times that in distribution beyond 1e6 {EDGE}.",
+            f"The spread falls to {{value:.2g}} times that in distribution beyond 1e6 {EDGE}, beyond the range measured.",
             optional=True,
         ),
     ),
@@ -324,6 +332,7 @@ CONTEXT_ERASED_CLAIM = Claim(
         far.drawn,
         far.in_distribution,
         far.certificate,
+        far.plateaus,
         context.use,
         context.information,
         context.beyond,

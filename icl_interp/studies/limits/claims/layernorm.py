@@ -416,8 +416,8 @@ SATURATION = Criterion(
         Precondition(
             "fading",
             (FADES, INF),
-            "The last tenfold increase of |x| changes the prediction by only {value:.2g} times what the one before "
-            "did, so it may level off further out.",
+            f"The last tenfold increase of |x| is not shown to change the prediction at least {FADES} times as much as "
+            "the one before (found: {value:.2g} times), so it may level off further out.",
             optional=True,
         ),
     ),

@@ -291,8 +291,8 @@ LEFT = Precondition(
 
 HARDMAX = Criterion(
     f"share of the heads that matter that put at least {1 - CONCENTRATED:.0%} of their attention on one token in at "
-    f"least {TURNED:.0%} of contexts, with the query at 1e4, 1e5 and places drawn between, in both directions: at least "
-    f"{MOST} / at most {HALF}. A head matters where its ablation at least doubles the error (at most 1.25 times: "
+    f"least {TURNED:.0%} of contexts, with the query at 1e4, 1e5 and places drawn between, in both directions: at "
+    f"least {MOST} / at most {HALF}. A head matters where its ablation at least doubles the error (at most 1.25 times: "
     f"not). A head does not turn where, in some direction, in at most {NOT_TURNED:.0%} of contexts its attention is on "
     "one token, at drawn places and at 1e5, where it counts too if the gap between its largest scores still grows. "
     f"Heads in between count both ways; heads that attend to one token in at least {NEARBY:.0%} of contexts in "

@@ -34,7 +34,7 @@ LINE = np.array([1e4, 1e5, 1e6])
 GROWN = ("mean", "mean square", "squared error", "squared increment")
 CONSTANT = 1e-9  # half-width r of the certificate up to which the output is a constant
 N_SHOWN = 32  # contexts drawn in the figure of f(x)
-AT_DRAWN = ("gap", "step", "largest gap", "spread", "largest deviation", "squared error", "law's mean")
+AT_DRAWN = ("gap", "step", "largest gap", "spread", "largest deviation", "squared error", "law's mean", "size")
 LINE_AT = ((8, 10), (13, 14, 15))  # strata of `MIDDLES` that lines go through: with 1e6 on the grid, and beyond it
 OUTWEIGHS = 20.0  # how many times x outweighs the rest under a norm's root where f counts as level
 ONSET_SIZES = 10.0 ** np.arange(0, 12.01, 2)  # in units of x: where post-norm inputs are looked at
@@ -126,7 +126,7 @@ def drawn(lab: Lab) -> Planned[DataArray]:
     ones: "gap", squared distance from f at 1e6 units in the same direction, and "largest gap", the largest distance of
     a single prompt; "step", squared change from the stratum before (NaN at the first); "spread", the variance over the
     prompts of both units that share a place, and "largest deviation", the largest distance of one from their mean;
-    "squared error", and that of the "law's mean".
+    "squared error", and that of the "law's mean"; "size", the squared distance of f from the law's mean.
     """
     queries = lab.drawn_queries
     f = as_numbers((yield from lab.ask_at(queries)))
@@ -152,6 +152,7 @@ def drawn(lab: Lab) -> Planned[DataArray]:
         "largest deviation": torch.cat(deviation).numpy(),
         "squared error": lab.by_unit((f - truth).square()),
         "law's mean": lab.by_unit((guess - truth).square()),
+        "size": lab.by_unit((f - guess).square()),
     }
     axes = {"statistic": AT_DRAWN, "unit": tuple(range(n)), "x": tuple(lab.x_unit * DRAWN)}
     note = f"query arm; places drawn for each pair of units; {lab.unit_size} prompts a unit; float64"
