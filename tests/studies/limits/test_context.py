@@ -163,8 +163,9 @@ def of_context(size: float, power: float = -1.0, inside: float = 2.0, onset: flo
     spreads = size * (np.abs(DRAWN) / 1e4) ** power
     if later is not None:
         spreads = np.where(np.abs(DRAWN) > 1e6, later, spreads)
-    # Of two units that share a place.
+    # Of two units that share a place; all of them together have the spread of all prompts.
     pairs = np.repeat(NOISE.reshape(N_UNITS // 2, -1).std(1), 2)[:, None]
+    pairs *= NOISE.std() / np.sqrt(np.square(pairs).mean())
     results = own | {
         "far/intact": curves[0],
         "far/ends": ends(n=N_UNITS),
@@ -188,7 +189,7 @@ def of_context(size: float, power: float = -1.0, inside: float = 2.0, onset: flo
         (0.02, 0.0, "inconclusive", "decay"),
         (0.2, -1.0, "inconclusive", "amplitude"),
         (0.39, 0.0, "inconclusive", "amplitude"),
-        (0.41, 0.0, "contradicted", "amplitude"),
+        (0.45, 0.0, "contradicted", "amplitude"),
         (1.0, 0.5, "contradicted", "amplitude"),  # the slope can only fail to support
     ],
 )
@@ -238,6 +239,22 @@ def test_nothing_is_erased_that_was_never_there():
             finding = judged_on(ERASED, stored, facts(r2=r2))
             assert finding.verdict == other
             assert (" no dependence " in finding.reason) == (verdict == "inconclusive")
+
+
+def test_a_plateau_that_the_weights_predict_forgets_the_context_by_algebra():
+    """Where f ends there; nothing is said of algebra where it ends elsewhere, or the weights predict no plateau."""
+    for distance, begins in ((0.0, "By algebra, far from the data"), (0.5, "Far from the data"), (None, "Far from")):
+        finding = judged_on(ERASED, {**of_context(0.02), "far/plateaus": plateaus(distance, N_UNITS)})
+        assert finding.verdict == "supported"
+        assert finding.reason.startswith(begins)
+
+
+def test_a_single_context_that_stays_is_not_averaged_away():
+    stored = of_context(0.02)
+    stored["far/drawn"].loc[{"statistic": "largest deviation", "unit": 0}] = 0.5 * 2.0
+    finding = judged_on(ERASED, stored)
+    assert (finding.verdict, finding.decided_by.quantity) == ("inconclusive", "largest")
+    assert "not the distance of every single context" in finding.reason
 
 
 def test_nothing_is_erased_before_the_predicted_onset():

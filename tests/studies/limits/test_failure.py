@@ -169,6 +169,18 @@ def test_the_worst_place_is_what_a_precondition_names():
     assert asked["phi"].value == pytest.approx(0.0)
 
 
+def test_what_follows_from_sizes_says_so():
+    """Predictions of a hundredth of the truth's size, frozen or not, can remove next to nothing of an error."""
+    tiny = {"query x 1000": 1e-4, "drawn about x 1000": 1e-4}
+    by_algebra = judged_on(FAILURE, stored(errors(size=tiny, **{"size,_frozen": tiny})), facts(n_units=64))
+    assert by_algebra.verdict == "contradicted"
+    assert by_algebra.reason.startswith("By algebra, LayerNorm does not cause most of the failure far from the data: ")
+    for other in ({"size": tiny}, {"size,_frozen": tiny}, {}):
+        finding = judged_on(FAILURE, stored(errors(**other)), facts(n_units=64))
+        assert finding.verdict == "contradicted"
+        assert finding.reason.startswith("LayerNorm does not cause most of the failure far from the data.")
+
+
 def test_a_model_trained_without_a_norm_is_shown_beside():
     alone, both = (
         judged_on(FAILURE, stored(errors(), counterpart), facts(n_units=64)) for counterpart in (False, True)

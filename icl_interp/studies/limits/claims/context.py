@@ -302,7 +302,8 @@ CRITERION = Criterion(
         Precondition(
             "lasting",
             (KEPT, INF),
-            f"The spread falls to {{value:.2g}} times that in distribution beyond 1e6 {EDGE}, beyond the range measured.",
+            f"The spread falls to {{value:.2g}} times that in distribution from 1e6 to 1e10 {EDGE}, beyond the range "
+            "measured.",
             optional=True,
         ),
     ),

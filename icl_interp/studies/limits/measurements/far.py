@@ -124,8 +124,8 @@ def drawn(lab: Lab) -> Planned[DataArray]:
     Each pair of units has places of its own, one in each stratum (`Bench.drawn_sizes`), and for inputs of several
     coordinates a direction of its own (`Bench.rays`). Statistics, means over the prompts of a unit but for the largest
     ones: "gap", squared distance from f at 1e6 units in the same direction, and "largest gap", the largest distance of
-    a single prompt; "step", squared change from the stratum before (NaN at the first); "spread", the variance over the
-    prompts of both units that share a place, and "largest deviation", the largest distance of one from their mean;
+    a single prompt; "step", squared change from the stratum before (NaN at the first); "spread", the variance over
+    prompts by the two units that share a place, and "largest deviation", the largest distance of one from their mean;
     "squared error", and that of the "law's mean"; "size", the squared distance of f from the law's mean.
     """
     queries = lab.drawn_queries
@@ -139,11 +139,13 @@ def drawn(lab: Lab) -> Planned[DataArray]:
     half, missing = len(MIDDLES), torch.full((len(f), 1), torch.nan, dtype=f.dtype)
     # Outwards in both directions: the places of the negative one stand in descending order of size.
     step = torch.cat([-f[:, :half].diff(dim=1), missing, missing, f[:, half:].diff(dim=1)], 1)
-    together_, spread, deviation = f.view(n, lab.unit_size, -1).split(2), [], []
-    for pair in together_:
-        centred = pair.flatten(0, 1) - pair.mean((0, 1))
-        spread.append(centred.square().mean(0).expand(len(pair), -1))
-        deviation.append(centred.abs().amax(0).expand(len(pair), -1))
+    spread, deviation = [], []
+    for pair in f.view(n, lab.unit_size, -1).split(2):
+        # Within units, and of their means: unbiased, as with all units at one place.
+        within, means = pair.var(1, unbiased=False).mean(0), pair.mean(1)
+        between = means.var(0) if len(pair) > 1 else torch.zeros_like(within)
+        spread.append((within + between).expand(len(pair), -1))
+        deviation.append((pair - means.mean(0)).abs().amax((0, 1)).expand(len(pair), -1))
     values = {
         "gap": lab.by_unit(gap.square()),
         "step": lab.by_unit(step.square()),
