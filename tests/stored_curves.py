@@ -1,10 +1,12 @@
 """Curves that tests make up, as the measurements of `limits` store them."""
 
 import numpy as np
+from pandas import DataFrame
 from xarray import DataArray
 
-from icl_interp.analyses.bench import GRID
-from icl_interp.results import make_curve
+from icl_interp.analyses.bench import DRAWN, GRID
+from icl_interp.results import make_array, make_curve, make_table
+from icl_interp.studies.limits.measurements.far import AT_DRAWN
 
 STATISTICS = ("gap", "squared error", "law's mean")
 
@@ -15,6 +17,37 @@ def approach(gap, error=None, mean=None, n=40) -> DataArray:
     factor = np.exp(0.05 * np.random.default_rng(0).standard_normal((n, 1)))
     values = [factor * np.square(one if v is None else v * one) for v in (gap, error, mean)]
     return make_curve(values, {"statistic": STATISTICS, "unit": tuple(range(n)), "x": tuple(GRID)})
+
+
+def drawn(n=40, **sizes) -> DataArray:
+    """`far/drawn` of units that are all the same, from root mean squares over DRAWN, by statistic; 0 by default."""
+    values = np.zeros((len(AT_DRAWN), n, len(DRAWN)))
+    for name, size in sizes.items():
+        largest = name.startswith("largest")
+        values[AT_DRAWN.index(name.replace("_", " "))] = np.abs(size) if largest else np.square(size)
+    return make_curve(values, {"statistic": AT_DRAWN, "unit": tuple(range(n)), "x": tuple(DRAWN)})
+
+
+def certificate(onset=1.0, **columns) -> DataFrame:
+    """`far/certificate` with an onset that has no error."""
+    weights = {"c": 0.0, "r": 1.0, "plateau +": np.nan, "plateau -": np.nan} | columns
+    weights |= dict.fromkeys(("onset", "onset low", "onset high"), onset)
+    return make_table({name: [value] for name, value in weights.items()})
+
+
+def ends(change=0.0, n=40, n_contexts=2) -> DataArray:
+    """`far/ends` of f that changes by so much from 1e5 to 1e6, in both directions."""
+    values = np.zeros((2, 3, n, n_contexts))
+    values[:, 2] = change
+    axes = {"direction": ("+", "-"), "x": (1e4, 1e5, 1e6), "unit": tuple(range(n)), "context": tuple(range(n_contexts))}
+    return make_array(values, axes)
+
+
+def plateaus(distance=None, n=40) -> DataArray:
+    """`far/plateaus` of f that ends so far from what the weights predict; none where they predict none."""
+    n = 0 if distance is None else n
+    axes = {"unit": tuple(range(n)), "direction": ("-", "+")}
+    return make_array(np.full((n, 2), np.square(distance or 0.0)), axes)
 
 
 def intact(mean) -> DataArray:
@@ -38,6 +71,7 @@ def used(f, truth, mean, xs) -> DataArray:
         "change": (other - f) ** 2,
         "size": truth**2,
         "f size": f**2,
+        "f less law's mean": (f - mean) ** 2,
         "f": own,
         "truth": true,
         "f squared": own**2,

@@ -226,18 +226,23 @@ class _Pass:
         for sweep in sweeps:
             for place in sweep.queries.tolist() if sweep.queries.ndim == 2 else ():
                 shared.setdefault(tuple(place), len(shared))
-        self.own = [sweep.queries for sweep in sweeps if sweep.queries.ndim == 3]
+        # Places of each prompt's own, which several sweeps may share as one tensor: they are then read once.
+        each = {id(sweep.queries): sweep.queries for sweep in sweeps if sweep.queries.ndim == 3}
+        self.own = list(each.values())
         self.shared = torch.tensor(list(shared), dtype=torch.float64)
         self.same = (self.n_points, tuple(shared), tuple(map(id, self.own)))  # equal for passes over the same queries
         self.n_columns = len(shared)
+        own_columns: dict[int, list[int]] = {}
+        for key, queries in each.items():
+            n = queries.shape[1]
+            own_columns[key] = list(range(self.n_columns, self.n_columns + n))
+            self.n_columns += n
         self.columns: list[list[int]] = []
         for sweep in sweeps:
             if sweep.queries.ndim == 2:
                 self.columns.append([shared[tuple(place)] for place in sweep.queries.tolist()])
             else:
-                n = sweep.queries.shape[1]
-                self.columns.append(list(range(self.n_columns, self.n_columns + n)))
-                self.n_columns += n
+                self.columns.append(own_columns[id(sweep.queries)])
         self.hooks = [
             (name, self._part(name, function, columns))
             for columns, listeners in zip(self.columns, hooks, strict=True)

@@ -169,6 +169,24 @@ def inner(law: Distribution) -> tuple[float, float]:
     return 0.75 * low + 0.25 * high, 0.25 * low + 0.75 * high
 
 
+def rays(inputs: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
+    """Directions in which inputs lie: each divided by its length. A single coordinate and 0 give the first axis.
+
+    A far query along the ray of an in-distribution input is that input many times as large. Of numbers only the sign
+    would be left, and both signs are asked about anyway.
+
+    >>> rays(torch.tensor([[3.0, 4.0], [0.0, 0.0]])), rays(torch.tensor([[-2.0]]))
+    (tensor([[0.6000, 0.8000],
+            [1.0000, 0.0000]]), tensor([[1.]]))
+    """
+    first = torch.zeros_like(inputs)
+    first[:, 0] = 1
+    size = torch.linalg.vector_norm(inputs, dim=-1, keepdim=True)
+    if inputs.shape[1] == 1:
+        return first
+    return torch.where(size > 0, inputs / torch.where(size > 0, size, 1.0), first)
+
+
 def _directions(
     shape: tuple[int, ...], dim: int, generator: torch.Generator, dtype: torch.dtype
 ) -> Float[Tensor, "*batch dim"]:

@@ -8,11 +8,12 @@ from helpers import must_fail
 from known import facts
 from measuring import judged_on
 from small_models import small_lab
-from stored_curves import used
+from stored_curves import certificate, drawn, ends, plateaus, used
 from xarray import DataArray
 
-from icl_interp.results import make_array, make_curve, make_table
-from icl_interp.studies.limits.claims.context import _parts, amplitude, decay, share_of_truth, spread
+from icl_interp.analyses.bench import DRAWN
+from icl_interp.results import make_array, make_curve
+from icl_interp.studies.limits.claims.context import amplitude, decay, parts, share_of_truth, spread
 from icl_interp.studies.limits.measurements import far
 from icl_interp.studies.limits.measurements.context import BEYOND
 
@@ -69,7 +70,7 @@ def test_amplitude_is_far_spread_over_near_spread():
     near = curve_of(contexts(2.0, 0.0, 0.0, (-0.5, 0.5)), (-0.5, 0.5))
 
     def of(size, offset):
-        return amplitude(_parts(curve_of(contexts(size, offset, 0.0), GRID)), near)
+        return amplitude(parts(curve_of(contexts(size, offset, 0.0), GRID)), near)
 
     for size, offset in ((0.5, 0.0), (0.5, 2.0), (0.02, 1e3)):
         found = of(size, offset)
@@ -159,10 +160,19 @@ def of_context(size: float, power: float = -1.0, inside: float = 2.0, onset: flo
         "far/beyond": beyond,
         "context/use": used(used_share * truth, truth, 0 * xs, xs),
     }
+    spreads = size * (np.abs(DRAWN) / 1e4) ** power
+    if later is not None:
+        spreads = np.where(np.abs(DRAWN) > 1e6, later, spreads)
+    # Of two units that share a place; all of them together have the spread of all prompts.
+    pairs = np.repeat(NOISE.reshape(N_UNITS // 2, -1).std(1), 2)[:, None]
+    pairs *= NOISE.std() / np.sqrt(np.square(pairs).mean())
     results = own | {
         "far/intact": curves[0],
+        "far/ends": ends(n=N_UNITS),
+        "far/drawn": drawn(N_UNITS, spread=spreads * pairs, largest_deviation=3 * size),
+        "far/plateaus": plateaus(),
         "context/information": make_array(np.ones((2, 2, 2, N_UNITS)), axes),
-        "far/certificate": make_table({"c": [0.0], "r": [1.0], "onset": [onset]}),
+        "far/certificate": certificate(onset),
     }
     for prefix in ("twin/", "twin 2/", "twin 3/"):
         results |= {prefix + name: result for name, result in own.items()} | {f"{prefix}far/decades": curves[1]}
@@ -179,14 +189,15 @@ def of_context(size: float, power: float = -1.0, inside: float = 2.0, onset: flo
         (0.02, 0.0, "inconclusive", "decay"),
         (0.2, -1.0, "inconclusive", "amplitude"),
         (0.39, 0.0, "inconclusive", "amplitude"),
-        (0.41, 0.0, "contradicted", "amplitude"),
+        (0.45, 0.0, "contradicted", "amplitude"),
         (1.0, 0.5, "contradicted", "amplitude"),  # the slope can only fail to support
     ],
 )
 def test_the_context_is_erased_where_its_spread_is_small_and_falls(size, power, verdict, decided_by):
     finding = judged_on(ERASED, of_context(size, power))
     assert (finding.verdict, finding.decided_by.quantity) == (verdict, decided_by)
-    assert finding.estimate.value == pytest.approx(size / 2, rel=1e-4)
+    # The largest of all places: what grows is largest at the last drawn one, half a half decade below 1e6.
+    assert finding.estimate.value == pytest.approx(size / 2 * max(1.0, 10 ** (1.75 * power)), rel=1e-2)
     assert finding.evidence["decay"].value == pytest.approx(power, abs=1e-6)
     assert finding.twin.value == pytest.approx(size / 2 if decided_by == "amplitude" else power, rel=1e-4, abs=1e-6)
     told = decided_by != "decay"  # there the third sentence is about the slope
@@ -205,7 +216,7 @@ def test_what_a_context_loses_beyond_the_range_decides_nothing():
     assert judged_on(ERASED, of_context(1.0, 0.0, later=0.5)).verdict == "contradicted"
     back = judged_on(ERASED, of_context(0.02, -1.0, later=0.5))
     assert (back.verdict, back.decided_by.quantity) == ("inconclusive", "amplitude beyond")
-    assert "small first, but 25 % of that in distribution at 1e9" in back.reason
+    assert "small first, but 25 % of that in distribution beyond 1e6" in back.reason
 
 
 def test_a_spread_below_rounding_has_no_slope_and_is_erased():
@@ -230,10 +241,27 @@ def test_nothing_is_erased_that_was_never_there():
             assert (" no dependence " in finding.reason) == (verdict == "inconclusive")
 
 
+def test_a_plateau_that_the_weights_predict_forgets_the_context_by_algebra():
+    """Where f ends there; nothing is said of algebra where it ends elsewhere, or the weights predict no plateau."""
+    for distance, begins in ((0.0, "By algebra, far from the data"), (0.5, "Far from the data"), (None, "Far from")):
+        finding = judged_on(ERASED, {**of_context(0.02), "far/plateaus": plateaus(distance, N_UNITS)})
+        assert finding.verdict == "supported"
+        assert finding.reason.startswith(begins)
+
+
+def test_a_single_context_that_stays_is_not_averaged_away():
+    stored = of_context(0.02)
+    stored["far/drawn"].loc[{"statistic": "largest deviation", "unit": 0}] = 0.5 * 2.0
+    finding = judged_on(ERASED, stored)
+    assert (finding.verdict, finding.decided_by.quantity) == ("inconclusive", "largest")
+    assert "not the distance of every single context" in finding.reason
+
+
 def test_nothing_is_erased_before_the_predicted_onset():
     """It is NaN where the weights tell none."""
     for onset, verdict in ((1e4 + 1, "inconclusive"), (1e4, "contradicted"), (math.nan, "contradicted")):
         finding = judged_on(ERASED, of_context(1.0, 0.0, onset=onset))
         assert finding.verdict == verdict
-        assert finding.reason.startswith("By the weights the plateau begins only at") == (verdict == "inconclusive")
+        early = finding.reason.startswith("The plateau is predicted to begin only at")
+        assert early == (verdict == "inconclusive")
         assert ("onset" in finding.evidence) == (not math.isnan(onset))

@@ -18,7 +18,17 @@ from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.failure import DECIDING, Place, quantities, relative_error, removed
 from icl_interp.studies.limits.measurements import far
-from icl_interp.studies.limits.measurements.failure import ARMS, FUNCTIONS, NEAR, PLACES, QUERIES, SCALES, failure
+from icl_interp.studies.limits.measurements.failure import (
+    ARMS,
+    DRAWN,
+    FUNCTIONS,
+    NEAR,
+    PLACES,
+    QUERIES,
+    SCALES,
+    drawn_sizes,
+    failure,
+)
 
 FAILURE = "limits.layernorm_causes_failure"
 LAW = 3.0  # the error of guessing the law's mean, which is the unit of the others
@@ -92,7 +102,8 @@ def check_regions(judge):
         ({}, "contradicted"),  # freezing does nothing: it fails without the norm as well
         ({"frozen": 0.1, **one_scale}, "inconclusive"),
         (one_place, "inconclusive"),
-        ({"frozen": {place: 0.1 for place in DECIDING}}, "supported"),  # other places do not decide
+        ({"frozen": dict.fromkeys((*DECIDING, *DRAWN), 0.1)}, "supported"),  # other places do not decide
+        ({"frozen": dict.fromkeys(DECIDING, 0.1)}, "inconclusive"),  # nor known ones alone
     ):
         assert judge(errors(**changed)) == expected, changed
 
@@ -116,7 +127,7 @@ def test_preconditions_come_first():
         ({"intact": 0.3}, "The model does not fail there: its squared error is 0.30 times"),
         ({"intact": {"query x 10": 0.3}}, "The model does not fail there: its squared error is 0.30 times"),
         ({"quantile_.9": {NEAR: 0.2}}, "Frozen norms spoil the prediction in distribution too: its squared error"),
-        ({"sham": {"query x 10": 0.9}}, "the context positions, already removes 0.102 of the failure"),
+        ({"sham": {"query x 10": 0.88}}, "the context positions, already removes 0.122 of the failure"),
         ({"sham": {"query x 1000": 1.2}}, "the context positions, already removes -0.204 of the failure"),
     ):
         finding = judged_on(FAILURE, stored(errors(**{**good, **changed})), facts(n_units=64))
@@ -137,12 +148,14 @@ def test_each_place_has_an_answer_of_its_own():
         "query x 3": "supported",
         "query x 10": "contradicted",
         "query x 1000": "contradicted",
+        "drawn about x 10": "contradicted",
+        "drawn about x 1000": "contradicted",
         "functions x 3": "supported",
         "functions x 10": "inconclusive",
     }
     assert rows["query x 3"]["phi, own"] == pytest.approx(0.9 / 0.98)
     assert "does not fail" in rows["functions x 10"]["because"]
-    assert [place for place, row in rows.items() if "sham" in row] == list(QUERIES)  # a function has none
+    assert [place for place, row in rows.items() if "sham" in row] == [*QUERIES, *DRAWN]  # a function has none
     assert (rows["query x 3"]["phi, lowest"], rows["query x 3"]["phi, highest"]) == pytest.approx((0.9 / 0.98,) * 2)
     assert "removes 0 % of the failure" in finding.reason
 
@@ -154,6 +167,18 @@ def test_the_worst_place_is_what_a_precondition_names():
     assert asked["fails"].value == pytest.approx(0.6)
     assert asked["sham"].value == pytest.approx(-0.35 / 0.58)
     assert asked["phi"].value == pytest.approx(0.0)
+
+
+def test_what_follows_from_sizes_says_so():
+    """Predictions of a hundredth of the truth's size, frozen or not, can remove next to nothing of an error."""
+    tiny = {"query x 1000": 1e-4, "drawn about x 1000": 1e-4}
+    by_algebra = judged_on(FAILURE, stored(errors(size=tiny, **{"size,_frozen": tiny})), facts(n_units=64))
+    assert by_algebra.verdict == "contradicted"
+    assert by_algebra.reason.startswith("By algebra, LayerNorm does not cause most of the failure far from the data: ")
+    for other in ({"size": tiny}, {"size,_frozen": tiny}, {}):
+        finding = judged_on(FAILURE, stored(errors(**other)), facts(n_units=64))
+        assert finding.verdict == "contradicted"
+        assert finding.reason.startswith("LayerNorm does not cause most of the failure far from the data.")
 
 
 def test_a_model_trained_without_a_norm_is_shown_beside():
@@ -174,10 +199,10 @@ def whole(lab, prompts: Prompts, *edits) -> torch.Tensor:
         return lab.model(lab.tokens(prompts))[:, -1, 0]
 
 
-def moved(lab, x: float) -> Prompts:
-    """The lab's prompts with the query elsewhere."""
+def moved(lab, x) -> Prompts:
+    """The lab's prompts with the query elsewhere: at one place, or each at its own."""
     xs = lab.few.xs.clone()
-    xs[:, -1] = x
+    xs[:, -1] = x if isinstance(x, float) else torch.as_tensor(x)[:, None]
     return replace(lab.few, xs=xs)
 
 
@@ -205,6 +230,13 @@ def check_errors(found: DataArray, lab):
                 truth = as_numbers(lab.truth([at], lab.few))[:, 0]
                 square = square + (whole(lab, moved(lab, at), *edit) - truth).square() / 2
             np.testing.assert_allclose(found.sel(arm=arm, place=place), lab.by_unit(square), rtol=1e-7, err_msg=arm)
+        for place, sizes in zip(DRAWN, np.split(drawn_sizes(lab), 2, 1), strict=True):
+            square = 0.0
+            for side in sizes.repeat(2, 0).T:  # two prompts of each unit
+                elsewhere = moved(lab, side)
+                truth = as_numbers(lab.task.targets(lab.few.parameters, elsewhere.xs))[:, -1]
+                square = square + (whole(lab, elsewhere, *edit) - truth).square() / 2
+            np.testing.assert_allclose(found.sel(arm=arm, place=place), lab.by_unit(square), rtol=1e-7, err_msg=arm)
         truth = as_numbers(lab.task.targets(lab.few.parameters, lab.few.xs))[:, -1]
         square = (whole(lab, lab.few, *edit) - truth).square()
         np.testing.assert_allclose(found.sel(arm=arm, place=NEAR), lab.by_unit(square), rtol=1e-7, err_msg=arm)
@@ -221,7 +253,14 @@ def test_errors_are_those_of_whole_prompts():
     renamed = dict(zip(ARMS, [*ARMS[:2], *ARMS[3:7], "mean", *ARMS[7:]], strict=True))
     must_fail(check_errors, found.assign_coords(arm=[renamed[arm] for arm in ARMS]), lab)
     must_fail(
-        check_errors, found.sel(place=[NEAR, *reversed(QUERIES), *FUNCTIONS]).assign_coords(place=list(PLACES)), lab
+        check_errors,
+        found.sel(place=[NEAR, *reversed(QUERIES), *DRAWN, *FUNCTIONS]).assign_coords(place=list(PLACES)),
+        lab,
+    )
+    must_fail(
+        check_errors,
+        found.sel(place=[NEAR, *QUERIES, *reversed(DRAWN), *FUNCTIONS]).assign_coords(place=list(PLACES)),
+        lab,
     )
     assert np.isnan(found.sel(arm="sham", place=list(FUNCTIONS))).all()
 

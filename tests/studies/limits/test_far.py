@@ -35,7 +35,11 @@ def test_a_large_eps_delays_the_onset():
 
 
 def test_the_certificate_says_only_what_applies():
-    for name, missing in (("post", {"plateau +", "plateau -", "onset"}), ("no norm", {"c", "r"}), ("rms", {"c", "r"})):
+    for name, missing in (
+        ("post", {"plateau +", "plateau -"}),
+        ("no norm", {"c", "r", "onset"}),
+        ("rms", {"c", "r", "onset"}),
+    ):
         row = far.certificate(Lab(make(name), TASK, Interleaved(), n_units=2, n_contexts=2)).to_dict("records")[0]
         assert {key for key, value in row.items() if math.isnan(value)} >= missing
     row = far.certificate(small_lab()).to_dict("records")[0]

@@ -9,21 +9,24 @@ from helpers import must_fail
 from known import facts
 from measuring import judged_on
 from small_models import long
+from stored_curves import certificate, drawn, ends
 from xarray import DataArray
 
 from icl_interp.analyses import scale
-from icl_interp.analyses.bench import MAGNITUDES
+from icl_interp.analyses.bench import DRAWN, MAGNITUDES
+from icl_interp.analyses.criterion import Decision, Estimate
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_curve, make_table
 from icl_interp.studies.limits.claims.layernorm import (
     FALLS,
+    SATURATION,
     _measured_onset,
     fading,
     growth_exponents,
     last_change,
-    scale_growth,
+    scale_grows,
 )
 from icl_interp.studies.limits.constructions.layers import blind_read_out, random_pre_norm, scalar_layer
 from icl_interp.studies.limits.measurements import boundary, far
@@ -73,11 +76,20 @@ def test_increments_that_are_rounding_count_as_minus_infinity():
 
 
 def test_elasticities_of_scales_are_exact():
-    xs = np.sort(far.DECADES)
-    values = [np.log(np.abs(xs)) + 2, 0 * xs, 0.5 * np.log(np.abs(xs))]
-    values.append(np.where(xs > 0, values[0], 0.0))  # it grows in one direction only
-    found = scale_growth(make_curve(values, {"norm": ("a", "b", "c", "d"), "x": tuple(xs)}))
-    assert found == pytest.approx({"a": 1.0, "b": 0.0, "c": 0.5, "d": 0.0}, abs=1e-12)
+    """Each unit's places are its own; the largest norm counts, in the direction where it grows slower."""
+    draw = np.random.default_rng(0)
+    log_x = np.log(10) * (4 + 2 * draw.random((40, 4)))
+    for power in (1.0, 0.0, 0.5):
+        assert far._slopes(log_x, power * log_x + 2) == pytest.approx(np.full(40, power), abs=1e-12)
+
+    def of(*powers):
+        each = np.repeat(np.reshape(powers, (-1, 1, 2)), 40, 1)
+        axes = {"norm": tuple("abcd"[: len(powers)]), "unit": tuple(range(40)), "direction": ("+", "-")}
+        return scale_grows(make_array(each, axes))
+
+    assert of((1.0, 1.0), (0.5, 0.5)).value == 1
+    assert of((1.0, 0.0), (0.5, 0.5)).value == 0.5
+    assert of().value == 0
 
 
 def approach_of(f, xs) -> DataArray:
@@ -113,8 +125,9 @@ def ends_of(last: float, before: float = 0.0) -> DataArray:
 def test_changes_are_read_over_the_last_decade_in_the_worse_direction():
     found = last_change(ends_of(0.3, 0.6), 2.0)
     assert (found.value, found.low, found.high) == pytest.approx((0.15, 0.15, 0.15))
-    assert fading(ends_of(0.3, 0.6)).value == pytest.approx(0.5)
-    assert fading(ends_of(0.3, 0.0)).value > 1e8
+    still = drawn(5)
+    assert fading(ends_of(0.3, 0.6), still).value == pytest.approx(0.5)
+    assert fading(ends_of(0.3, 0.0), still).value > 1e8
 
 
 # ---- verdicts -------------------------------------------------------------------------------------------------------
@@ -194,35 +207,29 @@ def test_a_constant_that_is_added_to_f_changes_no_verdict(judged):
     check_same(plain[CAUSE], shifted(0.0, gain=1e-3)[CAUSE])  # and the unit of outputs has no say
 
 
-@pytest.mark.slow
-def test_a_norm_that_divides_by_eps_makes_nothing_level_off(judged):
-    """The scale is the root of eps = 1e20 at every x: f grows like x, and both claims are wrong about it."""
-    model = scalar_layer(generator(0, "test/post"), 4.0, norm="LN", position="post")
-    plain = judged(model, SATURATES, CAUSE)
-    assert {finding.verdict for finding in plain.values()} == {"supported"}
-    idle = judged(with_config(model, eps=1e20), SATURATES, CAUSE)
-    assert {finding.verdict for finding in idle.values()} == {"contradicted"}
-    assert idle[SATURATES].evidence["scale"].value == pytest.approx(0, abs=1e-3)
-    assert idle[SATURATES].reason.startswith("The prediction does not level off far from the data: it keeps changing")
-    assert idle[CAUSE].reason.startswith("LayerNorm does not make the prediction level off")
+def of_change(last: float, before: float, steps: DataArray) -> Decision:
+    """What the criterion makes of changes over the last decade and the one before, all else as a norm would have it."""
+    exact = {"spread": 1.0, "change": last, "largest": last, "beyond": 0.0, "scale": 1.0}
+    found = {name: Estimate.exactly(name, value) for name, value in exact.items()}
+    return SATURATION.decide(found | {"fading": Estimate.of("fading", fading(ends_of(last, before), steps))})
 
 
-def test_a_change_that_fades_from_decade_to_decade_contradicts_nothing(judged):
-    """With eps = 1e9 the scale begins to grow at about 3e4: the last decade changes f, but less than the one before."""
-    model = scalar_layer(generator(0, "test/post"), 4.0, norm="LN", position="post")
-    finding = judged(with_config(model, eps=1e9), SATURATES)[SATURATES]
-    assert finding.verdict == "inconclusive"
-    assert finding.evidence["change"].low > 0.05
-    assert "So it cannot be told whether the prediction levels off far from the data. Between |x|" in finding.reason
-    assert "may level off further out" in finding.reason
+def test_a_change_that_fades_from_decade_to_decade_contradicts_nothing():
+    """The last decade changes f, but less than half as much as the one before: it may level off further out."""
+    faded = of_change(0.3, 0.7, drawn(5))
+    assert faded.verdict == "inconclusive"
+    assert "may level off further out" in str(faded.failed)
+    assert of_change(0.3, 0.5, drawn(5)).verdict == "contradicted"
+    # What changes between drawn places does not fade for the known ones doing so.
+    assert of_change(0.3, 0.7, drawn(5, step=9.0)).verdict == "contradicted"
 
 
 @pytest.mark.slow
 def test_a_plateau_at_which_no_scale_grows_is_not_the_norms_doing(measured):
     bench = measured(long("pre"), SATURATES)
     assert bench.judge(SATURATES).verdict == "supported"
-    scales = bench.results["far/norm scales"]
-    results = {**bench.results, "far/norm scales": scales.copy(data=0.5 * scales.values)}
+    growth_of = bench.results["far/scale growth"]
+    results = {**bench.results, "far/scale growth": growth_of.copy(data=0.5 * growth_of.values)}
     finding = judged_on(SATURATES, results, bench.facts)
     assert finding.verdict == "inconclusive"
     assert finding.decided_by.quantity == "scale"
@@ -242,7 +249,7 @@ def test_an_onset_beyond_the_range_is_open(judged):
     """x is read in ten million times smaller: nothing far out has been seen yet."""
     findings = judged(weights(random_pre_norm(generator(0, "test/onset")), embed_W_E=1e-7), SATURATES, CAUSE)
     assert {f.verdict for f in findings.values()} == {"inconclusive"}
-    assert all(f.reason.startswith("By the weights the plateau begins only at") for f in findings.values())
+    assert all(f.reason.startswith("The plateau is predicted to begin only at") for f in findings.values())
 
 
 def test_post_norm_has_no_closed_form(judged):
@@ -327,6 +334,7 @@ def growth(up: float, down: float, intact: float = -1.0) -> dict[str, DataArray]
     """Results as stored, of twenty units whose frozen f grows with these exponents in the two directions."""
     size = 1 + 0.1 * np.random.default_rng(0).normal(size=(20, 1))
     names = ("intact", "frozen", "sham", "ln_final", "law mean")
+    between = DRAWN[(np.abs(DRAWN) > 1e3) & (np.abs(DRAWN) < 1e6)]
     exponents = {"frozen": np.where(GRID > 0, up, down), "law mean": 1.0}
     squares = [(size * np.abs(GRID) ** exponents.get(name, intact)) ** 2 for name in names]
     squares = np.where(np.isclose(np.abs(GRID), 1e6), np.nan, squares)
@@ -335,7 +343,13 @@ def growth(up: float, down: float, intact: float = -1.0) -> dict[str, DataArray]
     built = {"arm": ("intact", "norm inserted"), "unit": tuple(range(20)), "x": tuple(GRID)}
     found = {
         "scale/own": make_array([0.0, 1.0], {"statistic": ("mean", "u")}),
-        "far/certificate": make_table({"onset": [1.0]}),
+        "far/certificate": certificate(),
+        "far/ends": ends(n=20),
+        "far/drawn": drawn(20, step=np.abs(DRAWN) ** intact),
+        "far/drawn growth": make_curve(
+            np.square(size * np.abs(between) ** np.where(between > 0, up, down)),
+            {"unit": tuple(range(20)), "x": tuple(between)},
+        ),
         "far/norm arms": make_curve(values, axes),
         "far/sufficiency": make_curve(squares[[1, 0]], built),
         "far/cost": make_array(np.ones((3, 20)), {"arm": ("intact", "frozen", "law mean"), "unit": tuple(range(20))}),
@@ -375,6 +389,9 @@ def test_the_criterion_of_growth():
     def upwards_only(results):
         arms = results["far/norm arms"]
         values = np.concatenate([arms.values[..., 4:], arms.values[..., 4:]], -1)  # the grid is four x < 0, four x > 0
-        return judged_on(CAUSE, {**results, "far/norm arms": arms.copy(data=values)}, known)
+        steps = results["far/drawn growth"]
+        upwards = steps.copy(data=np.concatenate([steps.values[:, :5:-1], steps.values[:, 6:]], -1))
+        both = {"far/norm arms": arms.copy(data=values), "far/drawn growth": upwards}
+        return judged_on(CAUSE, {**results, **both}, known)
 
     must_fail(check_growth, upwards_only)

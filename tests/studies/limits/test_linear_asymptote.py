@@ -7,6 +7,7 @@ from known import facts
 from measuring import judged_on
 from xarray import DataArray
 
+from icl_interp.analyses.bench import DRAWN, MIDDLES
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.asymptote import departure, departures, growth, unsteady
 from icl_interp.studies.limits.measurements import far
@@ -68,8 +69,10 @@ def test_a_departure_is_the_worst_of_curvature_and_spread_of_slopes():
 
 
 def test_growth_is_how_far_f_moves_in_the_direction_where_it_moves_less():
-    assert growth(ends_of(lambda x, c: np.where(x > 0, 3.0, 2.0) * x)) == pytest.approx(2 * (1e6 - 1e4))
-    assert growth(ends_of(lambda x, c: np.maximum(x, 0.0) + c)) == 0
+    assert growth(1.0, ends_of(lambda x, c: np.where(x > 0, 3.0, 2.0) * x)).value == pytest.approx(2 * (1e6 - 1e4))
+    both = growth(2.0, ends_of(lambda x, c: x), ends_of(lambda x, c: 0.1 * x))
+    assert both.value == pytest.approx(0.05 * (1e6 - 1e4))
+    assert growth(1.0, ends_of(lambda x, c: np.maximum(x, 0.0) + c)).value == 0
 
 
 def test_a_line_is_steady_where_its_slope_beyond_the_grid_is_the_same():
@@ -87,6 +90,19 @@ def stored_in(f, xs) -> DataArray:
     return make_array(ends_of(f, xs), axes)
 
 
+def stored_at_drawn(f) -> dict[str, DataArray]:
+    """`far/drawn ends` and `far/places` of f, at places of each pair of units."""
+    jitter = np.repeat(np.random.default_rng(1).uniform(0.8, 1.2, (N // 2, len(DRAWN))), 2, 0)
+    sizes, half = np.abs(DRAWN) * jitter, len(MIDDLES)
+    outwards = np.stack([sizes[:, half:], sizes[:, :half][:, ::-1]])
+    places = np.concatenate([outwards[..., [8, 10]], np.full((2, N, 1), 1e6), outwards[..., [13, 14, 15]]], -1)
+    x = np.moveaxis(places, -1, 1)[..., None] * np.array([1.0, -1.0])[:, None, None, None]
+    values = np.broadcast_to(f(x, np.arange(3.0 * N).reshape(1, 1, N, 3)), (2, 6, N, 3))
+    axes = {"direction": ("+", "-"), "place": tuple(range(6)), "unit": tuple(range(N)), "context": tuple(range(3))}
+    signed = make_curve(sizes * np.sign(DRAWN), {"unit": tuple(range(N)), "x": tuple(DRAWN)})
+    return {"far/drawn ends": make_array(values, axes), "far/places": signed}
+
+
 def of_line(f, spread: float = 1.0, u: float = 1.0) -> dict:
     """Results of f; its spread over prompts at the inner queries is as given, in f's own size."""
     noise = spread * np.random.default_rng(0).standard_normal((N, 2))
@@ -95,7 +111,11 @@ def of_line(f, spread: float = 1.0, u: float = 1.0) -> dict:
         {"statistic": ("mean", "mean square", "variance"), "unit": tuple(range(N)), "x": (-0.5, 0.5)},
     )
     own = {"far/ends": stored_in(f, far.LINE), "far/beyond": stored_in(f, BEYOND)}
-    results = own | {"far/in distribution": near, "scale/own": make_array([0.0, u], {"statistic": ("mean", "u")})}
+    results = (
+        own
+        | stored_at_drawn(f)
+        | {"far/in distribution": near, "scale/own": make_array([0.0, u], {"statistic": ("mean", "u")})}
+    )
     for prefix in ("twin/", "twin 2/", "twin 3/"):
         results |= {prefix + name: result for name, result in own.items()}
     return results

@@ -17,7 +17,7 @@ from icl_interp.probes.attention import TARGETS, hardmax_distance
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import softmax as limits_softmax
-from icl_interp.studies.limits.claims.softmax import CONCENTRATED, FAR_CONDITIONS, LATER
+from icl_interp.studies.limits.claims.softmax import CONCENTRATED, DRAWN, FAR_CONDITIONS, LATER
 from icl_interp.studies.limits.constructions.layers import nearly_hardmax, random_pre_norm, scalar_layer
 
 HARDMAX, UNIFORM = "limits.softmax_hardmax", "limits.softmax_uniform"
@@ -48,10 +48,15 @@ def scores_at(lab, x):
 def check_concentration(result, lab):
     """The share of a unit's contexts in which a head is at its hardmax, at their own queries, far out, and later."""
     places = [None, *(lab.x_unit * x for x in FAR_CONDITIONS)]
-    assert list(result.indexes["condition"]) == ["in distribution", *places[1:], *LATER, "prompts"]
+    assert list(result.indexes["condition"]) == ["in distribution", *places[1:], *DRAWN, *LATER, "prompts"]
     for condition, x in zip(result.indexes["condition"], places, strict=False):
         near = (hardmax_distance(last_rows(lab, x)) <= CONCENTRATED).double()
         expected = near.view(4, 6, 6).mean(1).T
+        np.testing.assert_allclose(result.sel(condition=condition).values, expected, atol=1e-12)
+    for condition, sizes in zip(DRAWN, limits_softmax._drawn_sizes(lab).T, strict=True):
+        # Units of six prompts, each with a place of its own.
+        rows = [last_rows(lab, x)[6 * unit : 6 * unit + 6] for unit, x in enumerate(sizes)]
+        expected = (hardmax_distance(torch.cat(rows)) <= CONCENTRATED).double().view(4, 6, 6).mean(1).T
         np.testing.assert_allclose(result.sel(condition=condition).values, expected, atol=1e-12)
     for condition, sign in zip(LATER, (-1, 1), strict=True):
         gaps = [scores_at(lab, sign * lab.x_unit * 10**k).topk(2).values.diff()[..., 0].abs() for k in (3, 4, 5)]
@@ -82,7 +87,7 @@ def test_concentration_is_counted_over_contexts():
     must_fail(check_concentration, result.copy(data=result.values[::-1]), lab)
     must_fail(check_concentration, result.copy(data=np.roll(result.values, 1, 1)), lab)
     swapped = result.values.copy()
-    swapped[:, 5:7] = swapped[:, [2, 3]]
+    swapped[:, 7:9] = swapped[:, [2, 3]]
     must_fail(check_concentration, result.copy(data=swapped), lab)
 
 
@@ -123,21 +128,22 @@ def test_delta_along_x_is_that_of_whole_prompts():
 # ---- the claim ------------------------------------------------------------------------------------------------------
 
 
-def standing(near, far, later):
+def standing(near, far, later, drawn=None):
     """How a head counts whose contexts are concentrated in these shares; of 128 units of 8 prompts."""
-    shares = np.array([near, *[far] * 4, later, max(far, later)])
+    drawn = far if drawn is None else drawn
+    shares = np.array([near, *[far] * 4, drawn, drawn, later, max(far, later)])
     rng = np.random.default_rng(0)
-    hits = rng.permuted(np.arange(1024)[:, None] < np.round(1024 * shares), axis=0).reshape(128, 8, 7).mean(1)
+    hits = rng.permuted(np.arange(1024)[:, None] < np.round(1024 * shares), axis=0).reshape(128, 8, 9).mean(1)
     values = np.concatenate([hits.T, np.full((1, 128), 8)])[None]
-    axes = {"head": ("0.0",), "condition": tuple(map(str, range(8))), "unit": tuple(range(128))}
+    axes = {"head": ("0.0",), "condition": tuple(map(str, range(10))), "unit": tuple(range(128))}
     found = limits_softmax._standings(make_array(values, axes), relevance.USUAL)["0.0"]
     return "/".join(sorted(found.possible))
 
 
 def check_standings(of):
-    """From .95 turned, up to .8 not; in between, or where gaps still grow, both; from .5 nearby it is left out."""
-    assert of(0.0, 1.0, 1.0) == of(0.0, 0.99, 0.99) == "yes"
-    assert of(0.0, 0.9, 0.9) == of(0.0, 0.85, 0.85) == of(0.0, 0.94, 0.94) == "no/yes"
+    """From .9 turned, up to .8 not; in between, or where gaps still grow, both; from .5 nearby it is left out."""
+    assert of(0.0, 1.0, 1.0) == of(0.0, 0.99, 0.99) == of(0.0, 0.94, 0.94) == "yes"
+    assert of(0.0, 0.9, 0.9) == of(0.0, 0.85, 0.85) == of(0.0, 0.88, 0.88) == "no/yes"
     assert of(0.0, 0.0, 0.0) == of(0.0, 0.74, 0.74) == "no"
     assert of(0.0, 0.0, 1.0) == of(0.0, 0.7, 0.9) == "no/yes"
     assert of(1.0, 1.0, 1.0) == of(0.57, 1.0, 1.0) == of(0.6, 0.0, 0.0) == "out"
@@ -147,12 +153,23 @@ def check_standings(of):
 
 def test_thresholds_of_a_head(monkeypatch):
     check_standings(standing)
-    for name, wrong in (("TURNED", 0.9), ("TURNED", 0.999), ("NOT_TURNED", 0.9), ("NOT_TURNED", 0.7), ("NEARBY", 0.4)):
+    for name, wrong in (("TURNED", 0.85), ("TURNED", 0.95), ("NOT_TURNED", 0.9), ("NOT_TURNED", 0.7), ("NEARBY", 0.4)):
         with monkeypatch.context() as patch:
             patch.setattr(limits_softmax, name, wrong)
             must_fail(check_standings, standing)
     must_fail(check_standings, lambda near, far, later: standing(near, far, far))
     must_fail(check_standings, lambda near, far, later: standing(0.0, far, later))
+
+
+def test_a_head_turns_where_it_does_at_drawn_places_too():
+    """At the known places alone, or at the drawn ones alone, it may have been made to."""
+
+    def check(of):
+        assert of(0.0, 1.0, 1.0, drawn=0.5) == "no/yes"
+        assert of(0.0, 0.5, 0.5, drawn=1.0) == "no/yes"
+
+    check(standing)
+    must_fail(check, lambda near, far, later, drawn: standing(near, far, later))
 
 
 def verdicts(build):

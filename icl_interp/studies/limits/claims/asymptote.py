@@ -1,19 +1,21 @@
 """The claim of `limits` that without a norm f becomes one line far out, whatever the context says."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses import scale
 from icl_interp.analyses.answer import bound
+from icl_interp.analyses.bench import MIDDLES
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.studies.limits.claims.context import spread
-from icl_interp.studies.limits.claims.far_words import EDGE, NO, SD, YES, of, percent, undecided
-from icl_interp.studies.limits.claims.layernorm import SCOPE
+from icl_interp.studies.limits.claims import context as over_contexts
+from icl_interp.studies.limits.claims.far_words import EDGE, NO, SD, YES, asked, of, percent, undecided
 from icl_interp.studies.limits.measurements import boundary, context, far
 from icl_interp.studies.limits.measurements.far import power
 
@@ -31,9 +33,9 @@ def departures(ends: np.ndarray, xs: np.ndarray = far.LINE) -> tuple[np.ndarray,
 
     Args:
         ends: f, `(direction, x, unit, context)`.
-        xs: three |x|, a decade apart.
+        xs: three |x|, or three of each direction and unit, `(direction, x, unit)`.
     """
-    x = np.stack([xs, -xs])[:, :, None, None]
+    x = np.stack([xs, -xs])[:, :, None, None] if xs.ndim == 1 else np.stack([xs[0], -xs[1]])[..., None]
     slopes = (ends[:, 2] - ends[:, 0]) / (x[:, 2] - x[:, 0])
     intercepts = ends[:, 0] - slopes * x[:, 0]
     first, second = np.moveaxis(np.diff(ends, axis=1) / np.diff(x, axis=1), 1, 0)
@@ -41,57 +43,134 @@ def departures(ends: np.ndarray, xs: np.ndarray = far.LINE) -> tuple[np.ndarray,
     return slopes, intercepts, (second - first) / np.maximum(steeper, TINY)
 
 
-def departure(ends: np.ndarray, xs: np.ndarray = far.LINE) -> Interval:
-    """The larger of curvature (root mean square) and sd(slope) / |slope|, over both directions."""
-    # Sizes cancel, and far out a power of x would overflow once it is squared.
-    slopes, _, curvature = departures(ends / max(np.abs(ends).max(), TINY), xs)
-    slopes = slopes * xs[-1]
+def departure(
+    ends: np.ndarray, xs: np.ndarray = far.LINE, drawn: tuple[np.ndarray, np.ndarray] | None = None
+) -> Interval:
+    """The larger of curvature (root mean square) and sd(slope) / |slope|, over both directions and kinds of places.
+
+    Args:
+        ends: f, `(direction, x, unit, context)`.
+        xs: three |x|.
+        drawn: f at three drawn places, and their |x|, `(direction, x, unit)`. There slopes of contexts are compared
+            that share a direction: those of the two units that share a place.
+    """
+    arrays = [_moments(ends, xs)]
+    if drawn is not None:
+        arrays = [far.pairs(arrays[0]), _moments_of_pairs(*drawn)]
+
+    def worst(*means: np.ndarray) -> np.ndarray:
+        return np.max([_worst(mean) for mean in means], axis=0)
+
+    return bootstrap(worst, *arrays)
+
+
+def _sized(ends: np.ndarray) -> np.ndarray:
+    """f over its largest size: sizes cancel, and far out a power of x would overflow once it is squared."""
+    return ends / max(np.abs(ends).max(), TINY)
+
+
+def _moments(ends: np.ndarray, xs: np.ndarray) -> np.ndarray:
+    """Of each unit's lines: mean slope, its square, and squared curvature, `(unit, direction, moment)`."""
+    slopes, _, curvature = departures(_sized(ends), xs)
+    slopes = slopes * np.max(xs)
     per_unit = np.stack([slopes.mean(-1), (slopes**2).mean(-1), (curvature**2).mean(-1)], -1)
-
-    def worst(mean: np.ndarray) -> np.ndarray:
-        slope_mean, square, bend = mean[..., 0], mean[..., 1], mean[..., 2]
-        # Below 1e-14 of the square the difference is rounding, not spread.
-        variance = np.maximum(square - slope_mean**2 - 1e-14 * square, 0)
-        # Slopes of antithetic functions may cancel: their spread is then a million times their mean.
-        varied = np.sqrt(variance) / np.maximum(np.abs(slope_mean), 1e-6 * np.sqrt(square) + TINY)
-        return np.maximum(varied, np.sqrt(bend)).max(-1)
-
-    return bootstrap(worst, np.moveaxis(per_unit, 1, 0))
+    return np.moveaxis(per_unit, 1, 0)
 
 
-def unsteady(ends: np.ndarray, beyond: np.ndarray, x_unit: float = 1.0) -> Interval:
+def _moments_of_pairs(ends: np.ndarray, xs: np.ndarray) -> np.ndarray:
+    """`_moments` of units that share a place, of slopes over their own mean: each direction may have its own slope."""
+    slopes, _, curvature = departures(_sized(ends), xs)
+    slopes, curvature = (_by_pair(values) for values in (slopes, curvature))
+    relative = 1 + (slopes - slopes.mean(-1, keepdims=True)) / _steepness(slopes)
+    per_pair = np.stack([relative.mean(-1), (relative**2).mean(-1), (curvature**2).mean(-1)], -1)
+    return np.moveaxis(per_pair, 1, 0)
+
+
+def _by_pair(values: np.ndarray) -> np.ndarray:
+    """(direction, unit, context) as (direction, pair, context): the units of a pair share their places."""
+    n = values.shape[1] // 2
+    return values[:, : 2 * n].reshape(len(values), n, -1)
+
+
+def _steepness(slopes: np.ndarray) -> np.ndarray:
+    """What a pair's slopes are compared with: their mean, or that of all pairs for a ray along which f hardly grows.
+
+    At least a millionth of the slopes themselves, since those of antithetic functions may cancel.
+    """
+    mean = np.abs(slopes.mean(-1, keepdims=True))
+    usual = np.sqrt(np.square(mean).mean(1, keepdims=True))
+    least = 1e-6 * np.sqrt(np.square(slopes).mean(-1, keepdims=True))
+    return np.maximum(np.maximum(mean, usual), least) + TINY
+
+
+def _worst(mean: np.ndarray) -> np.ndarray:
+    """Departure from one line, from `_moments`, in the worse direction."""
+    slope_mean, square, bend = mean[..., 0], mean[..., 1], mean[..., 2]
+    # Below 1e-14 of the square the difference is rounding, not spread.
+    variance = np.maximum(square - slope_mean**2 - 1e-14 * square, 0)
+    # Slopes of antithetic functions may cancel: their spread is then a million times their mean.
+    varied = np.sqrt(variance) / np.maximum(np.abs(slope_mean), 1e-6 * np.sqrt(square) + TINY)
+    return np.maximum(varied, np.sqrt(bend)).max(-1)
+
+
+def unsteady(
+    ends: np.ndarray, beyond: np.ndarray, x_unit: float = 1.0, drawn: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+) -> Interval:
     """By how much the mean slope beyond the grid differs from that on it, relative to the larger; the worse direction.
 
     Args:
         ends: f at `far.LINE`, `(direction, x, unit, context)`.
         beyond: the same at `context.BEYOND`.
         x_unit: the unit of x.
+        drawn: f at three drawn places and their |x|, on the grid and beyond it; slopes along each ray are compared.
     """
     parts = [
         departures(f, x_unit * xs)[0].mean(-1).T for f, xs in ((ends, far.LINE), (beyond[:, 1:], context.BEYOND[1:]))
     ]
+    if drawn:
+        a, b = (_by_pair(departures(f, xs)[0]) for f, xs in drawn)
+        larger = np.maximum(_steepness(a), _steepness(b))[..., 0]
+        along_rays = np.square((a.mean(-1) - b.mean(-1)) / larger)
+        parts = [*map(far.pairs, parts), along_rays.T]
 
-    def change(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def change(a: np.ndarray, b: np.ndarray, *along_rays: np.ndarray) -> np.ndarray:
         larger = np.maximum(np.maximum(np.abs(a), np.abs(b)), TINY)
-        return (np.abs(a - b) / larger).max(-1)
+        known = (np.abs(a - b) / larger).max(-1)
+        return np.max([known, *(np.sqrt(square).max(-1) for square in along_rays)], axis=0)
 
     return bootstrap(change, *parts)
 
 
-def _lines(ends: DataArray, beyond: DataArray, x_unit: float) -> dict[str, Estimate]:
-    """Departures from one line on the grid and beyond it, and from the one line to the other."""
-    on_grid = departure(ends.values, x_unit * far.LINE)
-    after = departure(beyond.values[:, 1:], x_unit * context.BEYOND[1:])
+def _drawn_lines(results: Results, x_unit: float) -> list[tuple[np.ndarray, np.ndarray]]:
+    """f at three drawn places and their |x|, on the grid and beyond it: `departure`'s `drawn`."""
+    f, sizes = results[far.drawn_ends].values, np.abs(results[far.drawn_places].values)
+    half = len(MIDDLES)
+    outwards = np.stack([sizes[:, half:], sizes[:, :half][:, ::-1]])  # (direction, unit, stratum)
+    on_grid, beyond = (np.moveaxis(outwards[..., list(at)], -1, 1) for at in far.LINE_AT)
+    end = np.full_like(on_grid[:, :1], far.LINE[-1] * x_unit)
+    return [(f[:, :3], np.concatenate([on_grid, end], 1)), (f[:, 3:], beyond)]
+
+
+def _lines(
+    ends: DataArray, beyond: DataArray, x_unit: float, drawn: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+) -> dict[str, Estimate]:
+    """Departures from one line on the grid and beyond it, and from the one line to the other.
+
+    Without drawn places (of a twin) through known ones alone.
+    """
+    further, xs = beyond.values[:, 1:], x_unit * context.BEYOND[1:]
+    here, there = drawn or (None, None)
+    change = unsteady(ends.values, beyond.values, x_unit, drawn)
     found = {
-        "departure": Estimate.of("departure of the prediction from one line", on_grid),
-        "departure beyond": Estimate.of(f"the same from 1e8 to 1e10 {EDGE}", after),
-        "change of slope": Estimate.of(
-            f"change of the slope beyond 1e6 {EDGE}, over the larger", unsteady(ends.values, beyond.values, x_unit)
+        "departure": Estimate.of(
+            "departure of the prediction from one line", departure(ends.values, x_unit * far.LINE, here)
         ),
+        "departure beyond": Estimate.of(f"the same from 1e7 to 1e10 {EDGE}", departure(further, xs, there)),
+        "change of slope": Estimate.of(f"change of the slope beyond 1e6 {EDGE}, over the larger", change),
     }
     # What is no line on the grid may become one beyond: that it does not is asked of it only.
     if found["departure"].within(DEPARTURE.contradicts):
-        found["lasting"] = found["departure beyond"]
+        found["lasting"] = Estimate.of(f"departure from 1e8 to 1e10 {EDGE}", departure(further, xs))
     return found
 
 
@@ -110,15 +189,15 @@ def linear_asymptote(results: Results, facts: Facts) -> Evidence:
         }
         for sign, s, b, k in zip("+-", slopes, intercepts, curvature, strict=True)
     )
-    lines = _lines(ends, beyond, x_unit)
+    lines = _lines(ends, beyond, x_unit, _drawn_lines(results, x_unit))
     found, after, change = (lines[key].value for key in ("departure", "departure beyond", "change of slope"))
-    (a, b), (c, d) = ([power(x * x_unit) for x in (xs[0], xs[-1])] for xs in (far.LINE, context.BEYOND[1:]))
-    depends = float(np.max(spread(results[far.in_distribution]))) / u if u > 0 else 0.0
-    grows = min(growth(ends.values), growth(beyond.values[:, 1:]))  # what levels off in the end is no line
+    (a, b), (c, d) = ([power(x * x_unit) for x in (xs[0], xs[-1])] for xs in (far.LINE, (1e7, context.BEYOND[-1])))
+    near = results[far.in_distribution]
     quantities = {
-        "depends": Estimate.exactly("spread of the prediction over contexts in distribution", depends, SD),
-        "growth": Estimate.exactly(
-            "growth of the prediction, the least of all ranges", grows / u if u > 0 else 0.0, SD
+        "depends": Estimate.of("spread of the prediction over contexts in distribution", depends(near, u), SD),
+        # What levels off in the end is no line.
+        "growth": Estimate.of(
+            "growth of the prediction, the least of all ranges", growth(u, ends.values, beyond.values[:, 1:]), SD
         ),
         **lines,
     }
@@ -133,7 +212,7 @@ def linear_asymptote(results: Results, facts: Facts) -> Evidence:
         quantities,
         says,
         lines["departure"],
-        f"{SCOPE}|x| = {a} .. {b}, and beyond",
+        asked(facts, f"|x| = {a} .. {b} and up to {d}, known and drawn places", ends[0, 0].size),
         twin=twin,
         details=details,
         caveat=caveat,
@@ -157,9 +236,21 @@ def _answer(decision: Decision, change: float) -> str:
     return f"{is_open}{why.get(undecided(decision) or '', '')}."
 
 
-def growth(ends: np.ndarray) -> float:
-    """How far f moves over three |x|, root mean square over contexts, in the direction where it moves less."""
-    return float(np.sqrt(np.square(ends[:, 2] - ends[:, 0]).mean((1, 2))).min())
+def depends(near: DataArray, u: float) -> Interval:
+    """Spread of f over contexts at inner queries in u, the larger one; 0 where u is."""
+    own = over_contexts.parts(near)
+    return bootstrap(lambda mean: over_contexts.standard_deviation(mean).max(-1) / (u or np.inf), own)
+
+
+def growth(u: float, *ranges: np.ndarray) -> Interval:
+    """How far f moves over three |x| in u, root mean square over contexts: the least of all directions and ranges.
+
+    Args:
+        u: the unit of outputs; f that never varies does not grow.
+        ranges: f, `(direction, x, unit, context)` each.
+    """
+    squares = [np.square((ends[:, 2] - ends[:, 0]) / (u or np.inf)).mean(-1).T for ends in ranges]
+    return bootstrap(lambda *means: np.sqrt(np.concatenate(means, -1).min(-1)), *squares)
 
 
 def _without_norm(facts: Facts) -> str | None:
@@ -172,8 +263,8 @@ def _without_norm(facts: Facts) -> str | None:
 
 CRITERION = Criterion(
     f"Curvature, or spread of the slope over contexts over the slope, the larger one, in both directions. Supported if "
-    f"it is at most {percent(LINE)} from 1e4 to 1e6 and from 1e8 to 1e10 {EDGE}, and the two slopes are the same "
-    f"within {percent(LINE)}. Contradicted if it is more than {percent(NO_LINE)}.",
+    f"it is at most {percent(LINE)} from 1e4 to 1e6 and from 1e7 to 1e10 {EDGE}, at known and at drawn places, and the "
+    f"two slopes are the same within {percent(LINE)}. Contradicted if it is more than {percent(NO_LINE)}.",
     (
         DEPARTURE,
         Condition("departure beyond", DEPARTURE.supports, None, "log"),
@@ -213,14 +304,23 @@ LINEAR_ASYMPTOTE_CLAIM = Claim(
         "Naim & Asher (2025), section 6, between Propositions 3 and 4 (Proposition 5 in appendix G.1 for "
         "attention alone)",
         "The paper derives the line for one attention layer. We fit lines to the prediction of the whole model from "
-        f"1e4 to 1e6 {EDGE}, and again from 1e8 to 1e10, one for each direction, and ask that the slope be the same in "
-        "all contexts; the constant b may differ between contexts.",
+        f"1e4 to 1e6 {EDGE}, and again from 1e7 to 1e10, one for each direction, through known and drawn places, and "
+        "ask that the slope be the same in the contexts asked; the constant b may differ between contexts.",
     ),
     kind="architecture",
     statement="Without LayerNorm the prediction becomes one linear function of a far query, fixed by the weights",
     source="Naim & Asher (2025), section 6 and Proposition 5",
     criterion=CRITERION,
-    measurements=(scale.own, far.ends, far.intact, far.contexts, far.in_distribution, context.beyond),
+    measurements=(
+        scale.own,
+        far.ends,
+        far.drawn_ends,
+        far.drawn_places,
+        far.intact,
+        far.contexts,
+        far.in_distribution,
+        context.beyond,
+    ),
     twin=(far.ends, context.beyond),
     evidence=linear_asymptote,
     of_numbers=True,

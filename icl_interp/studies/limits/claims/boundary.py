@@ -11,8 +11,21 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap, slope
-from icl_interp.studies.limits.claims.far_words import EDGE, NO, SD, YES, of, percent
-from icl_interp.studies.limits.claims.layernorm import ONSET, SCOPE, needs_growth
+from icl_interp.studies.limits.claims.far_words import (
+    BY_ALGEBRA,
+    EDGE,
+    NO,
+    ONSET,
+    SD,
+    YES,
+    asked,
+    in_lower_case,
+    of,
+    percent,
+    predicted,
+    undecided,
+)
+from icl_interp.studies.limits.claims.layernorm import needs_growth
 from icl_interp.studies.limits.measurements import boundary, context, far
 from icl_interp.studies.limits.measurements.context import HIGH, ROUNDING
 from icl_interp.studies.limits.measurements.far import power
@@ -20,6 +33,7 @@ from icl_interp.studies.limits.measurements.far import power
 NO_HELP = 0.9  # error over that of the best guess without the prompt, from which its examples are no help
 HELP = 0.5  # the same ratio, below which they help
 BOUNDED = 0.1  # growth exponent up to which f counts as bounded
+DRAWN_AT = ((1e4, 10**4.5), (10**4.5, 1e5), (1e5, 10**5.5), (10**5.5, 1e6))  # strata of drawn far queries
 DECODABLE = 0.5  # centred r2 from which a far prediction still tells the truth, however small its size
 SHOWN = (
     *("trained range", "zone", "peak", "peak at", "onset", "level", "level, spread"),
@@ -53,18 +67,30 @@ def decades_to_level(curve: DataArray, edge: float, level: float) -> Interval:
     return bootstrap(slower, *(gap[:, keep] for _, keep in parts))
 
 
-def _moves(curve: DataArray, intact: DataArray, edge: float) -> float:
-    """How far f is from its end within the trained range, or how far apart its two ends are: the larger one."""
-    gap, inside = curve.sel(statistic="gap").values.mean(0), np.abs(curve["x"].values) <= edge
-    mean, xs = intact.sel(statistic="mean").values.mean(0), intact["x"].values
-    apart = float(abs(mean[xs.argmax()] - mean[xs.argmin()]))
-    return max(float(np.sqrt(gap[inside].max(initial=0.0))), apart)
+def _moves(curve: DataArray, intact: DataArray, edge: float, u: float) -> Interval:
+    """How far f is from its end within the trained range, or how far apart its two ends are: the larger one, in u."""
+    inside = np.abs(curve["x"].values) <= edge
+    gap = curve.sel(statistic="gap").values[:, inside]
+    xs = intact["x"].values
+    ends = intact.sel(statistic="mean").values[:, [int(xs.argmax()), int(xs.argmin())]]
+
+    def larger(square: np.ndarray, end: np.ndarray) -> np.ndarray:
+        return np.maximum(np.sqrt(square.max(-1)), np.abs(end[..., 0] - end[..., 1])) / u
+
+    return bootstrap(larger, gap, ends)
 
 
-def _drift(beyond: DataArray, u: float) -> Interval:
-    """How much f still changes from 1e6 to 1e9 units, in u: root mean square, the larger of both directions."""
-    change = np.square((beyond.values[:, 2] - beyond.values[:, 0]) / u).mean(-1)  # (direction, unit)
-    return bootstrap(lambda m: np.sqrt(m.max(-1)), change.T)
+def _drift(beyond: DataArray, drawn: DataArray, u: float) -> Interval:
+    """How much f still changes beyond 1e6 units, in u: root mean square, the largest of all directions and places."""
+    known = np.square((beyond.values[:, 2] - beyond.values[:, 0]) / u).mean(-1).T  # (unit, direction), to 1e9
+    gap = drawn.sel(statistic="gap").values[:, far.stratum(1e6, 1e10)] / u**2
+    return bootstrap(lambda a, b: np.sqrt(np.maximum(a.max(-1), b.max(-1))), *map(far.pairs, (known, gap)))
+
+
+def unsettled(drawn: DataArray, u: float) -> Interval:
+    """Distance of f from its end at drawn places beyond `SOON`, in u: root mean square, the largest of all places."""
+    gap = drawn.sel(statistic="gap").values[:, far.stratum(10**SOON, 1e6)]
+    return bootstrap(lambda mean: np.sqrt(mean).max(-1) / u, far.pairs(gap))
 
 
 def _of_twin(twin: Results, edge: float) -> Estimate | None:
@@ -79,23 +105,27 @@ def boundary_immediate(results: Results, facts: Facts) -> Evidence:
     table, curve, intact = results[boundary.boundary], results[boundary.approach], results[far.intact]
     u, edge = scale.u(results), facts.x_unit
     end_x, last_x = 1e6 * edge, boundary.LAST * edge
-    scope = f"{SCOPE}|x| = {0.1 * edge:g} .. {power(end_x)}"
+    where = f"|x| = {0.1 * edge:g} .. {power(end_x)}, known and drawn places, and drawn ones to {power(1e10 * edge)}"
+    drawn = results[far.drawn]
+    scope = asked(facts, where, _n_prompts(results))
     largest = float(np.sqrt(intact.sel(statistic="mean square").values.max()))
+    # Without an interval: it asks whether u is rounding, which does not turn on which prompts were drawn.
     quantities = {"scale": Estimate.exactly(f"{OWN_SD} / its largest size", u / largest if largest else 0.0)}
     if not u > ROUNDING * largest:
         return Evidence(quantities, "So it cannot be told how soon the prediction levels off.", scope=scope)
     onset = decades_to_level(curve, edge, boundary.LEVEL * u)
     found = Estimate.of(NAME, onset, "log10")
     quantities |= {
-        "moves": Estimate.exactly("change of the prediction along the query", _moves(curve, intact, edge) / u, SD),
+        "moves": Estimate.of("change of the prediction along the query", _moves(curve, intact, edge, u), SD),
         "reached": Estimate("|x| at which the plateau begins", 10**onset.value, 10**onset.low, 10**onset.high, EDGE),
-        "drift": Estimate.of(f"its change from 1e6 to 1e9 {EDGE}", _drift(results[context.beyond], u), SD),
+        "drift": Estimate.of(f"its change from 1e6 to 1e10 {EDGE}", _drift(results[context.beyond], drawn, u), SD),
         "onset": found,
+        "unsettled": Estimate.of(
+            f"distance from its end at drawn places beyond {10**SOON:.0f} {EDGE}", unsettled(drawn, u), SD
+        ),
     }
-    if not np.isnan(predicted := results[far.certificate].iloc[0]["onset"] / edge):
-        quantities["predicted onset"] = Estimate.exactly(
-            "|x| at which the weights predict it to begin", predicted, EDGE
-        )
+    if (begins := predicted(results[far.certificate], edge)) is not None:
+        quantities["predicted onset"] = begins
     rows = {(row["direction"], row["quantity"]): row for row in table.to_dict("records")}
     near, end = (
         max(rows[d, f"{what}, spread"]["value"] for d in boundary.SIGNS) for what in ("one decade out", "level")
@@ -126,30 +156,44 @@ def boundary_immediate(results: Results, facts: Facts) -> Evidence:
     )
 
 
+def _n_prompts(results: Results) -> int:
+    """Prompts that far queries were asked after."""
+    return results[far.ends][0, 0].size
+
+
 def _how_soon(decision: Decision) -> str:
     if decision.verdict == YES:
         return "The prediction levels off at once beyond the training data."
     if decision.verdict == NO:
         return "The prediction does not level off at once beyond the training data, but late."
-    asked = "the prediction levels off at once beyond the training data"
-    return f"So it cannot be told whether {asked}." if decision.failed else f"It is not decided whether {asked}."
+    what = "the prediction levels off at once beyond the training data"
+    if decision.failed:
+        return f"So it cannot be told whether {what}."
+    if undecided(decision) == "unsettled":
+        return f"It is not decided whether {what}: at places drawn between those of the grid it is not level."
+    return f"It is not decided whether {what}."
 
 
 # ---- no learning in context at a high norm --------------------------------------------------------------------------
 
 
-def relative_error(used: DataArray, *groups: np.ndarray) -> Interval:
+def relative_error(used: DataArray, *groups: np.ndarray, drawn: DataArray | None = None) -> Interval:
     """Error over that of the best guess without the prompt, in the group of queries where the context helps most.
 
     The guesses: the mean of the distribution of functions, and one curve for all contexts (f averaged over other units'
-    contexts).
+    contexts). At drawn places only the first, which no guess without the prompt can beat but by chance.
 
     Args:
         used: `context/use`.
         groups: which queries are averaged, by place; the smallest ratio of all groups counts, in every draw.
+        drawn: `far/drawn`, whose strata from 1e4 to 1e6 are further groups.
     """
     names = ("squared error", "law's mean", "context-free", "size")
     parts = [np.stack([used.sel(statistic=s).values[:, at].mean(-1) for s in names], -1) for at in groups]
+    if drawn is not None:
+        error, law = (drawn.sel(statistic=s).values for s in ("squared error", "law's mean"))
+        parts += [np.stack([v[:, at].mean(-1) for v in (error, law, law, law)], -1) for at in _drawn_groups()]
+        parts = [far.pairs(part) for part in parts]
 
     def smallest(*means: np.ndarray) -> np.ndarray:
         # Where all functions are one the law's mean is exact up to rounding, and the ratio is large, not 0 / 0.
@@ -157,6 +201,23 @@ def relative_error(used: DataArray, *groups: np.ndarray) -> Interval:
         return np.min([m[..., 0] / guess for m, guess in zip(means, guesses, strict=True)], axis=0)
 
     return bootstrap(smallest, *parts, positive=True)
+
+
+def follows_from_sizes(used: DataArray, drawn: DataArray, *groups: np.ndarray) -> bool:
+    """Whether no prediction of this size could help: the ratio of errors is at least `NO_HELP` whatever f says.
+
+    With r the root mean square of f less the law's mean, over that of the truth less it, the error is at least
+    (1 - r)^2 times that of the law's mean (the triangle inequality).
+    """
+    known = used.sel(statistic=["f less law's mean", "law's mean"]).values.mean(1)
+    between = drawn.sel(statistic=["size", "law's mean"]).values.mean(1)
+    sizes = [known[:, at].mean(-1) for at in groups] + [between[:, at].mean(-1) for at in _drawn_groups()]
+    return all(f <= (1 - np.sqrt(NO_HELP)) ** 2 * law for f, law in sizes)
+
+
+def _drawn_groups() -> list[np.ndarray]:
+    """The drawn places of each stratum of `DRAWN_AT`, in both directions."""
+    return [np.concatenate([far.stratum(*ends, sign) for sign in (-1, 1)]) for ends in DRAWN_AT]
 
 
 def decodable(used: DataArray, at: np.ndarray) -> Interval:
@@ -203,8 +264,9 @@ def arm_rows(curve: DataArray, u: float) -> list[dict[str, object]]:
 def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
     """Does the context, which helps at inner queries, still help where the query's embedding is large?"""
     used, x_unit = results[context.use], facts.x_unit
-    found, near = relative_error(used, *context.far_out(used, x_unit)), relative_error(used, context.INNER)
-    everywhere = np.concatenate(context.far_out(used, x_unit))
+    far_out = context.far_out(used, x_unit)
+    found, near = relative_error(used, *far_out, drawn=results[far.drawn]), relative_error(used, context.INNER)
+    everywhere = np.concatenate(far_out)
     r2, swaps = decodable(used, everywhere), [swapped(used, at) for at in (context.INNER, everywhere)]
     first, last = (power(x * x_unit) for x in HIGH)
     rows = arm_rows(results[boundary.arms], scale.u(results))
@@ -215,8 +277,12 @@ def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
         "error": Estimate.of(name, found),
     }
     threshold = bound(HIGH_NORM, quantities, "error", f"at least {percent(NO_HELP)}", f"less than {percent(HELP)}")
+    decision = HIGH_NORM.decide(quantities)
+    answer = _helps(decision)
+    if decision.verdict == YES and follows_from_sizes(used, results[far.drawn], *far_out):
+        answer = f"{BY_ALGEBRA}{in_lower_case(answer)[:-1]}, which is too small beside a truth that grows."
     says = (
-        f"{_helps(HIGH_NORM.decide(quantities))} At |x| = {first} and {last} the squared error is {of(found.value)} "
+        f"{answer} At |x| = {first} and {last} the squared error is {of(found.value)} "
         f"that of the best guess without the prompt ({threshold})."
     )
     caveat = (
@@ -236,7 +302,7 @@ def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
         quantities,
         says,
         Estimate.of(name, found),
-        f"{SCOPE}|x| = {first} and {last}",
+        asked(facts, f"|x| = {first}, {last} and places drawn up to {power(1e6 * x_unit)}", _n_prompts(results)),
         causal,
         {"error": Estimate.of(name, twin)},
         tuple(rows),
@@ -249,15 +315,16 @@ def _helps(decision: Decision) -> str:
         return "Far from the data the examples in the prompt do not help the prediction."
     if decision.verdict == NO:
         return "Far from the data the examples in the prompt still help the prediction."
-    asked = "the examples help the prediction far from the data"
-    return f"So it cannot be told whether {asked}." if decision.failed else f"It is not decided whether {asked}."
+    what = "the examples help the prediction far from the data"
+    return f"So it cannot be told whether {what}." if decision.failed else f"It is not decided whether {what}."
 
 
 IMMEDIATE = Criterion(
     f"The |x| at which the plateau begins: from there on the prediction stays within {percent(boundary.LEVEL)} of its "
     f"standard deviation in distribution of its value at 1e6 {EDGE} (in the direction in which that takes longer). "
-    f"Supported if it is at most {10**SOON:.0f} {EDGE}. Contradicted if it is more than {10**LATE:.0f} times that.",
-    (AT_ONCE,),
+    f"Supported if it is at most {10**SOON:.0f} {EDGE}, and if the prediction is as near to it at all places drawn "
+    f"beyond. Contradicted if it is more than {10**LATE:.0f} times that.",
+    (AT_ONCE, Condition("unsettled", (-INF, boundary.LEVEL), None, "log")),
     (
         Precondition(
             "scale",
@@ -274,7 +341,7 @@ IMMEDIATE = Criterion(
         Precondition(
             "drift",
             (-INF, boundary.LEVEL),
-            f"From 1e6 to 1e9 {EDGE} the prediction moves by {{value:.2g}} times its standard deviation "
+            f"From 1e6 to 1e10 {EDGE} the prediction moves by {{value:.2g}} times its standard deviation "
             f"({boundary.LEVEL} allowed).",
         ),
         Precondition(
@@ -287,9 +354,10 @@ IMMEDIATE = Criterion(
 )
 
 HIGH_NORM = Criterion(
-    f"Squared error at queries of 1e4 and of 1e5 {EDGE}, over that of the best guess without the prompt (the mean of "
-    "the distribution of functions, or the mean of the model's own predictions for other functions, whichever errs "
-    f"less), the smaller of the two. Supported if it is at least {NO_HELP}. Contradicted if it is less than {HELP}.",
+    f"Squared error at queries of 1e4 and of 1e5 {EDGE}, and at places drawn from 1e4 to 1e6, over that of the best "
+    "guess without the prompt (the mean of the distribution of functions, or the mean of the model's own predictions "
+    f"for other functions, whichever errs less), the smallest of all. Supported if it is at least {NO_HELP}. "
+    f"Contradicted if it is less than {HELP}.",
     (Condition("error", (NO_HELP, INF), (-INF, HELP), "log"),),
     (
         Precondition(
@@ -325,6 +393,8 @@ BOUNDARY_IMMEDIATE_CLAIM = Claim(
         far.certificate,
         far.intact,
         far.contexts,
+        far.ends,
+        far.drawn,
         far.norm_scales,
         context.beyond,
         boundary.approach,
@@ -354,7 +424,7 @@ NO_ICL_AT_HIGH_NORM_CLAIM = Claim(
     statement="Transformers cannot learn in context over inputs of high embedding norm",
     source="Naim & Asher (2025), Proposition 4",
     criterion=HIGH_NORM,
-    measurements=(scale.own, context.use, boundary.arms, boundary.boundary),
+    measurements=(scale.own, context.use, far.ends, far.drawn, boundary.arms, boundary.boundary),
     twin=(context.use,),
     evidence=no_icl_at_high_norm,
     of_numbers=True,

@@ -13,8 +13,20 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap, r_squared, slope
-from icl_interp.studies.limits.claims.far_words import EDGE, NO, YES, like, of, percent, undecided
-from icl_interp.studies.limits.claims.layernorm import ONSET, SCOPE
+from icl_interp.studies.limits.claims.far_words import (
+    BY_ALGEBRA,
+    EDGE,
+    NO,
+    YES,
+    asked,
+    in_lower_case,
+    like,
+    of,
+    onset_within,
+    percent,
+    predicted,
+    undecided,
+)
 from icl_interp.studies.limits.measurements import context, far
 from icl_interp.studies.limits.measurements.context import ERASED_AT, ROUNDING
 from icl_interp.studies.limits.measurements.far import power
@@ -25,9 +37,10 @@ TINY = float(np.finfo(float).tiny)
 ERASED, KEPT = 0.05, 0.2  # far spread over that nearby: erased up to the first, not erased above the second
 FALLS = -0.9  # log-log slope of the spread from which on it falls like 1/|x|
 AMPLITUDE = Condition("amplitude", (-INF, ERASED), (KEPT, INF), "log")
+_FAR, _BEYOND = far.stratum(1e4, 1e6), far.stratum(1e6, 1e10)  # drawn places
 
 
-def _parts(curve: DataArray) -> np.ndarray:
+def parts(curve: DataArray) -> np.ndarray:
     """What the spread is made of, for each unit: (unit, x, part).
 
     Parts: the unit's mean less the mean of all, its square, and the variance over the unit's prompts.
@@ -37,35 +50,74 @@ def _parts(curve: DataArray) -> np.ndarray:
     return np.stack([mean, mean**2, within], -1)
 
 
-def _variance(parts: np.ndarray) -> np.ndarray:
-    """Variance over all prompts from parts averaged over units."""
-    return np.maximum(parts[..., 1] - parts[..., 0] ** 2, 0.0) + np.maximum(parts[..., 2], 0.0)
+def _variance(mean: np.ndarray) -> np.ndarray:
+    """Variance over all prompts from `parts` averaged over units."""
+    return np.maximum(mean[..., 1] - mean[..., 0] ** 2, 0.0) + np.maximum(mean[..., 2], 0.0)
+
+
+def standard_deviation(mean: np.ndarray) -> np.ndarray:
+    """Standard deviation over all prompts from `parts` averaged over units."""
+    return np.sqrt(_variance(mean))
 
 
 def spread(curve: DataArray) -> np.ndarray:
     """Standard deviation of f over all prompts, at each x."""
-    return np.sqrt(_variance(_parts(curve).mean(0)))
+    return standard_deviation(parts(curve).mean(0))
 
 
 def _of_ends(beyond: DataArray) -> np.ndarray:
-    """`_parts` of f at 1e9 units, both directions."""
+    """`parts` of f at 1e9 units, both directions."""
     f = beyond.values[:, 2]  # (direction, unit, context)
     mean = f.mean(-1) - f.mean((1, 2))[:, None]
     return np.moveaxis(np.stack([mean, mean**2, f.var(-1)], -1), 0, 1)
 
 
-def amplitude(far_out: np.ndarray, near: DataArray) -> Interval:
+def amplitude(far_out: np.ndarray, near: DataArray, drawn: np.ndarray | None = None) -> Interval:
     """Spread of f over prompts far out, over that at the inner queries of the distribution.
 
     Args:
-        far_out: `_parts` at the far queries, `(unit, x, part)`.
+        far_out: `parts` at the far queries, `(unit, x, part)`: one spread over all of them.
         near: `far/in distribution`.
+        drawn: variances at drawn places, `(unit, place)`; the largest spread of all counts.
+    """
+    arrays = [far_out, parts(near)]
+    if drawn is not None:
+        arrays = [far.pairs(array) for array in (*arrays, drawn)]
+
+    def ratio(a: np.ndarray, b: np.ndarray, *between: np.ndarray) -> np.ndarray:
+        largest = np.max([_variance(a).mean(-1), *(v.max(-1) for v in between)], axis=0)
+        return np.sqrt(largest / np.maximum(_variance(b).mean(-1), TINY))
+
+    return bootstrap(ratio, *arrays, positive=True)
+
+
+def lasting(beyond: np.ndarray, near: DataArray, drawn: np.ndarray) -> Interval:
+    """The smallest spread of f over prompts beyond the grid, over that at inner queries: at 1e9 and in each decade.
+
+    Args:
+        beyond: `parts` at 1e9 units.
+        near: `far/in distribution`.
+        drawn: variances at drawn places beyond the grid, `(unit, place)`.
     """
 
-    def ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.sqrt(_variance(a).mean(-1) / np.maximum(_variance(b).mean(-1), TINY))
+    def ratio(a: np.ndarray, b: np.ndarray, between: np.ndarray) -> np.ndarray:
+        smallest = np.minimum(_variance(a).mean(-1), between.min(-1))
+        return np.sqrt(smallest / np.maximum(_variance(b).mean(-1), TINY))
 
-    return bootstrap(ratio, far_out, _parts(near), positive=True)
+    return bootstrap(ratio, *map(far.pairs, (beyond, parts(near), drawn)), positive=True)
+
+
+def largest_deviation(ends: DataArray, drawn: DataArray, near: DataArray) -> Estimate:
+    """How far a single context's f is from the mean over contexts, from 1e4 to 1e6, over the spread nearby.
+
+    The largest of the sample, so without error.
+    """
+    f = ends.values[:, 0]  # (direction, unit, context), at 1e4
+    known = np.abs(f - f.mean((1, 2), keepdims=True)).max()
+    between = drawn.sel(statistic="largest deviation").values[:, _FAR].max()
+    nearby = np.sqrt(np.square(spread(near)).mean())
+    name = "largest distance of a single context from the mean, far from the data / spread in distribution"
+    return Estimate.exactly(name, max(known, between) / nearby)
 
 
 def decay(curve: DataArray, x_unit: float = 1.0) -> Interval | None:
@@ -80,7 +132,7 @@ def decay(curve: DataArray, x_unit: float = 1.0) -> Interval | None:
         logs = [0.5 * np.log(np.maximum(_variance(m), TINY)) for m in means]
         return np.max([slope(np.log(np.abs(xs[at])), y) for at, y in zip(keep, logs, strict=True)], axis=0)
 
-    return bootstrap(slower, *(_parts(curve)[:, at] for at in keep))
+    return bootstrap(slower, *(parts(curve)[:, at] for at in keep))
 
 
 def told_by(info: DataArray, inputs: str) -> Interval:
@@ -95,7 +147,7 @@ def told_by(info: DataArray, inputs: str) -> Interval:
 def share_of_truth(used: DataArray) -> Interval:
     """Spread of f over prompts at inner queries, over that of the truth; 0 where all functions are one."""
     names = ("f", "f squared", "truth", "truth squared")
-    parts = [used.sel(statistic=s).values[:, context.INNER] for s in names]
+    arrays = [used.sel(statistic=s).values[:, context.INNER] for s in names]
     size = used.sel(statistic="size").values[:, context.INNER].mean()
 
     def ratio(f: np.ndarray, ff: np.ndarray, t: np.ndarray, tt: np.ndarray) -> np.ndarray:
@@ -103,7 +155,7 @@ def share_of_truth(used: DataArray) -> Interval:
         known = true > ROUNDING**2 * size
         return np.where(known, np.sqrt(own / np.where(known, true, 1.0)), 0.0)
 
-    return bootstrap(ratio, *parts)
+    return bootstrap(ratio, *arrays)
 
 
 def context_erased(results: Results, facts: Facts) -> Evidence:
@@ -118,17 +170,23 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
     if not spread(near).max() > ROUNDING * np.abs(near.values[0]).max():
         quantities["used"] = Estimate.exactly(NEARBY, 0.0)
         return Evidence(quantities, "")
-    quantities |= _far_spread(curve, near, results[context.beyond], x_unit)
-    onset = results[far.certificate].iloc[0]["onset"] / x_unit
-    if not np.isnan(onset):
-        quantities["onset"] = Estimate.exactly("|x| at which the weights predict the plateau to begin", onset, EDGE)
+    ends, drawn = results[far.ends], results[far.drawn]
+    quantities |= _far_spread(curve, near, results[context.beyond], x_unit, drawn)
+    quantities["largest"] = largest_deviation(ends, drawn, near)
+    if (onset := predicted(results[far.certificate], x_unit)) is not None:
+        quantities["onset"] = onset
     found, falls = quantities["amplitude"], quantities.get("decay")
     info, null = (told_by(results[context.information], i) for i in ("coefficients", "permuted"))
     told = info.low > max(null.high, 0.0)
     decision = CRITERION.decide(quantities)
     threshold = bound(CRITERION, quantities, "amplitude", f"at most {percent(ERASED)}", f"more than {percent(KEPT)}")
+    first = _answer(decision, quantities)
+    if decision.verdict == YES and _at_plateaus(results[far.plateaus], near):
+        # The plateau follows from the weights and holds no context (`theory.limits.plateau`): what nears it must
+        # forget the context, whatever training made of the weights.
+        first = BY_ALGEBRA + in_lower_case(first)
     says = (
-        f"{_answer(decision, quantities)} At |x| = {out} its spread over contexts is {of(found.value)} that in "
+        f"{first} At |x| = {out} and beyond its spread over contexts is {of(found.value)} that in "
         f"distribution ({threshold})."
     )
     tells = "still tells" if falls and told else "does not tell"
@@ -153,7 +211,17 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
     )
     fresh = results.twin
     twin = _far_spread(fresh[far.decades], fresh[far.in_distribution], fresh[context.beyond], x_unit)
-    return Evidence(quantities, says, found, SCOPE + f"|x| = {out}", causal, twin, details, caveat)
+    where = f"|x| = {out} and places drawn from there to {power(1e10 * x_unit)}"
+    scope = asked(facts, where, ends[0, 0].size)
+    return Evidence(quantities, says, found, scope, causal, twin, details, caveat)
+
+
+def _at_plateaus(plateaus: DataArray, near: DataArray) -> bool:
+    """Whether f ends where the weights predict along every ray, up to `ERASED` of its spread over contexts nearby."""
+    if not plateaus.sizes["unit"]:
+        return False
+    distance = np.sqrt(plateaus.values.mean(0).max())
+    return bool(distance <= ERASED * spread(near).mean())
 
 
 def _answer(decision: Decision, quantities: Mapping[str, Estimate]) -> str:
@@ -165,8 +233,9 @@ def _answer(decision: Decision, quantities: Mapping[str, Estimate]) -> str:
     later = of(quantities["amplitude beyond"].value)
     why = {
         "amplitude": ": it is not shown to be nearly independent, or to be clearly dependent",
-        "amplitude beyond": f": its spread is small first, but {later} that in distribution at 1e9 {EDGE}",
+        "amplitude beyond": f": its spread is small first, but {later} that in distribution beyond 1e6 {EDGE}",
         "decay": ": its spread over contexts is small, but not shown to fall like 1/|x|",
+        "largest": ": its spread is small, but not the distance of every single context from the mean",
     }
     if decision.failed:
         return "So it cannot be told whether far from the data the prediction still depends on the context."
@@ -178,33 +247,43 @@ def _percent(share: Interval) -> str:
     return f"{round(100 * share.value) + 0:.0f} %"
 
 
-def _far_spread(curve: DataArray, near: DataArray, beyond: DataArray, x_unit: float) -> dict[str, Estimate]:
-    """The spread at 1e4 and 1e9 units over that nearby, and its slope; no slope where it has sunk into rounding.
+def _far_spread(
+    curve: DataArray, near: DataArray, beyond: DataArray, x_unit: float, drawn: DataArray | None = None
+) -> dict[str, Estimate]:
+    """The spread over that nearby, at 1e4 and 1e9 units and drawn places about them, and its slope.
 
-    A spread that is large at 1e4 may sink beyond: that it does not is asked of it only.
+    No slope where it has sunk into rounding. A spread that is large at 1e4 may sink beyond: that it does not is asked
+    of it only. Without drawn places (of a twin) the known ones alone.
     """
     out = np.isclose(np.abs(curve["x"].values), ERASED_AT * x_unit)
-    here, there = (amplitude(parts, near) for parts in (_parts(curve)[:, out], _of_ends(beyond)))
+    places = drawn.sel(statistic="spread").values if drawn is not None else None
+    here, there = (
+        amplitude(known, near, None if places is None else places[:, at])
+        for known, at in ((parts(curve)[:, out], _FAR), (_of_ends(beyond), _BEYOND))
+    )
     found = {
         "amplitude": Estimate.of("spread of the prediction over contexts, far from the data / in distribution", here),
-        "amplitude beyond": Estimate.of(f"the same at 1e9 {EDGE}", there),
+        "amplitude beyond": Estimate.of(f"the same from 1e6 to 1e10 {EDGE}", there),
     }
-    if found["amplitude"].within(AMPLITUDE.contradicts):
-        found["lasting"] = found["amplitude beyond"]
+    if places is not None and found["amplitude"].within(AMPLITUDE.contradicts):
+        last = lasting(_of_ends(beyond), near, places[:, _BEYOND])
+        found["lasting"] = Estimate.of(f"the smallest from 1e6 to 1e10 {EDGE}", last)
     if (falls := decay(curve, x_unit)) is not None:
         found["decay"] = Estimate.of("power of |x| that the spread goes like", falls, "exponent")
     return found
 
 
 CRITERION = Criterion(
-    f"Spread of the prediction over contexts for a query at 1e4 {EDGE}, over that in distribution. Supported if it is "
-    f"at most {ERASED} there and at 1e9, and falls at least like |x|^{FALLS}. Contradicted if it is more than {KEPT} "
-    "there and at 1e9.",
+    f"Spread of the prediction over contexts for a query at 1e4 {EDGE} and at places drawn from 1e4 to 1e6, the "
+    f"largest of all, over that in distribution. Supported if it is at most {ERASED} there and from 1e6 to 1e10, if it "
+    f"falls at least like |x|^{FALLS}, and if no single context is further from the mean than {KEPT}. Contradicted if "
+    f"it is more than {KEPT}, and so at each place from 1e6 to 1e10.",
     (
         AMPLITUDE,
         Condition("amplitude beyond", AMPLITUDE.supports, None, "log"),
         # A spread that has sunk into rounding has no slope.
         Condition("decay", (-INF, FALLS), None, optional=True),
+        Condition("largest", (-INF, KEPT), None, "log"),
     ),
     (
         Precondition(
@@ -219,11 +298,12 @@ CRITERION = Criterion(
             "In distribution predictions spread over contexts by {value:.2g} times the spread of the truth "
             f"({USED} needed), so there may be no dependence to lose.",
         ),
-        Precondition("onset", (-INF, ERASED_AT), ONSET, optional=True),
+        onset_within(ERASED_AT),
         Precondition(
             "lasting",
             (KEPT, INF),
-            f"The spread falls to {{value:.2g}} times that in distribution by 1e9 {EDGE}, beyond the range measured.",
+            f"The spread falls to {{value:.2g}} times that in distribution from 1e6 to 1e10 {EDGE}, beyond the range "
+            "measured.",
             optional=True,
         ),
     ),
@@ -239,7 +319,8 @@ CONTEXT_ERASED_CLAIM = Claim(
         "Naim & Asher (2025), section 6, between Propositions 3 and 4",
         "This is the nearest sentence: it is about models without LayerNorm, and appendix G.2 says the "
         "same of softmax. We ask it of every model that uses its context near the data, and measure how much "
-        f"predictions for a query at 1e4 {EDGE} still differ between contexts (prompts that end with the same query).",
+        f"predictions for a query from 1e4 {EDGE} on still differ between contexts (prompts that end with the same "
+        "query).",
     ),
     kind="architecture",
     statement="Far from the data the prediction no longer depends on the context",
@@ -248,8 +329,11 @@ CONTEXT_ERASED_CLAIM = Claim(
     measurements=(
         far.intact,
         far.contexts,
+        far.ends,
+        far.drawn,
         far.in_distribution,
         far.certificate,
+        far.plateaus,
         context.use,
         context.information,
         context.beyond,

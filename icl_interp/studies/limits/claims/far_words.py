@@ -3,7 +3,11 @@
 import math
 from typing import get_args
 
-from icl_interp.analyses.criterion import Decision, Verdict
+from pandas import DataFrame
+
+from icl_interp.analyses.criterion import INF, Decision, Estimate, Precondition, Verdict
+from icl_interp.analyses.facts import Facts
+from icl_interp.resampling import Interval
 from icl_interp.studies.limits.measurements.far import power
 
 YES, NO = get_args(Verdict)[:2]  # what a criterion decides, if it decides
@@ -11,6 +15,52 @@ NO_PROMPT = "the best guess without the prompt"
 SD = "standard deviations"  # the unit u of outputs: the standard deviation of f in distribution
 EDGE = "times the largest |x| of training"  # the unit of x
 SPREAD = "standard deviation over contexts"
+SCOPE = "these weights, this task, context in distribution and the query alone moved to "
+BY_ALGEBRA = "By algebra, "  # begins an answer that follows from sizes alone: no evidence about the model
+ONSET = (
+    "The plateau is predicted to begin only at {value:.3g} times the largest |x| of training, beyond the range "
+    "measured."
+)
+
+
+def asked(facts: Facts, where: str, n_prompts: int) -> str:
+    """What a far claim was asked of: places, directions, and how rare a context may be that nobody saw.
+
+    Of n prompts without a single exception, exceptions are less frequent than 3 / n with a probability of 95 %.
+
+    Args:
+        facts: of the model.
+        where: sizes of the query.
+        n_prompts: that were asked.
+    """
+    n_dims = int(getattr(facts.task, "dim", 1))
+    rays = " along the first coordinate and along inputs drawn from their distribution" if n_dims > 1 else ""
+    rare = f"; a context that is rarer than one in {max(n_prompts // 3, 1)} may do something else unseen"
+    return f"{SCOPE}{where}{rays}{rare}"
+
+
+def predicted(weights: DataFrame, x_unit: float) -> Estimate | None:
+    """The |x| at which norms begin to divide the query out (`far/certificate`); None where none is predicted."""
+    row = weights.iloc[0]
+    if math.isnan(row["onset"]):
+        return None
+    found = Interval(*(float(row[name]) / x_unit for name in ("onset", "onset low", "onset high")))
+    return Estimate.of("|x| at which the plateau is predicted to begin", found, EDGE)
+
+
+def onset_within(largest: float) -> Precondition:
+    """That a predicted onset lies within what was measured: one further out decides nothing."""
+    return Precondition("onset", (-INF, largest), ONSET, optional=True)
+
+
+def in_lower_case(sentence: str) -> str:
+    """A sentence that goes on after a few words.
+
+    >>> in_lower_case("Far from the data it is level."), in_lower_case("LayerNorm is not the cause.")
+    ('far from the data it is level.', 'LayerNorm is not the cause.')
+    """
+    first = sentence.split(" ", 1)[0]
+    return sentence if first != first.capitalize() else sentence[0].lower() + sentence[1:]
 
 
 def of(value: float) -> str:
@@ -62,6 +112,10 @@ def levels_off(decision: Decision, predicted: bool) -> str:
         return f"{levels}, but not clearly at the values that the weights alone predict."
     if undecided(decision) == "scale":
         return f"{levels}, but no norm's scale is shown to grow with |x|."
+    if undecided(decision) == "largest":
+        return f"{levels} on average, but not in every context that was asked."
+    if undecided(decision) == "beyond":
+        return f"{levels}, but it changes again further out."
     if decision.failed:
         return "So it cannot be told whether the prediction levels off far from the data."
     return "It is not decided whether the prediction levels off far from the data."
@@ -80,5 +134,7 @@ def norms_are_the_cause(decision: Decision) -> str:
     is_open = "It is not decided whether LayerNorm makes the prediction level off"
     if (quantity := undecided(decision)) is None:
         return f"{is_open}."
+    if quantity == "change":
+        return f"{is_open}: it is not shown to level off in the unchanged model."
     where = "with frozen norms" if quantity == "frozen" else "in the unchanged model"
     return f"{is_open}: {where} it neither clearly stays level nor clearly grows."

@@ -1,5 +1,6 @@
 """The claims of `limits` that far from the data f levels off, and that LayerNorm is the cause of that."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ from xarray import DataArray
 
 from icl_interp.analyses import scale
 from icl_interp.analyses.answer import bound
+from icl_interp.analyses.bench import DRAWN, MIDDLES
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
@@ -17,23 +19,28 @@ from icl_interp.studies.limits.claims.far_words import (
     EDGE,
     SD,
     SPREAD,
+    asked,
     levels_off,
     like,
     norms_are_the_cause,
     of,
+    onset_within,
     percent,
+    predicted,
     undecided,
 )
 from icl_interp.studies.limits.measurements import boundary, far
 from icl_interp.studies.limits.measurements.far import power
 
-SCOPE = "these weights, this task, context in distribution and the query alone moved to "
 ROUNDING = 1e-11  # spread of f in distribution, over its mean, up to which it is rounding
 STILL = 1e-9  # change of f over a decade, in u, up to which f stands still
 FALLS = -3.0  # a growth exponent that stands for minus infinity
 GROWS, LEVEL = 0.8, 0.2  # growth exponents from which f grows and up to which it levels off
 SCALE_GROWS = 0.9  # growth exponent from which a norm's scale grows as fast as the query
 FADES = 0.5  # change of f over a decade over that of the decade before, below which f may level off further out
+LAST = (1e5, 1e6)  # the last decade of the grid, and the one before it, in units of x
+BEFORE = (1e4, 1e5)
+BEYOND = (1e6, 1e10)  # where f still has to be what it was
 
 
 def needs_norm(facts: Facts) -> str | None:
@@ -56,7 +63,11 @@ def needs_growth(facts: Facts) -> str | None:
 
 
 def spread(results: Results) -> Estimate:
-    """u over the size of f in distribution: whether the output is more than a constant."""
+    """u over the size of f in distribution: whether the output is more than a constant.
+
+    Without an interval: it asks whether u is rounding (1e-11), which does not turn on which prompts were drawn. Nor
+    does u itself have one as a unit: over samples it varies by 4 %, and the zones below span a factor of five.
+    """
     mean, u = (float(results[scale.own].sel(statistic=s)) for s in ("mean", "u"))
     name = "standard deviation of the prediction in distribution / its mean"
     return Estimate.exactly(name, u / max(abs(mean), u) if u > 0 else 0.0)
@@ -75,26 +86,71 @@ def _changes(ends: DataArray) -> np.ndarray:
     return np.moveaxis(np.square(np.diff(ends.values, axis=1)).mean(-1), -1, 0)
 
 
-def last_change(ends: DataArray, u: float) -> Interval:
-    """Root mean square change of f over the last decade, the larger of both directions, in u."""
-    return bootstrap(lambda mean: np.sqrt(mean).max(-1) / u, _changes(ends)[..., -1])
+def _at(drawn: DataArray, statistic: str, ends: tuple[float, float]) -> np.ndarray:
+    """A statistic of `far/drawn` at places between two sizes: (unit, place), both directions."""
+    return drawn.sel(statistic=statistic).values[:, far.stratum(*ends)]
 
 
-def fading(ends: DataArray) -> Interval:
-    """Change of f over the last decade over that of the decade before, in the direction of the larger last change."""
+def last_change(ends: DataArray, u: float, drawn: DataArray | None = None) -> Interval:
+    """Root mean square change of f over the last decade in u: the largest at all places that were asked.
+
+    From 1e5 to 1e6 in either direction, and to 1e6 from the drawn places between, by half decades.
+
+    Args:
+        ends: `far/ends`.
+        u: the unit of outputs.
+        drawn: `far/drawn`; without it known places alone, which a control is shown at.
+    """
+    parts = [_changes(ends)[..., -1]]
+    if drawn is not None:
+        parts = [far.pairs(part) for part in (*parts, _at(drawn, "gap", LAST))]
+    return bootstrap(lambda *means: np.sqrt(np.concatenate(means, -1)).max(-1) / u, *parts)
+
+
+def largest_change(ends: DataArray, u: float, drawn: DataArray) -> Estimate:
+    """The largest change over the last decade of a single context, in u: a number of the sample, so without error."""
+    known = np.abs(np.diff(ends.values, axis=1)[:, -1]).max()
+    between = _at(drawn, "largest gap", LAST).max()
+    return Estimate.exactly("largest change of the prediction in a single context", max(known, between) / u, SD)
+
+
+def change_beyond(drawn: DataArray, u: float) -> Interval:
+    """Root mean square distance of f beyond the grid from where it is at its end, in u: the largest of all decades."""
+    return bootstrap(lambda mean: np.sqrt(mean).max(-1) / u, far.pairs(_at(drawn, "gap", BEYOND)))
+
+
+def fading(ends: DataArray, drawn: DataArray) -> Interval:
+    """Change of f over the last decade over that of the decade before, in the direction of the larger last change.
+
+    Squared changes between known places and those between drawn ones are added up: the larger kind counts.
+    """
+    known = _changes(ends)  # (unit, direction, decade)
+    steps = [
+        # The last of two strata: the step to it from the first one stays within the decade.
+        [drawn.sel(statistic="step").values[:, _outer(decade, sign)] for decade in (BEFORE, LAST)]
+        for sign in boundary.SIGNS.values()
+    ]
+    both = known + np.moveaxis(np.array(steps), 2, 0)
 
     def ratio(mean: np.ndarray) -> np.ndarray:
         larger = mean[..., -1].argmax(-1)[:, None, None]
         before, last = np.moveaxis(np.take_along_axis(np.sqrt(mean), larger, 1)[:, 0], -1, 0)
         return last / np.maximum(before, STILL * last + np.finfo(float).tiny)
 
-    return bootstrap(ratio, _changes(ends))
+    return bootstrap(ratio, far.pairs(both))
 
 
-def _distance(ends: DataArray, closed: np.ndarray, u: float) -> Interval:
-    """Root mean square distance of f at the end from the closed form, the larger of both directions, in u."""
-    square = np.square(ends.values[:, -1] - closed[:, None, None]).mean(-1)
-    return bootstrap(lambda mean: np.sqrt(mean.max(-1)) / u, square.T)
+def _outer(decade: tuple[float, float], sign: int) -> int:
+    """The outermost stratum of a decade in one direction."""
+    places = far.stratum(*decade, sign)
+    return int(places[np.argmax(np.abs(DRAWN[places]))])
+
+
+def _distance(ends: DataArray, closed: np.ndarray, rays: DataArray, u: float) -> Interval:
+    """Root mean square distance of f at the end from the closed form in u: the largest of all directions."""
+    square = np.square(ends.values[:, -1] - closed[:, None, None]).mean(-1).T
+    both = np.concatenate([square, rays.values], -1)
+    return bootstrap(lambda mean: np.sqrt(mean.max(-1)) / u, far.pairs(both))
 
 
 def _measured_onset(approach: DataArray, u: float) -> float:
@@ -111,28 +167,34 @@ def saturation(results: Results, facts: Facts) -> Evidence:
     measured, apart = at_end.mean((1, 2)), at_end.std((1, 2))
     plateau = Estimate.of("level that the prediction tends to for x > 0", bootstrap(lambda m: m, at_end[0].mean(-1)), Y)
     near, end = (power(x * x_unit) for x in far.LINE[-2:])
-    scope = f"{SCOPE}|x| = {near} .. {end}"
+    last = power(BEYOND[1] * x_unit)
+    scope = asked(facts, f"|x| = {near}, {end} and drawn places between and up to {last}", at_end[0].size)
     quantities = {"spread": spread(results)}
     if not quantities["spread"].within(NOT_CONSTANT.holds):
         says = f"The prediction is {measured[0]:.6g} in distribution and far from the data."
         return Evidence(quantities, says, plateau, scope)
-    change = last_change(ends, u)
+    drawn = results[far.drawn]
+    change = last_change(ends, u, drawn)
     quantities["change"] = Estimate.of("change of the prediction over the last tenfold increase of |x|", change, SD)
+    quantities["largest"] = largest_change(ends, u, drawn)
+    quantities["beyond"] = Estimate.of(f"its change from 1e6 to 1e10 {EDGE}", change_beyond(drawn, u), SD)
     if change.high > LEVEL_OFF.supports[1]:
         name = "change over the last tenfold increase of |x| / over the one before"
-        quantities["fading"] = Estimate.of(name, fading(ends))
+        quantities["fading"] = Estimate.of(name, fading(ends, drawn))
     pre = facts.config.norm_position == "pre"
+    if (onset := predicted(results[far.certificate], x_unit)) is not None:
+        quantities["onset"] = onset
     if pre:
         closed = np.array([weights["plateau +"], weights["plateau -"]])
         grows = bool(np.isfinite(closed).all())
         quantities["read-in grows"] = Estimate.exactly("whether centring leaves the vector that x is read in by", grows)
         if grows:
-            quantities["onset"] = _onset(weights["onset"] / x_unit)
             name = "distance of the end values from those that the weights predict"
-            quantities["distance"] = Estimate.of(name, _distance(ends, closed, u), SD)
-    scales = scale_growth(results[far.norm_scales], x_unit)
+            quantities["distance"] = Estimate.of(name, _distance(ends, closed, results[far.plateaus], u), SD)
+    growth_of, names = results[far.scale_growth].values, results[far.scale_growth].indexes["norm"]
+    scales = dict(zip(names, growth_of.mean(1).min(-1).tolist(), strict=True))
     largest = max(scales, key=lambda name: scales[name], default="")
-    quantities["scale"] = Estimate.exactly("largest growth exponent of a norm's scale", scales.get(largest, 0.0))
+    quantities["scale"] = scale_grows(results[far.scale_growth])
     decision = SATURATION.decide(quantities)
     says = (
         f"{levels_off(decision, 'distance' in quantities)} Between |x| = {near} and {end} it changes by "
@@ -156,6 +218,11 @@ def saturation(results: Results, facts: Facts) -> Evidence:
         | {"standard deviation of the prediction in distribution": u, f"its change, {near} .. {end}": change.value * u}
     )
     details += [{"norm": name, "E_sigma": value} for name, value in scales.items()]
+    details.append(
+        {f"change, {near} .. {end}, known places": last_change(ends, u).value}
+        | {"drawn places": float(np.sqrt(_at(drawn, "gap", LAST).mean(0).max())) / u}
+        | {"largest of a single context": quantities["largest"].value}
+    )
     twin = {}
     if spread(results.twin).value > ROUNDING:
         name = quantities["change"].name
@@ -163,24 +230,17 @@ def saturation(results: Results, facts: Facts) -> Evidence:
     return Evidence(quantities, says, plateau, scope, twin=twin, details=tuple(details), caveat=caveat)
 
 
-def _onset(value: float) -> Estimate:
-    return Estimate.exactly("|x| at which the weights predict the plateau to begin", value, EDGE)
+def scale_grows(growth: DataArray) -> Estimate:
+    """The largest growth exponent of all norms' scales, of each in the direction where it grows slower.
 
-
-def scale_growth(scales: DataArray, x_unit: float = 1.0) -> dict[str, float]:
-    """E_sigma = d log sigma / d log |x| of every norm over 1e4 .. 1e6 units, the smaller of both directions.
-
-    It is 1 where the scale grows like |x|. Scales are means of logarithms over prompts, and far out hardly differ.
+    Args:
+        growth: `far/scale growth`.
     """
-    values = {}
-    for name in scales.indexes["norm"]:
-        curve, each = scales.sel(norm=name).values, []
-        for sign in (1, -1):
-            size = sign * scales["x"].values / x_unit
-            keep = (size > 0.99e4) & (size < 1.01e6)
-            each.append(float(slope(np.log(np.abs(scales["x"].values[keep])), curve[keep])))
-        values[name] = min(each)
-    return values
+    name = "largest growth exponent of a norm's scale"
+    if not growth.sizes["norm"]:
+        return Estimate.exactly(name, 0.0)
+    per_unit = np.moveaxis(growth.values, 0, 1)  # (unit, norm, direction)
+    return Estimate.of(name, bootstrap(lambda mean: mean.min(-1).max(-1), far.pairs(per_unit)))
 
 
 # ---- causes saturation ----------------------------------------------------------------------------------------------
@@ -209,21 +269,44 @@ def growth_exponents(squares: np.ndarray, xs: np.ndarray, u: float = 0.0) -> np.
     return np.stack(each, -1)
 
 
-def exponent(arm: DataArray, u: float, slower: bool) -> Interval:
-    """The growth exponent of f in one arm (`far/norm arms`), in the direction where it grows slower, or faster."""
-    squares, xs = arm.sel(statistic="squared increment").values, arm["x"].values
-    known = np.isfinite(squares).all(0)
+def exponent(squares: Sequence[DataArray], u: float, slower: bool) -> Interval:
+    """The growth exponent of f, in the direction and at the kind of places where it grows slower, or faster.
+
+    Args:
+        squares: of f's increments between places, (unit, x) each: known places, and drawn ones.
+        u: the unit of outputs.
+        slower: which counts.
+    """
+    known = [np.isfinite(curve.values).all(0) for curve in squares]
+    xs = [curve["x"].values[keep] for curve, keep in zip(squares, known, strict=True)]
     pick = np.min if slower else np.max
-    return bootstrap(lambda mean: pick(growth_exponents(mean, xs[known], u), axis=-1), squares[:, known])
+
+    def worst(*means: np.ndarray) -> np.ndarray:
+        each = [growth_exponents(mean, x, u) for mean, x in zip(means, xs, strict=True)]
+        return pick(np.concatenate(each, -1), axis=-1)
+
+    each = [curve.values[:, keep] for curve, keep in zip(squares, known, strict=True)]
+    return bootstrap(worst, *(each if len(each) == 1 else map(far.pairs, each)))
 
 
-def _both(results: Results) -> dict[str, Estimate]:
-    arms, u = results[far.norm_arms], scale.u(results)
+def _both(results: Results, drawn: Mapping[str, DataArray] | None = None) -> dict[str, Estimate]:
+    """Growth exponents of both arms; without drawn places (of a twin) at known ones alone."""
+    arms, u = results[far.norm_arms].sel(statistic="squared increment"), scale.u(results)
     names = {"frozen": "every norm frozen", "intact": "unchanged model"}
-    return {
-        arm: Estimate.of(f"growth exponent of the prediction, {name}", exponent(arms.sel(arm=arm), u, arm == "frozen"))
-        for arm, name in names.items()
-    }
+    found = {}
+    for arm, name in names.items():
+        squares = [arms.sel(arm=arm), *([drawn[arm]] if drawn else [])]
+        interval = exponent(squares, u, arm == "frozen")
+        found[arm] = Estimate.of(f"growth exponent of the prediction, {name}", interval)
+    return found
+
+
+def _steps(results: Results) -> dict[str, DataArray]:
+    """Squared steps between drawn places from 1e3 to 1e6 units, in both arms."""
+    frozen = results[far.drawn_growth]
+    steps = results[far.drawn].sel(statistic="step")
+    inner = np.isin(np.abs(DRAWN), MIDDLES[[6]])  # the first stratum from 1e3 on: its step begins before
+    return {"frozen": frozen, "intact": steps.where(~inner)[:, np.isin(steps["x"].values, frozen["x"].values)]}
 
 
 def causes_saturation(results: Results, facts: Facts) -> Evidence:
@@ -231,13 +314,16 @@ def causes_saturation(results: Results, facts: Facts) -> Evidence:
     arms, u, x_unit = results[far.norm_arms], scale.u(results), facts.x_unit
     xs = arms["x"].values
     reached = f"{power(far.GROWTH[far.GROWTH > 0].min() * x_unit)} .. {power(xs.max())}"
-    scope, quantities = f"{SCOPE}|x| = {reached}", {"spread": spread(results)}
+    scope = asked(facts, f"|x| = {reached}, known and drawn places", results[far.ends][0, 0].size)
+    quantities = {"spread": spread(results)}
     if not quantities["spread"].within(NOT_CONSTANT.holds):
         return Evidence(quantities, "", scope=scope)
-    quantities |= _both(results)
-    onset = results[far.certificate].iloc[0]["onset"] / x_unit
-    if not np.isnan(onset):
-        quantities["onset"] = _onset(onset)
+    quantities |= _both(results, _steps(results))
+    change = last_change(results[far.ends], u, results[far.drawn])
+    name = "change of the unchanged model's prediction over the last tenfold increase of |x|"
+    quantities["change"] = Estimate.of(name, change, SD)
+    if (onset := predicted(results[far.certificate], x_unit)) is not None:
+        quantities["onset"] = onset
     increments = arms.sel(statistic="squared increment")
     slopes = {
         arm: growth_exponents(increments.sel(arm=arm).values.mean(0), xs, u)
@@ -296,10 +382,6 @@ def _power(exponent: float) -> str:
 NOT_CONSTANT = Precondition(
     "spread", (ROUNDING, INF), "The prediction is constant whatever the norms do, so nothing can be decided."
 )
-ONSET = (
-    "By the weights the plateau begins only at {value:.3g} times the largest |x| of training, beyond the range "
-    "measured."
-)
 CONDITION = "test condition"
 _NAMES = {
     "intact": "unchanged model",
@@ -308,13 +390,17 @@ _NAMES = {
 }
 
 SATURATION = Criterion(
-    f"Supported if from 1e5 to 1e6 {EDGE} the prediction changes by at most {percent(LEVELS)} of its standard "
-    f"deviation in distribution, ends within {percent(CLOSE)} of that from the values that the weights predict (asked "
-    f"of pre-norm models), and the scale of some norm grows at least like |x|^{SCALE_GROWS}. Contradicted if it "
-    f"changes by more than {percent(KEEPS_ON)}, and by at least {FADES} times as much as over the tenfold increase of "
-    "|x| before.",
+    f"Supported if from 1e5 to 1e6 {EDGE}, and at places drawn between, the prediction changes by at most "
+    f"{percent(LEVELS)} of its standard deviation in distribution (in no single context by more than "
+    f"{percent(KEEPS_ON)}), and by no more from 1e6 to 1e10, if it ends within {percent(CLOSE)} of that from the "
+    "values that the weights predict (asked of pre-norm models), and if the scale of some norm grows at least like "
+    f"|x|^{SCALE_GROWS}. Contradicted if it changes by more than {percent(KEEPS_ON)}, and by at least {FADES} times as "
+    "much as over the tenfold increase of |x| before.",
     (
         LEVEL_OFF,
+        # A root mean square over n contexts hides one that changes by sqrt(n) times as much.
+        Condition("largest", (-INF, KEEPS_ON), None, "log"),
+        Condition("beyond", LEVEL_OFF.supports, None, "log"),
         Condition("distance", (-INF, CLOSE), None, "log", optional=True),
         Condition("scale", (SCALE_GROWS, INF), None),
     ),
@@ -326,12 +412,12 @@ SATURATION = Criterion(
             "Centring removes the vector that x is read in by, so the size of the query never reaches a LayerNorm.",
             optional=True,
         ),
-        Precondition("onset", (-INF, far.LINE[0]), ONSET, optional=True),
+        onset_within(far.LINE[0]),
         Precondition(
             "fading",
             (FADES, INF),
-            "The last tenfold increase of |x| changes the prediction by only {value:.2g} times what the one before "
-            "did, so it may level off further out.",
+            f"The last tenfold increase of |x| is not shown to change the prediction at least {FADES} times as much as "
+            "the one before (found: {value:.2g} times), so it may level off further out.",
             optional=True,
         ),
     ),
@@ -339,11 +425,18 @@ SATURATION = Criterion(
 
 CAUSES = Criterion(
     "Growth exponent: the power of |x| by which the change of the prediction per tenfold |x| grows, from 1e3 to 1e6 "
-    f"{EDGE}. Supported if in both directions it is at least {GROWS} with every norm frozen at the query and at most "
-    f"{LEVEL} in the unchanged model. Contradicted if in one direction it is below {LEVEL} with every norm frozen, or "
-    f"above {GROWS} in the unchanged model.",
-    (Condition("frozen", (GROWS, INF), (-INF, LEVEL)), Condition("intact", (-INF, LEVEL), (GROWS, INF))),
-    (NOT_CONSTANT, Precondition("onset", (-INF, far.LINE[1]), ONSET, optional=True)),
+    f"{EDGE}, between known places and between drawn ones. Supported if in both directions it is at least {GROWS} with "
+    f"every norm frozen at the query and at most {LEVEL} in the unchanged model, which changes by at most "
+    f"{percent(LEVELS)} of its standard deviation in distribution from 1e5 to 1e6. "
+    f"Contradicted if in one direction it is below {LEVEL} with every norm frozen, or above {GROWS} in the unchanged "
+    "model.",
+    (
+        Condition("frozen", (GROWS, INF), (-INF, LEVEL)),
+        Condition("intact", (-INF, LEVEL), (GROWS, INF)),
+        # Changes that stay as large as they are have the exponent 0, but nothing has levelled off.
+        Condition("change", LEVEL_OFF.supports, None, "log"),
+    ),
+    (NOT_CONSTANT, onset_within(far.LINE[1])),
 )
 
 LAYERNORM_SATURATION_CLAIM = Claim(
@@ -355,14 +448,27 @@ LAYERNORM_SATURATION_CLAIM = Claim(
         "ratio tends towards a constant that we have called boundary values",
         "Naim & Asher (2025), appendix G.1, proof of Proposition 6 (observed in section 5 and Figure 4)",
         "The paper proves this for one attention layer that is followed by a LayerNorm. We measure on the whole "
-        f"model how much the prediction still changes as the query goes from 1e5 to 1e6 {EDGE}, compare "
-        "the end value with what the weights predict, and ask that a LayerNorm's scale grow with the query.",
+        f"model how much the prediction still changes as the query goes from 1e5 to 1e6 {EDGE}, at known and at drawn "
+        "places, compare the end value with what the weights predict, and ask that a LayerNorm's scale grow with the "
+        "query.",
     ),
     kind="architecture",
     statement="Far from the data LayerNorm makes the prediction level off at boundary values that the weights fix",
     source="Naim & Asher (2025), section 5 and Proposition 6",
     criterion=SATURATION,
-    measurements=(scale.own, far.certificate, far.ends, far.intact, far.contexts, far.norm_scales, boundary.approach),
+    measurements=(
+        scale.own,
+        far.certificate,
+        far.plateaus,
+        far.ends,
+        far.drawn,
+        far.drawn_places,
+        far.intact,
+        far.contexts,
+        far.norm_scales,
+        far.scale_growth,
+        boundary.approach,
+    ),
     twin=(scale.own, far.ends),
     evidence=saturation,
     of_numbers=True,
@@ -385,7 +491,16 @@ LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(
     statement="LayerNorm is what makes the prediction level off: with its scale frozen the prediction grows again",
     source="Naim & Asher (2025), Proposition 6; causal test ours",
     criterion=CAUSES,
-    measurements=(scale.own, far.certificate, far.norm_arms, far.sufficiency, far.cost),
+    measurements=(
+        scale.own,
+        far.certificate,
+        far.ends,
+        far.drawn,
+        far.drawn_growth,
+        far.norm_arms,
+        far.sufficiency,
+        far.cost,
+    ),
     twin=(scale.own, far.norm_arms),
     evidence=causes_saturation,
     of_numbers=True,

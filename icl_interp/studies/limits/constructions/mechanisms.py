@@ -140,7 +140,10 @@ def step_and_norm(g: torch.Generator, cubic: tuple[float, float] = (0, 0)) -> Ca
 
 
 def idle_norm(g: torch.Generator) -> HookedTransformer:
-    """A scalar layer and a norm whose eps outweighs every variance up to |x| = 1e6: it divides by a constant."""
+    """A scalar layer and a norm whose eps outweighs every variance up to |x| = 1e6: it divides by a constant there.
+
+    From about 1e12 on it divides by |x| as any norm does, and f is level: the onset lies beyond what is measured.
+    """
     model = scalar_layer(g, number(g, 3, 6), norm="LN", position="post")
     idle = HookedTransformer(replace(model.cfg, eps=1e20)).double()
     idle.load_state_dict(model.state_dict())
@@ -340,9 +343,9 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "a norm that divides by its eps",
-        "f is the line of the layer before the norm, 1e10 times smaller",
+        "f is the line of the layer before the norm, 1e10 times smaller, until it levels off at about 1e12",
         idle_norm,
-        {SATURATES: NO, CAUSE: NO},
+        {SATURATES: OPEN, CAUSE: OPEN},
     ),
     Construction(
         "a step beside attention",

@@ -27,15 +27,15 @@ N_FOLDS = 8
 ROUNDING = 1e-9  # of f: a spread below this is what float64 leaves, not what the model does
 
 
-@measurement("context/use")
+@measurement("context/use", version=2)
 def use(lab: Lab) -> Planned[DataArray]:
     """Whether the context helps at inner queries and far out, each query the same for all prompts.
 
     Statistics, each a mean over the prompts of a unit: "squared error"; squared errors of guesses without the context,
     "law's mean" (E f over the law of functions) and "context-free" (f averaged over the prompts of all other units);
     "swapped", f before another unit's contexts; "change", the squared change of f by that swap; "size" and "f size",
-    squares of the truth and of f. Then moments for correlations, both curves less their means over all prompts: "f",
-    "truth", "f squared", "truth squared", "product".
+    squares of the truth and of f; "f less law's mean", the square of that difference. Then moments for correlations,
+    both curves less their means over all prompts: "f", "truth", "f squared", "truth squared", "product".
     """
     xs = [*lab.inner, *(s * x * lab.x_unit for x in HIGH for s in (1, -1))]
     f = as_numbers((yield from lab.ask(xs)))
@@ -52,6 +52,7 @@ def use(lab: Lab) -> Planned[DataArray]:
         "change": (swapped - f).square(),
         "size": truth.square(),
         "f size": f.square(),
+        "f less law's mean": (f - mean).square(),
         "f": centred,
         "truth": true,
         "f squared": centred.square(),

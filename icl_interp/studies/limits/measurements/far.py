@@ -8,6 +8,7 @@ from jaxtyping import Float
 from pandas import DataFrame
 from xarray import DataArray
 
+from icl_interp.analyses.bench import DRAWN, MIDDLES
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.analyses.plan import Numbers
@@ -21,6 +22,7 @@ from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import depths
 from icl_interp.probes.sweep import places, run, together
 from icl_interp.prompts import Prompts, as_numbers
+from icl_interp.resampling import LEVEL, Interval, draw_weights
 from icl_interp.results import make_array, make_curve, make_table
 from icl_interp.theory import limits as theory
 
@@ -32,6 +34,11 @@ LINE = np.array([1e4, 1e5, 1e6])
 GROWN = ("mean", "mean square", "squared error", "squared increment")
 CONSTANT = 1e-9  # half-width r of the certificate up to which the output is a constant
 N_SHOWN = 32  # contexts drawn in the figure of f(x)
+AT_DRAWN = ("gap", "step", "largest gap", "spread", "largest deviation", "squared error", "law's mean", "size")
+LINE_AT = ((8, 10), (13, 14, 15))  # strata of `MIDDLES` that lines go through: with 1e6 on the grid, and beyond it
+OUTWEIGHS = 20.0  # how many times x outweighs the rest under a norm's root where f counts as level
+ONSET_SIZES = 10.0 ** np.arange(0, 12.01, 2)  # in units of x: where post-norm inputs are looked at
+SLOW = 0.25  # growth exponent of a norm's input up to which it counts as standing still
 
 
 def power(x: float) -> str:
@@ -79,6 +86,120 @@ def contexts(lab: Lab) -> Planned[DataArray]:
     f, truth = as_numbers((yield from lab.on_grid())), as_numbers(lab.truth(lab.grid))
     values = np.stack([f[rows].numpy(), truth[rows].numpy()])
     return make_curve(values, {"curve": ("model", "truth"), "context": tuple(range(n)), "x": tuple(lab.grid)})
+
+
+def stratum(low: float, high: float, sign: int | None = None) -> np.ndarray:
+    """Which places of `DRAWN` lie between two sizes in units of x, in one direction or in both.
+
+    >>> stratum(1e5, 1e6, 1), len(stratum(1e6, 1e10))
+    (array([26, 27]), 8)
+    """
+    keep = (np.abs(DRAWN) > low) & (np.abs(DRAWN) < high)
+    return np.flatnonzero(keep if sign is None else keep & (np.sign(DRAWN) == sign))
+
+
+def pairs(per_unit: Float[np.ndarray, "unit *rest"]) -> Float[np.ndarray, "pair *rest"]:
+    """Means over the two units that share drawn places: these are what an interval resamples then.
+
+    Without its partner a last unit is left out.
+
+    >>> pairs(np.array([1.0, 3.0, 5.0, 5.0, 9.0])).tolist()
+    [2.0, 5.0]
+    """
+    n = len(per_unit) // 2
+    return per_unit[: 2 * n].reshape(n, 2, *per_unit.shape[1:]).mean(1)
+
+
+@measurement("far/places")
+def drawn_places(lab: Lab) -> DataArray:
+    """Where the queries of `far/drawn` lie: signed sizes, (unit, x); x is the middle of a place's stratum."""
+    axes = {"unit": tuple(range(lab.n_units)), "x": tuple(lab.x_unit * DRAWN)}
+    return make_curve(lab.drawn_sizes, axes, note="log-uniform within each stratum; two units share each place")
+
+
+@measurement("far/drawn")
+def drawn(lab: Lab) -> Planned[DataArray]:
+    """f at far queries whose places are drawn: (statistic, unit, x), x being the middle of a place's stratum.
+
+    Each pair of units has places of its own, one in each stratum (`Bench.drawn_sizes`), and for inputs of several
+    coordinates a direction of its own (`Bench.rays`). Statistics, means over the prompts of a unit but for the largest
+    ones: "gap", squared distance from f at 1e6 units in the same direction, and "largest gap", the largest distance of
+    a single prompt; "step", squared change from the stratum before (NaN at the first); "spread", the variance over
+    prompts by the two units that share a place, and "largest deviation", the largest distance of one from their mean;
+    "squared error", and that of the "law's mean"; "size", the squared distance of f from the law's mean.
+    """
+    queries = lab.drawn_queries
+    f = as_numbers((yield from lab.ask_at(queries)))
+    asked, n = queries[:, : len(DRAWN)], lab.n_units
+    truth = as_numbers(lab.task.targets(lab.prompts.parameters, asked))
+    guess = as_numbers(lab.task.expected(asked))
+    below, above = f[:, -2:-1], f[:, -1:]
+    f = f[:, : len(DRAWN)]
+    gap = torch.where(torch.from_numpy(DRAWN) > 0, f - above, f - below)
+    half, missing = len(MIDDLES), torch.full((len(f), 1), torch.nan, dtype=f.dtype)
+    # Outwards in both directions: the places of the negative one stand in descending order of size.
+    step = torch.cat([-f[:, :half].diff(dim=1), missing, missing, f[:, half:].diff(dim=1)], 1)
+    spread, deviation = [], []
+    for pair in f.view(n, lab.unit_size, -1).split(2):
+        # Within units, and of their means: unbiased, as with all units at one place.
+        within, means = pair.var(1, unbiased=False).mean(0), pair.mean(1)
+        between = means.var(0) if len(pair) > 1 else torch.zeros_like(within)
+        spread.append((within + between).expand(len(pair), -1))
+        deviation.append((pair - means.mean(0)).abs().amax((0, 1)).expand(len(pair), -1))
+    values = {
+        "gap": lab.by_unit(gap.square()),
+        "step": lab.by_unit(step.square()),
+        "largest gap": gap.abs().view(n, lab.unit_size, -1).amax(1).numpy(),
+        "spread": torch.cat(spread).numpy(),
+        "largest deviation": torch.cat(deviation).numpy(),
+        "squared error": lab.by_unit((f - truth).square()),
+        "law's mean": lab.by_unit((guess - truth).square()),
+        "size": lab.by_unit((f - guess).square()),
+    }
+    axes = {"statistic": AT_DRAWN, "unit": tuple(range(n)), "x": tuple(lab.x_unit * DRAWN)}
+    note = f"query arm; places drawn for each pair of units; {lab.unit_size} prompts a unit; float64"
+    return make_curve([values[name] for name in AT_DRAWN], axes, note=note)
+
+
+@measurement("far/drawn ends")
+def drawn_ends(lab: Lab) -> Planned[DataArray]:
+    """f of every context at the places that lines go through (`LINE_AT`): as `far/ends`, with drawn places.
+
+    The first two and the end of the grid make one line, the other three one beyond it.
+    """
+    f = as_numbers((yield from lab.ask_at(lab.drawn_queries)))
+    half = len(MIDDLES)
+    by_direction = []
+    for at, end in ((half + np.arange(half), -1), (half - 1 - np.arange(half), -2)):
+        columns = [int(at[k]) for k in LINE_AT[0]] + [end] + [int(at[k]) for k in LINE_AT[1]]
+        by_direction.append(f[:, columns].T.reshape(6, lab.n_units, -1).numpy())
+    names = (*(f"on the grid, {i}" for i in range(3)), *(f"beyond, {i}" for i in range(3)))
+    axes = {
+        "direction": ("+", "-"),
+        "place": names,
+        "unit": tuple(range(lab.n_units)),
+        "context": tuple(range(lab.unit_size)),
+    }
+    return make_array(by_direction, axes, note="query arm; drawn places; float64")
+
+
+@measurement("far/drawn growth")
+def drawn_growth(lab: Lab) -> Planned[DataArray]:
+    """The "step" of `far/drawn` from 1e3 to 1e6 units with every norm frozen at the query: (unit, x).
+
+    On one context of each function. Empty without norms.
+    """
+    at = [stratum(1e3, 1e6, sign) for sign in (-1, 1)]
+    values = np.zeros((0, sum(map(len, at))))
+    if lab.model.norms:
+        queries = lab.drawn(lab.few, lab.drawn_sizes[:, np.concatenate(at)])
+        f = as_numbers((yield from lab.ask_at(queries, lab.few, query=[lab.frozen.at_query()])))
+        missing = torch.full((len(f), 1), torch.nan, dtype=f.dtype)
+        against, along = f.split([len(side) for side in at], 1)
+        steps = torch.cat([-against.diff(dim=1), missing, missing, along.diff(dim=1)], 1)
+        values = lab.by_unit(steps.square(), lab.few)
+    axes = {"unit": tuple(range(len(values))), "x": tuple(lab.x_unit * DRAWN[np.concatenate(at)])}
+    return make_curve(values, axes, note="norms frozen at their mean scale in distribution, at the query")
 
 
 @measurement("far/in distribution")
@@ -183,42 +304,164 @@ def cost(lab: Lab) -> Planned[DataArray]:
     return make_array([lab.by_unit((f - lab.prompts.ys[:, -1]).square().mean(-1)) for f in guesses], axes)
 
 
-@measurement("far/certificate")
+@measurement("far/certificate", version=2)
 def certificate(lab: Lab) -> Planned[DataFrame]:
-    """What the weights alone say: outputs lie in [c - r, c + r], and the plateaus of a pre-norm model.
+    """What the weights alone say: outputs lie in [c - r, c + r]; the plateaus of a pre-norm model; their onset.
 
-    NaN where a formula does not apply: no final norm, a read-in that centring removes or `embed_bound` bounds, more
-    than one block post-norm.
+    "onset" is the |x| from which a norm divides the query out, with its interval over units: of pre-norm models
+    `predicted_onset`, of post-norm ones `norms_begin`. NaN where a formula does not apply: no final norm, a read-in
+    that centring removes or `embed_bound` bounds. The plateaus are those along the first coordinate.
     """
     model, cfg = lab.model, lab.model.cfg
-    c = r = above = below = onset = float("nan")
-    last = _last_norm(model)
-    if cfg.normalization_type in ("LN", "LNPre") and last is not None and cfg.d_out == 1:
-        one, zero = torch.ones(cfg.d_model).double(), torch.zeros(cfg.d_model).double()
-        gain = one if last.w is None else last.w
-        bias = zero if last.b is None else last.b
-        read_out = (model.unembed.W_U[:, 0], gain, bias, model.unembed.b_U[0])
-        c, r = map(float, theory.output_certificate(*read_out))
-        read_in = model.embed.W_E[0]
-        grows = cfg.norm_position == "pre" and cfg.embed_bound is None
-        if grows and _centred_size(read_in) > 1e-9 * float(read_in.norm()):
-            above, below = map(float, theory.plateau(read_in, *read_out))
+    c = r = above = below = float("nan")
+    onset = NO_ONSET
+    if cfg.normalization_type in ("LN", "LNPre") and model.norms and cfg.d_out == 1:
+        c, r = map(float, theory.output_certificate(*_read_out(model)))
+        if has_plateaus(lab):
+            above, below = map(float, theory.plateau(model.embed.W_E[0], *_read_out(model)))
             onset = yield from predicted_onset(lab)
-    return make_table({"c": [c], "r": [r], "plateau +": [above], "plateau -": [below], "onset": [onset]})
+        elif cfg.norm_position == "post" and cfg.embed_bound is None:
+            onset = yield from norms_begin(lab)
+    found = {"c": [c], "r": [r], "plateau +": [above], "plateau -": [below]}
+    return make_table(found | {"onset": [onset.value], "onset low": [onset.low], "onset high": [onset.high]})
 
 
-def predicted_onset(lab: Lab) -> Numbers[float]:
+NO_ONSET = Interval(float("nan"), float("nan"), float("nan"))
+
+
+def has_plateaus(lab: Lab) -> bool:
+    """Whether the plateaus of a model follow from its weights: pre-norm, and centring leaves the read-in of x."""
+    cfg, read_in = lab.model.cfg, lab.model.embed.W_E[0]
+    grows = cfg.norm_position == "pre" and cfg.embed_bound is None
+    return grows and _centred_size(read_in) > 1e-9 * float(read_in.norm())
+
+
+def _read_out(model: HookedTransformer) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Read-out weights, gain and bias of the last norm, and the read-out's bias."""
+    last = _last_norm(model)
+    one, zero = torch.ones(model.cfg.d_model).double(), torch.zeros(model.cfg.d_model).double()
+    gain = one if last is None or last.w is None else last.w
+    bias = zero if last is None or last.b is None else last.b
+    return model.unembed.W_U[:, 0], gain, bias, model.unembed.b_U[0]
+
+
+def _read_ins(lab: Lab) -> Float[torch.Tensor, "unit d_model"]:
+    """What the unit vector along each unit's ray is read in as."""
+    return lab.rays @ lab.model.embed.W_E[: lab.task.dim].cpu()
+
+
+@measurement("far/plateaus")
+def plateaus(lab: Lab) -> Planned[DataArray]:
+    """Squared distance of f at 1e6 units from the plateau that the weights predict along each unit's ray.
+
+    (unit, direction), means over the prompts of a unit; empty where the weights predict none.
+    """
+    values = np.zeros((0, 2))
+    if lab.model.norms and has_plateaus(lab):
+        f = as_numbers((yield from lab.ask_at(lab.drawn_queries)))[:, -2:]
+        read_out = [part.cpu() for part in _read_out(lab.model)]
+        ends = torch.tensor([theory.plateau(row, *read_out)[::-1] for row in _read_ins(lab)])
+        values = lab.by_unit((f - ends.repeat_interleave(lab.unit_size, 0)).square())
+    axes = {"unit": tuple(range(len(values))), "direction": ("-", "+")}
+    return make_array(values, axes, note="query arm; directions of drawn inputs; float64")
+
+
+def predicted_onset(lab: Lab) -> Numbers[Interval]:
     """|x| beyond which the read-in outweighs the rest under the final norm's root twenty times: then f is level.
 
-    The rest is eps and, measured in distribution, the final norm's input without x W_E.
+    The rest is eps and, measured in distribution, the final norm's input without what x is read in as: what 95 % of
+    prompts have at most. The read-in is the least along any direction that is asked about.
     """
     seen = Activations(depths(lab.model)[-1:])
     yield from lab.ask(probes=[seen])
     (stream,) = seen.recorded.values()
-    rest = stream[:, 0] - lab.prompts.xs[:, -1, :1] * lab.model.embed.W_E[0].cpu()
-    rest = rest - rest.mean(-1, keepdim=True)
-    square = rest.square().sum(-1).quantile(0.95) + lab.model.cfg.d_model * lab.model.cfg.eps
-    return 20 * float(square.sqrt()) / _centred_size(lab.model.embed.W_E[0])
+    read_in = lab.model.embed.W_E[: lab.task.dim].cpu()
+    rest = stream[:, 0] - lab.prompts.xs[:, -1] @ read_in
+    rest = (rest - rest.mean(-1, keepdim=True)).square().sum(-1)
+    least = min(_centred_size(row) for row in (read_in[0], *_read_ins(lab)))
+    eps = lab.model.cfg.d_model * lab.model.cfg.eps
+
+    def at(square: np.ndarray) -> np.ndarray:
+        return OUTWEIGHS * np.sqrt(square + eps) / least
+
+    value = float(at(np.array(float(rest.quantile(0.95)))))
+    return _around(value, at(_quantiles(rest.numpy(), 0.95, lab.n_units)))
+
+
+def norms_begin(lab: Lab) -> Numbers[Interval]:
+    """|x| from which the first norm of a post-norm model divides the query out: then all that follows it is level.
+
+    There the variance of its input outweighs eps and its own in-distribution value under the root twenty times, as in
+    `predicted_onset`: this value of 95 % of prompts, that far out of 5 %. It is looked for up to 1e12 units; infinite
+    where a norm's input grows but is not there yet, NaN where none grows.
+    """
+    prompts, sizes = lab.one_each, lab.x_unit * ONSET_SIZES
+    signed = np.tile(np.concatenate([sizes, -sizes]), (lab.n_units, 1))
+    hooks = [f"{name}.{part}" for name in lab.model.norms for part in ("hook_scale", "hook_normalized")]
+    near, out = (Activations(hooks, keep=_mean_square) for _ in range(2))
+    yield from together(
+        lab.ask(prompts=prompts, probes=[near]), lab.ask_at(lab.drawn(prompts, signed), prompts, probes=[out])
+    )
+    each = []
+    for name in lab.model.norms:
+        # The normalised input squared is variance / scale^2, which says more than scale^2 - eps where eps is large.
+        variances = [
+            probe.recorded[f"{name}.hook_scale"] * probe.recorded[f"{name}.hook_normalized"] for probe in (near, out)
+        ]
+        inside, far_out = (v.flatten(1).numpy() for v in variances)
+        asked = OUTWEIGHS**2 * (_quantiles(inside[:, 0], 0.95, lab.n_units) + lab.model.cfg.eps)
+        reached = [_quantiles(column, 0.05, lab.n_units) for column in far_out.T]
+        both = np.minimum(*np.split(np.stack(reached, -1), 2, axis=-1))
+        each.append(_begins(sizes, both, asked))
+    known = np.where(np.isnan(each), np.inf, each).min(0)
+    found = np.where(np.isnan(each).all(0), np.nan, known)
+    return _around(float(found[0]), found)
+
+
+def _mean_square(t: torch.Tensor) -> torch.Tensor:
+    return t.square().mean(-1)
+
+
+def _begins(sizes: np.ndarray, variance: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """The size from which a variance stays above what is asked, for each row: on lines in logarithms between sizes.
+
+    Beyond the last size it is infinite where the variance grows, NaN where it does not.
+
+    Args:
+        sizes: ascending, `(size,)`.
+        variance: `(row, size)`.
+        asked: `(row,)`.
+    """
+    tiny = np.finfo(float).tiny
+    excess = np.log(np.maximum(variance, tiny)) - np.log(np.maximum(asked, tiny))[:, None]
+    below = excess < 0
+    last = len(sizes) - 1 - np.argmax(below[:, ::-1], -1)
+    rows, after = np.arange(len(excess)), np.minimum(last + 1, len(sizes) - 1)
+    rise = excess[rows, after] - excess[rows, last]
+    share = np.where(rise > 0, -excess[rows, last] / np.where(rise > 0, rise, 1.0), 0.0)
+    logs = np.log(sizes)
+    found = np.exp(logs[last] + share * (logs[after] - logs[last]))
+    grows = excess[:, -1] - excess[:, -2] > 2 * SLOW * (logs[-1] - logs[-2])
+    found = np.where(last == len(sizes) - 1, np.where(grows, np.inf, np.nan), found)
+    return np.where(below.any(-1), found, sizes[0])
+
+
+def _quantiles(per_prompt: np.ndarray, q: float, n_units: int) -> np.ndarray:
+    """A quantile over prompts, of the sample (first) and of every bootstrap draw of whole units."""
+    size = len(per_prompt) // n_units
+    weights = np.concatenate([np.full((1, n_units), 1 / n_units), draw_weights(n_units)])
+    order = np.argsort(per_prompt)
+    reached = weights[:, order // size].cumsum(1) / size
+    return np.asarray(per_prompt[order][np.argmax(reached > q - 1e-9, 1)])
+
+
+def _around(value: float, rows: np.ndarray) -> Interval:
+    """A value with the percentiles of its draws (all rows but the first); a quantile has no standard error to use."""
+    if np.isnan(value):
+        return NO_ONSET
+    ends = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+    low, high = np.quantile(np.where(np.isnan(rows[1:]), np.inf, rows[1:]), ends, method="nearest")
+    return Interval(value, min(float(low), value), max(float(high), value))
 
 
 @measurement("far/norm scales")
@@ -232,6 +475,32 @@ def norm_scales(lab: Lab) -> Planned[DataArray]:
         # By torch, which takes the logarithm of a scale of 0 without a warning.
         values = torch.from_numpy(probe.results()["scale"].values).log().mean(-1).numpy()
     return make_curve(values, {"norm": tuple(lab.model.norms), "x": tuple(xs)}, units="log")
+
+
+@measurement("far/scale growth")
+def scale_growth(lab: Lab) -> Planned[DataArray]:
+    """E_sigma = d log sigma / d log |x| of every norm over drawn places from 1e4 to 1e6 units: (norm, unit, direction).
+
+    It is 1 where the scale grows like |x|. On two prompts of each unit; empty without a scale.
+    """
+    at = {"+": stratum(1e4, 1e6, 1), "-": stratum(1e4, 1e6, -1)}
+    probe = LayerNormScale(per_prompt=True)
+    values, norms = np.zeros((0, lab.n_units, 2)), tuple(lab.model.norms)
+    if not probe.refusal(lab.model):
+        sizes = lab.drawn_sizes[:, np.concatenate(list(at.values()))]
+        yield from lab.ask_at(lab.drawn(lab.few, sizes), lab.few, probes=[probe])
+        scales = torch.from_numpy(probe.results()["scale"].values).log()  # (norm, place, prompt)
+        logs = scales.unflatten(-1, (lab.n_units, -1)).mean(-1).movedim(1, -1).numpy()  # (norm, unit, place)
+        sides = np.split(logs, 2, axis=-1), np.split(np.log(np.abs(sizes)), 2, axis=-1)
+        values = np.stack([_slopes(log_x, log_y) for log_y, log_x in zip(*sides, strict=True)], -1)
+    axes = {"norm": norms[: len(values)], "unit": tuple(range(lab.n_units)), "direction": tuple(at)}
+    return make_array(values, axes, note="query arm; drawn places; float64")
+
+
+def _slopes(log_x: np.ndarray, log_y: np.ndarray) -> np.ndarray:
+    """Least-squares slopes along the last axis, with abscissas of each row's own."""
+    centred = log_x - log_x.mean(-1, keepdims=True)
+    return (log_y * centred).sum(-1) / np.square(centred).sum(-1)
 
 
 @measurement("far/ends")
