@@ -107,7 +107,9 @@ class RidgeFunction(Task):
                 f"sigma must be given, because that of {shown(self.inputs)} is not known: {self.dim} positive numbers "
                 f"or {self.dim} rows of a symmetric positive definite matrix"
             )
-        variances = torch.linalg.eigvalsh(_matrix(self._own_sigma))
+        sigma = torch.tensor(self._own_sigma, dtype=torch.float64)
+        # Of a diagonal its numbers: eigenvalues take as long as the cube of their number.
+        variances = sigma if sigma.ndim == 1 else torch.linalg.eigvalsh(sigma)
         if not variances.min() > 1e-12 * variances.max():
             raise InputError(
                 "sigma has no inverse in float64, because its variances differ by more than a factor of 1e12: it is "
