@@ -1,16 +1,21 @@
 """Trials of verdicts: a model is changed in a way that a verdict must survive, and judged again.
 
-Three kinds. An *edit* leaves what the model computes, so verdict and estimate must stay. An *ignorant* model knows
+Four kinds. An *edit* leaves what the model computes, so verdict and estimate must stay. An *ignorant* model knows
 nothing of the function in its prompt, so it must support nothing about that. Another *draw* of the sample, or half of
-it, must not turn a verdict into its opposite.
+it, must not turn a verdict into its opposite. *Beside* another model, which makes the prediction, a model that a claim
+is true or false of decides nothing: the verdict is the other model's, or none.
+
+Edits are tried on bundled models and on constructions (models of known truth), the other model on constructions.
 """
 
+import copy
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from pandas import DataFrame
 
 from icl_interp import evaluation
@@ -22,13 +27,15 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.twins import Twins
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import calibration
+from icl_interp.experiments.calibration import NO, YES, Case, Construction
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.rescaled import RescaledValues
 from icl_interp.models.tokens import Encoding
+from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator, write_json
 from icl_interp.results import make_table
-from icl_interp.testing import ignorant, parts
+from icl_interp.testing import beside, ignorant, parts
 from icl_interp.testing.edits.base import Edit, differ
 from icl_interp.testing.edits.named import EDITS
 from icl_interp.testing.edits.targets import TARGET_EDITS, Posed, TargetEdit
@@ -38,6 +45,9 @@ SEEDS = tuple(range(8))  # of the sample
 # rounding, but bootstraps of a model whose heads stand in another order need not draw the same.
 CLOSE, OF_INTERVAL = 1e-3, 0.1
 ROUNDING = 1e-6  # that of float32 in predictions of size 1
+# An edited model says the same up to rounding: at the prompts' own queries, and far out.
+NEARBY, FAR, SAME = 1.0, (1e2, 1e4), 1e-9
+LEFT_OUT = "left out"  # in the place of a trial's name: an edit that is not exact for a model, or its class
 COLUMNS = ("trial", "model", "variant", "claim", "before", "after", "estimate before", "estimate after", "wrong")
 
 
@@ -149,6 +159,70 @@ def edited(model: Posed, edit: Edit | TargetEdit, seed: int = 0) -> Posed:
     return Posed(edit.apply(model.model, draw), model.task, model.encoding)
 
 
+def moves(before: HookedTransformer, after: HookedTransformer, model: Posed, size: float) -> float:
+    """How far an edit moves predictions for a few prompts, relative to the largest of them.
+
+    Args:
+        before: the model.
+        after: the edited one.
+        model: says what is asked, and how.
+        size: what the query's token is multiplied by.
+    """
+    prompts = model.task.sample(8, generator(0, "edit/same"), dtype=torch.float64)
+    asked = model.encoding.encode(prompts)
+    asked[:, -1] *= size
+    with torch.no_grad():
+        mine = before(asked.to(before.unembed.W_U))[:, -1].double()
+        theirs = after(asked)[:, -1]
+    return float((mine - theirs).abs().max() / mine.abs().max().clamp_min(1e-300))
+
+
+def inexact(model: Posed, other: Posed, edit: Edit | TargetEdit) -> str | None:
+    """Why an edit does not leave the function of this very model; None where it does.
+
+    Far out the numbers that cancel may grow past what float64 holds beside the prediction. A class of its own may read
+    weights in its own way.
+
+    Raises:
+        AssertionError: the edit moves what a `HookedTransformer` predicts nearby: the edit is wrong.
+    """
+    if isinstance(edit, TargetEdit):
+        return None
+    mine = copy.deepcopy(model.model).double()
+    plain = type(model.model) is HookedTransformer
+    for size in (NEARBY, *FAR):
+        moved = moves(mine, other.model, model, size)
+        if moved <= SAME:
+            continue
+        if plain and size == NEARBY:
+            raise AssertionError(f"the edit {edit.name!r} moves the prediction by {moved:.1e} of itself")
+        where = "nearby" if size == NEARBY else f"at {size:g} times the query"
+        return f"it moves the prediction {where} by {moved:.1e} of itself"
+    return None
+
+
+def survives(claim: Claim, edit: Edit | TargetEdit, before: Finding, after: Finding) -> str:
+    """What a finding did not survive; nothing where verdict and estimate stay.
+
+    A claim about what the edit changes the shape of, as layers of one head, may say that it does not apply any more. A
+    claim that did not apply may be open.
+    """
+    shapes = () if isinstance(edit, TargetEdit) else edit.may_refuse
+    if before.verdict != after.verdict:
+        refuses = after.verdict == "not_applicable" and set(claim.aspects) & set(shapes)
+        opens = (before.verdict, after.verdict) == ("not_applicable", "inconclusive") and shapes
+        return "" if refuses or opens else f"from {before.verdict} to {after.verdict}"
+    # Values in other units give other numbers in these units.
+    if isinstance(edit, TargetEdit) or stays(before.estimate, after.estimate):
+        return ""
+    return "the estimate moves"
+
+
+def concerned(claims: Sequence[Claim], edit: Edit | TargetEdit) -> list[Claim]:
+    """The claims whose verdict must survive an edit."""
+    return [claim for claim in claims if not set(claim.aspects) & set(edit.may_change)]
+
+
 def try_edit(
     name: str,
     model: Posed,
@@ -162,20 +236,160 @@ def try_edit(
     other = edited(model, edit, sample.seed)
     if not isinstance(edit, TargetEdit) and not differ(model.model, other.model):
         return []
-    asked = [claim for claim in claims if not set(claim.aspects) & set(edit.may_change)]
+    asked = concerned(claims, edit)
+    if why := inexact(model, other, edit):
+        return _left_out(name, edit, asked, before, why)
     same = None if isinstance(edit, TargetEdit) else twins  # other targets are another task
     after = judged(other, asked, sample, twin_config=model.model.cfg, twins=same)
+    return _after(name, edit, asked, before, after)
+
+
+def _after(name: str, edit: Edit | TargetEdit, asked: Sequence[Claim], before: Findings, after: Findings) -> list[Row]:
     rows = []
     for claim in asked:
         one, two = before[claim.id], after[claim.id]
-        wrong = ""
-        if one.verdict != two.verdict:
-            wrong = f"from {one.verdict} to {two.verdict}"
-        # Values in other units give other numbers in these units.
-        elif not isinstance(edit, TargetEdit) and not stays(one.estimate, two.estimate):
-            wrong = "the estimate moves"
-        rows.append(_row("edit", name, edit.name, one, two, wrong))
+        rows.append(_row("edit", name, edit.name, one, two, survives(claim, edit, one, two)))
     return rows
+
+
+def _left_out(name: str, edit: Edit | TargetEdit, asked: Sequence[Claim], before: Findings, why: str) -> list[Row]:
+    """A row a claim that was not asked."""
+    variant = f"{edit.name}: {why}"
+    return [_row(LEFT_OUT, name, variant, before[claim.id], before[claim.id], "") for claim in asked]
+
+
+# ---- models of known truth ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Known:
+    """A construction on which claims are decided, with the member that is tried and these claims."""
+
+    construction: Construction
+    case: Case
+    claims: tuple[Claim, ...]
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is a model by itself, with neither companions nor snapshots."""
+        return not (self.case.companions or self.case.snapshots)
+
+
+def known(constructions: Sequence[Construction], claims: Sequence[Claim], seed: int = 0) -> list[Known]:
+    """For each claim the first construction that must support it, and the first that must contradict it.
+
+    What predicts in a model's place has no weights that an edit could change, so it is passed over.
+    """
+    drawn = {one.name: one.draw(seed) for one in constructions}
+    chosen: dict[str, list[Claim]] = {}
+    for claim in claims:
+        for verdict in (YES, NO):
+            for one in constructions:
+                if one.expected.get(claim.id) == verdict and not drawn[one.name].predictor:
+                    chosen.setdefault(one.name, []).append(claim)
+                    break
+    return [Known(one, drawn[one.name], tuple(chosen[one.name])) for one in constructions if one.name in chosen]
+
+
+def judged_case(
+    case: Case,
+    claims: Sequence[Claim],
+    seed: int = 0,
+    twin_config: HookedTransformerConfig | None = None,
+    twins: Twins | None = None,
+) -> Findings:
+    """Findings about a model of known truth, on its own task with what stands beside it."""
+    lab, facts = calibration.lab_for(case, seed=seed)
+    lab.twin_config = twin_config or lab.twin_config
+    if twins is not None:
+        lab.twins = twins
+    results = calibration.measure(lab, facts, claims)
+    return {claim.id: claim.judge_results(results, facts) for claim in claims}
+
+
+def edited_case(case: Case, edit: Edit, seed: int = 0) -> Case:
+    """A case after an edit of its model, and of every companion and snapshot that the edit applies to."""
+
+    def after(model: HookedTransformer, what: str) -> HookedTransformer:
+        if edit.applies(model.cfg):
+            return model
+        return edit.apply(model, generator(seed, f"edit/{edit.name}/{what}"))
+
+    companions = {}
+    for role, one in case.companions.items():
+        model = after(one.model, str(role))
+        config = replace(one.config, model=model.cfg)
+        companions[role] = replace(one, model=model, config=config)
+    snapshots = {step: after(model, f"step {step}") for step, model in case.snapshots.items()}
+    model = edit.apply(case.model, generator(seed, f"edit/{edit.name}"))
+    return replace(case, model=model, companions=companions, snapshots=snapshots, encoding=case.reads())
+
+
+def posed_case(case: Case) -> Posed:
+    """The model of a case with its task, as edits are asked about it."""
+    return Posed(case.model, case.task or calibration.TASK, case.reads())
+
+
+def try_edit_of_known(one: Known, edit: Edit, before: Findings, seed: int = 0, twins: Twins | None = None) -> list[Row]:
+    """A row a claim: its verdict and estimate on a model of known truth, before and after an edit."""
+    name, case = one.construction.name, one.case
+    other = edited_case(case, edit, seed)
+    if not differ(case.model, other.model):
+        return []
+    asked = concerned(one.claims, edit)
+    if why := inexact(posed_case(case), posed_case(other), edit):
+        return _left_out(name, edit, asked, before, why)
+    after = judged_case(other, asked, seed, twin_config=case.model.cfg, twins=twins)
+    return _after(name, edit, asked, before, after)
+
+
+# ---- beside another model -------------------------------------------------------------------------------------------
+
+
+def rivals(one: Known, claim: Claim, every: Sequence[Known]) -> list[tuple[str, HookedTransformer]]:
+    """What makes the prediction in the place of a model of known truth: other models of its shape.
+
+    They say one number, attend otherwise, or are those on which the claim has the other verdict.
+    """
+    expected = one.construction.expected[claim.id]
+    others = [
+        (f"another: {other.construction.name}", other.case.model)
+        for other in every
+        if other.construction.expected.get(claim.id) not in (expected, None) and other.alone
+    ]
+    plain = type(one.case.model) is HookedTransformer
+    return [*others, *(beside.rivals_of(one.case.model) if plain else ())]
+
+
+def try_beside(one: Known, claims: Sequence[Claim], every: Sequence[Known], seed: int = 0) -> Iterator[list[Row]]:
+    """For each claim, a row for each way in which the model stands idle beside a rival that has another verdict.
+
+    The verdict must be the rival's or open, whatever the idle model's own is. Where both have the same there is nothing
+    to be seen, and no row. Claims that no model can be put beside get none either. Where a claim does not apply to the
+    shape of the rival, only one about weights must not have the idle model's verdict: what another one finds may be
+    true of the predictions.
+    """
+    if not one.alone:
+        return
+    for claim in claims:
+        alone = judged_case(one.case, [claim], seed)[claim.id]
+        for name, rival in rivals(one, claim, every):
+            pairs = list(beside.idle_beside(one.case.model, name, rival))
+            if not pairs:
+                continue
+            rivals_own = judged_case(replace(one.case, model=rival), [claim], seed)[claim.id]
+            if rivals_own.verdict == alone.verdict or alone.verdict not in (YES, NO):
+                continue
+            rows = []
+            for pair in pairs:
+                case = replace(one.case, model=pair.model, encoding=one.case.reads())
+                found = judged_case(case, [claim], seed)[claim.id]
+                misled = found.verdict in (YES, NO) and found.verdict != rivals_own.verdict
+                if rivals_own.verdict == "not_applicable":
+                    misled = claim.about_weights and found.verdict == alone.verdict
+                wrong = f"{found.verdict}, as the idle model: the one that predicts is {rivals_own.verdict}"
+                rows.append(_row("beside", one.construction.name, pair.name, alone, found, wrong if misled else ""))
+            yield rows
 
 
 # ---- models that know nothing ---------------------------------------------------------------------------------------
