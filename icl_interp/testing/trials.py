@@ -346,19 +346,26 @@ def try_edit_of_known(one: Known, edit: Edit, before: Findings, seed: int = 0, t
 # ---- beside another model -------------------------------------------------------------------------------------------
 
 
+SHAPES = {"single head": "n_heads", "single layer": "n_layers", "depth": "n_layers"}  # by what a claim may be about
+
+
 def rivals(one: Known, claim: Claim, every: Sequence[Known]) -> list[tuple[str, HookedTransformer]]:
     """What makes the prediction in the place of a model of known truth: other models of its shape.
 
-    They say one number, attend otherwise, or are those on which the claim has the other verdict.
+    They say one number, attend otherwise, or are those on which the claim has the other verdict. What a claim about
+    depth asks of a prediction depends on the number of layers, so the other models have as many.
     """
-    expected = one.construction.expected[claim.id]
+    expected, model = one.construction.expected[claim.id], one.case.model
+    shape = {SHAPES[aspect] for aspect in claim.aspects if aspect in SHAPES}
     others = [
         (f"another: {other.construction.name}", other.case.model)
         for other in every
-        if other.construction.expected.get(claim.id) not in (expected, None) and other.alone
+        if other.construction.expected.get(claim.id) not in (expected, None)
+        and other.alone
+        and all(getattr(other.case.model.cfg, size) == getattr(model.cfg, size) for size in shape)
     ]
-    plain = type(one.case.model) is HookedTransformer
-    return [*others, *(beside.rivals_of(one.case.model) if plain else ())]
+    plain = type(model) is HookedTransformer
+    return [*others, *(beside.rivals_of(model) if plain else ())]
 
 
 def try_beside(one: Known, claims: Sequence[Claim], every: Sequence[Known], seed: int = 0) -> Iterator[list[Row]]:
@@ -428,10 +435,10 @@ def try_draw(
 
 # ---- all of them ----------------------------------------------------------------------------------------------------
 
+Job = Callable[[Findings], list[Row]]
 
-def jobs(
-    name: str, model: Posed, claims: Sequence[Claim], sample: Sample = Sample()
-) -> Iterator[tuple[str, Callable[[Findings], list[Row]]]]:
+
+def jobs(name: str, model: Posed, claims: Sequence[Claim], sample: Sample = Sample()) -> Iterator[tuple[str, Job]]:
     """All trials of a model, by name: what each does with the findings about the model as it is."""
     twins = twins_of(model, sample)
     for edit in edits_of(model):
@@ -443,6 +450,16 @@ def jobs(
             yield variant, lambda before, o=other, v=variant: try_draw(name, model, claims, before, o, v)
     half = replace(sample, n_units=sample.n_units // 2)
     yield "half the sample", lambda before: try_draw(name, model, claims, before, half, "half the sample")
+
+
+def jobs_of_known(one: Known, every: Sequence[Known], seed: int = 0) -> Iterator[tuple[str, Job]]:
+    """All trials of a model of known truth, by name; each edit of weights that applies, and every rival."""
+    lab, _ = calibration.lab_for(one.case, seed=seed)
+    twins = lab.twins
+    for edit in EDITS:
+        if not edit.applies(one.case.model.cfg):
+            yield (f"edit: {edit.name}", lambda before, edit=edit: try_edit_of_known(one, edit, before, seed, twins))
+    yield ("beside", lambda before: [row for rows in try_beside(one, one.claims, every, seed) for row in rows])
 
 
 def run(
@@ -465,20 +482,68 @@ def run(
     Returns:
         A row a trial, model, variant and claim. "wrong" says what a verdict did not survive; it is empty where it did.
     """
-    kept: dict[str, list[Row]] = {}
+    kept: list[Row] = []
     for name, model in models.items():
-        before = None
-        for trial, job in jobs(name, model, claims, sample):
-            key = f"{name}: {trial}"
-            if done and parts.file_of(done, key).exists():
-                stored = json.loads(parts.file_of(done, key).read_text())
-                kept[key] = [(*row[:6], float(row[6]), float(row[7]), row[8]) for row in stored]  # NaN stands as text
-                continue
-            if watch:
-                watch(key)
-            before = judged(model, claims, sample) if before is None else before
-            kept[key] = job(before)
-            if done:
-                write_json(parts.file_of(done, key), kept[key])
-    rows = [row for found in kept.values() for row in found]
+
+        def before(model: Posed = model) -> Findings:
+            return judged(model, claims, sample)
+
+        kept += _done(name, before, jobs(name, model, claims, sample), done, watch)
+    return _table(kept)
+
+
+def run_known(
+    chosen: Sequence[Known],
+    every: Sequence[Known],
+    *,
+    seed: int = 0,
+    done: Path | None = None,
+    watch: Callable[[str], object] | None = None,
+) -> DataFrame:
+    """Every trial of models of known truth, as `run` gives it.
+
+    Args:
+        chosen: which are tried.
+        every: all of the study: rivals of one another.
+        seed: of the samples.
+        done: a folder that keeps the rows of each trial.
+        watch: is told the name of each trial before it begins.
+    """
+    kept: list[Row] = []
+    for one in chosen:
+
+        def before(one: Known = one) -> Findings:
+            return judged_case(one.case, one.claims, seed)
+
+        kept += _done(one.construction.name, before, jobs_of_known(one, every, seed), done, watch)
+    return _table(kept)
+
+
+def _done(
+    name: str,
+    before: Callable[[], Findings],
+    trials: Iterator[tuple[str, Job]],
+    done: Path | None,
+    watch: Callable[[str], object] | None,
+) -> list[Row]:
+    """The rows of all trials of a model: those that a folder keeps, and the others made and kept there."""
+    rows: list[Row] = []
+    findings: Findings | None = None
+    for trial, job in trials:
+        key = f"{name}: {trial}"
+        if done and parts.file_of(done, key).exists():
+            stored = json.loads(parts.file_of(done, key).read_text())
+            rows += [(*row[:6], float(row[6]), float(row[7]), row[8]) for row in stored]  # NaN stands as text
+            continue
+        if watch:
+            watch(key)
+        findings = before() if findings is None else findings
+        found = job(findings)
+        rows += found
+        if done:
+            write_json(parts.file_of(done, key), found)
+    return rows
+
+
+def _table(rows: Sequence[Row]) -> DataFrame:
     return make_table({column: [row[i] for row in rows] for i, column in enumerate(COLUMNS)})
