@@ -204,8 +204,8 @@ def run(
     """
     made_by = stamp(study, done, sample, seed)
     work: list[Callable[[], str]] = [partial(_try_model, study.name, name, done, sample) for name in study.models]
-    every = trials.known(study.constructions, study.claims)
-    work += [partial(_try_known, study.name, one.construction.name, done) for one in every]
+    every = trials.known(study.constructions, study.claims, seed)
+    work += [partial(_try_known, study.name, one.construction.name, done, seed) for one in every]
     work += [partial(_draw, study.name, one.name, done, n_draws, seed) for one in study.constructions]
     if processes > 1:
         for name in parts.made(work, processes):
@@ -214,7 +214,7 @@ def run(
     posed = {name: trials.posed(store.load(name)) for name in study.models}
     tables = (
         trials.run(posed, study.claims, sample=sample, done=done / "trials", watch=watch),
-        trials.run_known(every, every, done=done / "known", watch=watch),
+        trials.run_known(every, every, seed=seed, done=done / "known", watch=watch),
     )
     rows = [row for table in tables for row in table.to_dict("records")]
     left_out = sorted({(row["model"], row["variant"]) for row in rows if row["trial"] == trials.LEFT_OUT})
@@ -300,10 +300,11 @@ def _try_model(study: str, name: str, done: Path, sample: trials.Sample) -> str:
     return name
 
 
-def _try_known(study: str, name: str, done: Path) -> str:
+def _try_known(study: str, name: str, done: Path, seed: int) -> str:
     of_it = STUDIES.named(study)
-    every = trials.known(of_it.constructions, of_it.claims)
-    trials.run_known([one for one in every if one.construction.name == name], every, done=done / "known")
+    every = trials.known(of_it.constructions, of_it.claims, seed)
+    chosen = [one for one in every if one.construction.name == name]
+    trials.run_known(chosen, every, seed=seed, done=done / "known")
     return name
 
 

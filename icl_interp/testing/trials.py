@@ -36,7 +36,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator, write_json
 from icl_interp.results import make_table
 from icl_interp.testing import beside, ignorant, parts
-from icl_interp.testing.edits.base import Edit, differ
+from icl_interp.testing.edits.base import Edit, differ, freed
 from icl_interp.testing.edits.named import EDITS
 from icl_interp.testing.edits.targets import TARGET_EDITS, Posed, TargetEdit
 
@@ -46,7 +46,8 @@ SEEDS = tuple(range(8))  # of the sample
 CLOSE, OF_INTERVAL = 1e-3, 0.1
 ROUNDING = 1e-6  # that of float32 in predictions of size 1
 # An edited model says the same up to rounding: at the prompts' own queries, and far out.
-NEARBY, FAR, SAME = 1.0, (1e2, 1e4), 1e-9
+NEARBY, FAR = 1.0, (1e2, 1e4)
+SAME, SAME_FAR = 1e-9, 1e-6  # far out numbers that cancel may be larger than the prediction
 LEFT_OUT = "left out"  # in the place of a trial's name: an edit that is not exact for a model, or its class
 COLUMNS = ("trial", "model", "variant", "claim", "before", "after", "estimate before", "estimate after", "wrong")
 
@@ -192,7 +193,7 @@ def inexact(model: Posed, other: Posed, edit: Edit | TargetEdit) -> str | None:
     plain = type(model.model) is HookedTransformer
     for size in (NEARBY, *FAR):
         moved = moves(mine, other.model, model, size)
-        if moved <= SAME:
+        if moved <= (SAME if size == NEARBY else SAME_FAR):
             continue
         if plain and size == NEARBY:
             raise AssertionError(f"the edit {edit.name!r} moves the prediction by {moved:.1e} of itself")
@@ -218,6 +219,17 @@ def survives(claim: Claim, edit: Edit | TargetEdit, before: Finding, after: Find
     return "the estimate moves"
 
 
+def config_of_twins(before: HookedTransformer, after: HookedTransformer) -> HookedTransformerConfig:
+    """The config of an edited model's untrained twins: the source's, with as many layers as the edited model has.
+
+    How far random weights are from what training made depends on their shape. An edit of the shape is not to change
+    what the model is compared with; measurements that go layer by layer need as many of them.
+    """
+    if before.cfg.n_layers == after.cfg.n_layers:
+        return before.cfg
+    return replace(freed(before.cfg), n_layers=after.cfg.n_layers)
+
+
 def concerned(claims: Sequence[Claim], edit: Edit | TargetEdit) -> list[Claim]:
     """The claims whose verdict must survive an edit."""
     return [claim for claim in claims if not set(claim.aspects) & set(edit.may_change)]
@@ -239,8 +251,10 @@ def try_edit(
     asked = concerned(claims, edit)
     if why := inexact(model, other, edit):
         return _left_out(name, edit, asked, before, why)
+    config = config_of_twins(model.model, other.model)
     same = None if isinstance(edit, TargetEdit) else twins  # other targets are another task
-    after = judged(other, asked, sample, twin_config=model.model.cfg, twins=same)
+    same = same if config == model.model.cfg else None
+    after = judged(other, asked, sample, twin_config=config, twins=same)
     return _after(name, edit, asked, before, after)
 
 
@@ -308,21 +322,27 @@ def judged_case(
 
 
 def edited_case(case: Case, edit: Edit, seed: int = 0) -> Case:
-    """A case after an edit of its model, and of every companion and snapshot that the edit applies to."""
+    """A case after an edit of its model, and of every companion and snapshot that the edit applies to.
 
-    def after(model: HookedTransformer, what: str) -> HookedTransformer:
+    Snapshots are of one run, so what is drawn for the edit is the same for each; companions draw for themselves.
+    """
+
+    def after(model: HookedTransformer, drawn_by: str = "") -> HookedTransformer:
         if edit.applies(model.cfg):
             return model
-        return edit.apply(model, generator(seed, f"edit/{edit.name}/{what}"))
+        return edit.apply(model, generator(seed, f"edit/{edit.name}{drawn_by}"))
 
     companions = {}
     for role, one in case.companions.items():
-        model = after(one.model, str(role))
-        config = replace(one.config, model=model.cfg)
-        companions[role] = replace(one, model=model, config=config)
-    snapshots = {step: after(model, f"step {step}") for step, model in case.snapshots.items()}
-    model = edit.apply(case.model, generator(seed, f"edit/{edit.name}"))
-    return replace(case, model=model, companions=companions, snapshots=snapshots, encoding=case.reads())
+        model = after(one.model, f"/{role}")
+        companions[role] = replace(one, model=model, config=replace(one.config, model=model.cfg))
+    return replace(
+        case,
+        model=edit.apply(case.model, generator(seed, f"edit/{edit.name}")),
+        companions=companions,
+        snapshots={step: after(model) for step, model in case.snapshots.items()},
+        encoding=case.reads(),
+    )
 
 
 def posed_case(case: Case) -> Posed:
@@ -339,7 +359,9 @@ def try_edit_of_known(one: Known, edit: Edit, before: Findings, seed: int = 0, t
     asked = concerned(one.claims, edit)
     if why := inexact(posed_case(case), posed_case(other), edit):
         return _left_out(name, edit, asked, before, why)
-    after = judged_case(other, asked, seed, twin_config=case.model.cfg, twins=twins)
+    config = config_of_twins(case.model, other.model)
+    same = twins if config == case.model.cfg else None
+    after = judged_case(other, asked, seed, twin_config=config, twins=same)
     return _after(name, edit, asked, before, after)
 
 
@@ -368,13 +390,28 @@ def rivals(one: Known, claim: Claim, every: Sequence[Known]) -> list[tuple[str, 
     return [*others, *(beside.rivals_of(model) if plain else ())]
 
 
+def misled(claim: Claim, found: Finding, rival: Finding) -> str:
+    """What is wrong with a finding about an idle model in front of a rival; nothing where it may be so.
+
+    A claim about weights must have the rival's verdict or none. Any other one must not be supported where it is not of
+    the rival. It may be contradicted: that a part is not the cause of something is true of an idle part.
+
+    Args:
+        claim: what was judged.
+        found: of the model with the idle object.
+        rival: of the model that makes the predictions.
+    """
+    decides = (YES, NO) if claim.about_weights else (YES,)
+    if found.verdict not in decides or found.verdict == rival.verdict:
+        return ""
+    return f"{found.verdict}, as the idle model: the one that predicts is {rival.verdict}"
+
+
 def try_beside(one: Known, claims: Sequence[Claim], every: Sequence[Known], seed: int = 0) -> Iterator[list[Row]]:
     """For each claim, a row for each way in which the model stands idle beside a rival that has another verdict.
 
-    The verdict must be the rival's or open, whatever the idle model's own is. Where both have the same there is nothing
-    to be seen, and no row. Claims that no model can be put beside get none either. Where a claim does not apply to the
-    shape of the rival, only one about weights must not have the idle model's verdict: what another one finds may be
-    true of the predictions.
+    Where both have the same verdict there is nothing to be seen, and no row. Claims that no model can be put beside get
+    none either.
     """
     if not one.alone:
         return
@@ -391,11 +428,8 @@ def try_beside(one: Known, claims: Sequence[Claim], every: Sequence[Known], seed
             for pair in pairs:
                 case = replace(one.case, model=pair.model, encoding=one.case.reads())
                 found = judged_case(case, [claim], seed)[claim.id]
-                misled = found.verdict in (YES, NO) and found.verdict != rivals_own.verdict
-                if rivals_own.verdict == "not_applicable":
-                    misled = claim.about_weights and found.verdict == alone.verdict
-                wrong = f"{found.verdict}, as the idle model: the one that predicts is {rivals_own.verdict}"
-                rows.append(_row("beside", one.construction.name, pair.name, alone, found, wrong if misled else ""))
+                wrong = misled(claim, found, rivals_own)
+                rows.append(_row("beside", one.construction.name, pair.name, alone, found, wrong))
             yield rows
 
 
