@@ -27,7 +27,9 @@ DRAWS = 200  # of each construction
 AS_EXPECTED = 179  # of them at least: where 95 of 100 are right, fewer come with P = .0005
 WRONG = 15  # of them at most decide otherwise than they must: where 1 of 40 does, more come with P = .00004
 COMMAND = "icl-interp selfcheck --full --out FOLDER"
-KINDS = {"edit": "before", "ignorant": "after", "draw": "before"}  # trials, and the verdict that says what is at stake
+# Trials, and the verdict that says what is at stake.
+KINDS = {"edit": "before", "ignorant": "after", "draw": "before", "beside": "before"}
+WIDTH = 98  # of what is printed: a terminal has 100 columns, and two are left at the margin
 STANDARD = trials.Sample()
 Watch = Callable[[str], object]
 Row = dict[Any, Any]
@@ -39,10 +41,11 @@ class Battery:
 
     Attributes:
         study: its name.
-        claims: a row a claim and kind of trial ("edit", "ignorant", "draw"): "verdicts" that were compared, how many of
-            them are "decided" (supported or contradicted) before the change, and how many did not survive it ("wrong":
-            another verdict or estimate after an edit, support by a model that knows nothing, the opposite of a draw).
-        wrong: the rows of `trials.run` whose verdict did not survive.
+        claims: a row a claim and kind of trial ("edit", "ignorant", "draw", "beside"): "verdicts" that were compared,
+            how many of them are "decided" (supported or contradicted) before the change, and how many did not survive
+            it ("wrong": another verdict or estimate after an edit, support by a model that knows nothing, the opposite
+            of a draw, an idle model's verdict beside another one).
+        wrong: the rows of `trials.run` and `trials.run_known` whose verdict did not survive.
         draws: a row a construction and claim, as `draws` gives it.
         settings: what was run: models, edits, samples, draws, and a hash of the code ("sources").
     """
@@ -65,17 +68,31 @@ class Battery:
             if (missed := falls_short(row))
         ]
 
+    def undecided(self, kind: str) -> list[str]:
+        """Claims without any decided verdict in a kind of trial: there "0 wrong" says nothing of them."""
+        rows = [row for row in self.claims.to_dict("records") if row["trial"] == kind]
+        return [row["claim"] for row in rows if not row["decided"]]
+
     def summary(self) -> list[str]:
-        """The battery in a few sentences."""
+        """The battery in a few sentences. Where none is wrong, they name the claims of which that says nothing."""
         lines = []
         for kind, said in (
             ("edit", "after edits that leave what the model computes"),
             ("ignorant", "on models that know nothing of the function in their prompt"),
             ("draw", "on other samples, or half of one"),
+            ("beside", "on idle models, beside another that makes the prediction"),
         ):
             rows = [row for row in self.claims.to_dict("records") if row["trial"] == kind]
-            counts = {name: sum(row[name] for row in rows) for name in ("verdicts", "wrong")}
-            lines.append(f"{counts['verdicts']} verdicts {said}: {counts['wrong']} wrong")
+            if not rows:  # kept by an older version, which had no such trial
+                continue
+            counts = {name: sum(row[name] for row in rows) for name in ("verdicts", "decided", "wrong")}
+            line = f"{counts['verdicts']} verdicts {said}: {counts['wrong']} wrong, {counts['decided']} decided"
+            missing = [name.partition(".")[2] for name in self.undecided(kind)]
+            if kind in ("edit", "beside") and missing:
+                line += f"; none decided for {len(missing)} of {len(rows)} claims: {', '.join(missing)}"
+            lines.append(line)
+        if n_left := len(self.settings.get("left_out", ())):
+            lines.append(f"edits left out, because they are not exact for a model: {n_left}")
         cells = self.draws.to_dict("records")
         short = sum(bool(falls_short(row)) for row in cells)
         n = self.settings["draws"]
@@ -84,6 +101,23 @@ class Battery:
             f"({n} draws each)"
         )
         return lines
+
+    def by_trial(self) -> list[str]:
+        """A table for the terminal, at most `WIDTH` columns wide: a row a claim, with its trials beside each other.
+
+        Of each kind of trial it has how many verdicts were decided, of how many, and how many of them are wrong.
+        """
+        there = [kind for kind in KINDS if (self.claims["trial"] == kind).any()]
+        counts = {(row["claim"], row["trial"]): row for row in self.claims.to_dict("records")}
+        names = list(dict.fromkeys(self.claims["claim"]))
+        # Two lines of heads: the kind of trial, and what its numbers are.
+        rows = [["", *there], ["claim", *["decided, wrong"] * len(there)]]
+        for name in names:
+            found = [counts[name, kind] for kind in there]
+            cells = [f"{one['decided']} of {one['verdicts']}, {one['wrong']}" for one in found]
+            rows.append([name.partition(".")[2], *cells])
+        sizes = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        return ["  ".join([row[0].ljust(sizes[0]), *map(str.rjust, row[1:], sizes[1:])]).rstrip() for row in rows]
 
     def to_dict(self) -> dict[str, Any]:
         """As it is written to a file."""
@@ -170,13 +204,20 @@ def run(
     """
     made_by = stamp(study, done, sample, seed)
     work: list[Callable[[], str]] = [partial(_try_model, study.name, name, done, sample) for name in study.models]
+    every = trials.known(study.constructions, study.claims, seed)
+    work += [partial(_try_known, study.name, one.construction.name, done, seed) for one in every]
     work += [partial(_draw, study.name, one.name, done, n_draws, seed) for one in study.constructions]
     if processes > 1:
         for name in parts.made(work, processes):
             if watch:
                 watch(name)
     posed = {name: trials.posed(store.load(name)) for name in study.models}
-    rows = trials.run(posed, study.claims, sample=sample, done=done / "trials", watch=watch).to_dict("records")
+    tables = (
+        trials.run(posed, study.claims, sample=sample, done=done / "trials", watch=watch),
+        trials.run_known(every, every, seed=seed, done=done / "known", watch=watch),
+    )
+    rows = [row for table in tables for row in table.to_dict("records")]
+    left_out = sorted({(row["model"], row["variant"]) for row in rows if row["trial"] == trials.LEFT_OUT})
     tried = [row for row in rows if not excepted(row, study)]
     drawn = [
         row for one in study.constructions for row in draws(one.name, n_draws, seed, done / "draws").to_dict("records")
@@ -184,6 +225,8 @@ def run(
     settings = {
         "models": list(study.models),
         "variants": {kind: sorted({row["variant"] for row in tried if row["trial"] == kind}) for kind in KINDS},
+        "known": [one.construction.name for one in every],
+        "left_out": [f"{model}: {variant}" for model, variant in left_out],
         "draws": n_draws,
         **made_by,
     }
@@ -234,12 +277,17 @@ def excepted(row: Row, study: Study) -> bool:
 
 
 def by_claim(tried: Sequence[Row], claims: Iterable[Claim]) -> DataFrame:
-    """A row a claim and kind of trial of the rows of `trials.run`; verdicts that do not apply are left out."""
+    """A row a claim and kind of trial of the rows of `trials.run`.
+
+    Verdicts that do not apply after the change are left out, unless they had to.
+    """
     rows = []
     for claim in claims:
         for kind, compared in KINDS.items():
             of_it = [
-                r for r in tried if (r["claim"], r["trial"]) == (claim.id, kind) and r["after"] != "not_applicable"
+                r
+                for r in tried
+                if (r["claim"], r["trial"]) == (claim.id, kind) and (r["after"] != "not_applicable" or r["wrong"])
             ]
             decided = sum(r[compared] in (YES, NO) for r in of_it)
             turned = sum(bool(r["wrong"]) for r in of_it)
@@ -249,6 +297,14 @@ def by_claim(tried: Sequence[Row], claims: Iterable[Claim]) -> DataFrame:
 
 def _try_model(study: str, name: str, done: Path, sample: trials.Sample) -> str:
     trials.run({name: trials.posed(store.load(name))}, STUDIES.named(study).claims, sample=sample, done=done / "trials")
+    return name
+
+
+def _try_known(study: str, name: str, done: Path, seed: int) -> str:
+    of_it = STUDIES.named(study)
+    every = trials.known(of_it.constructions, of_it.claims, seed)
+    chosen = [one for one in every if one.construction.name == name]
+    trials.run_known(chosen, every, seed=seed, done=done / "known")
     return name
 
 

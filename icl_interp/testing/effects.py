@@ -1,4 +1,7 @@
-"""Which interventions moved an output: each run under interventions is compared with the same run without them."""
+"""What measurements do with a model: whether they run it, and which interventions moved what a run returned.
+
+Each run under interventions is compared with the same run without them.
+"""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -8,11 +11,45 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from icl_interp.experiments.calibration import Predicting
 from icl_interp.interventions import base
 from icl_interp.interventions.base import At, Intervention
+from icl_interp.models.blocks import Unembed
 from icl_interp.models.transformer import HookedTransformer
 
 RUNS = ("forward", "resume", "remember", "after", "resume_after")  # the ways in which a model is run
+
+
+class Runs:
+    """How often predictions were made."""
+
+    n = 0
+
+
+@contextmanager
+def counted() -> Iterator[Runs]:
+    """Counts how often any model makes predictions, or a known predictor in the place of one.
+
+    Every way to run a model ends in its read-out. Who reads weights alone never calls it.
+    """
+    found = Runs()
+
+    def counting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted_too(*args: Any, **settings: Any) -> Any:
+            found.n += 1
+            return function(*args, **settings)
+
+        return counted_too
+
+    whole = (Unembed, "forward"), (Predicting, "predict")
+    before = [getattr(owner, name) for owner, name in whole]
+    for (owner, name), function in zip(whole, before, strict=True):
+        setattr(owner, name, counting(function))
+    try:
+        yield found
+    finally:
+        for (owner, name), function in zip(whole, before, strict=True):
+            setattr(owner, name, function)
 
 
 @contextmanager

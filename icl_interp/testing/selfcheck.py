@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from textwrap import wrap
 
 from icl_interp.provenance import write_json
 from icl_interp.studies import STUDIES
@@ -12,8 +13,11 @@ from icl_interp.testing.curves import Curves
 
 
 def said(found: Battery | Curves) -> str:
-    """The sentences about what came out, and what falls short, a line each."""
-    return "\n".join(f"  {line}" for line in (*found.summary(), *found.short()))
+    """What came out: of a battery the trials of each claim; the sentences about it; what falls short, a line each."""
+    lines = [*(found.by_trial() if isinstance(found, Battery) else ())]
+    for sentence in found.summary():
+        lines += wrap(sentence, battery.WIDTH, subsequent_indent="  ")
+    return "\n".join(f"  {line}" for line in (*lines, *found.short()))
 
 
 def chosen(names: Iterable[str] | None = None) -> list[Study]:

@@ -26,13 +26,17 @@ from icl_interp.provenance import encode
 from icl_interp.results import make_table
 from icl_interp.studies.base import STUDIES, Study, forget, register
 from icl_interp.testing import battery, effects, trials
-from icl_interp.testing.edits.targets import Posed
+from icl_interp.testing.edits.targets import Posed, TargetEdit
 from icl_interp.testing.reasons import too_long
 
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
 LEVELS = ("fast", "full")
 SMALL = trials.Sample(n_units=64, n_contexts=1)  # of a trial
 LONGEST = 12  # words of a claim's short sentence
+READ_OFF = (
+    "its measurements never run the model, so they would find the same in an idle part: set about_weights=True, and "
+    "put icl_interp.analyses.tie.TIED into the criterion"
+)
 Outcome = tuple[str, str | None]  # what was checked, and what falls short, if anything does
 
 
@@ -85,6 +89,11 @@ class Examined:
                     found.setdefault(one.name, (one, []))[1].append(claim)
                     break
         return list(found.values())
+
+    @cached_property
+    def known(self) -> list[trials.Known]:
+        """For each claim a model of which it is true and one of which it is false, as far as these are of weights."""
+        return trials.known(self.study.constructions, self.study.claims, self.seed)
 
     @cached_property
     def untrained(self) -> list[Judged]:
@@ -200,8 +209,58 @@ def edits(it: Examined) -> Iterator[Outcome]:
         for edit in trials.edits_of(model, one_a_family=True):
             before = trials.judged(model, claims, SMALL, twins=twins) if before is None else before
             for row in trials.try_edit(one.name, model, edit, claims, before, SMALL, twins):
-                wrong = f"on {one.name}, {row[-1]}: {row[6]:.4g} and {row[7]:.4g}" if row[-1] else None
-                yield f"{row[3]} after {edit.name}", wrong
+                yield f"{row[3]} after {edit.name}", _moved(one.name, row)
+    # Models beside a model, and those on its way, are edited with it.
+    for one in it.known:
+        if one.alone:
+            continue
+        name, before = one.construction.name, None
+        for edit in trials.edits_of(trials.posed_case(one.case), one_a_family=True):
+            if isinstance(edit, TargetEdit):
+                continue
+            before = trials.judged_case(one.case, one.claims, it.seed) if before is None else before
+            for row in trials.try_edit_of_known(one, edit, before, it.seed):
+                yield f"{row[3]} after {edit.name}", _moved(name, row)
+
+
+def _moved(name: str, row: trials.Row) -> str | None:
+    return f"on {name}, {row[-1]}: {row[6]:.4g} and {row[7]:.4g}" if row[-1] else None
+
+
+def weights(it: Examined) -> Iterator[Outcome]:
+    """A claim whose numbers come without running the model says that it is about weights.
+
+    The engine then asks for what ties weights to predictions.
+    """
+    for claim in it.study.claims:
+        one = next((one for one in it.judged if _applies(one, claim)), None)
+        if one is None:
+            continue
+        lab, _ = calibration.lab_for(one.case, seed=it.seed)
+        with effects.counted() as runs:
+            lab.measure_all(list(claim.measurements))
+        read_off = not runs.n and not claim.about_weights
+        yield claim.id, READ_OFF if read_off else None
+
+
+def _applies(one: Judged, claim: Claim) -> bool:
+    finding = one.findings.get(claim.id)
+    return finding is not None and finding.verdict != "not_applicable"
+
+
+def beside(it: Examined) -> Iterator[Outcome]:
+    """What a claim about weights reads off an idle part decides nothing: the verdict is that of the model beside it."""
+    for claim in it.study.claims:
+        if not claim.about_weights:
+            continue
+        wrong, n = [], 0
+        for one in it.known:
+            if claim not in one.claims:
+                continue
+            for rows in trials.try_beside(one, [claim], it.known, it.seed):
+                n += len(rows)
+                wrong += [f"{row[1]} {row[2]}: {row[-1]}" for row in rows if row[-1]]
+        yield claim.id, "; ".join(wrong) or (None if n else "no model of known truth can stand beside another one")
 
 
 def ignorance(it: Examined) -> Iterator[Outcome]:
@@ -280,6 +339,8 @@ RULES: tuple[Rule, ...] = (
     twins,
     untrained,
     edits,
+    weights,
+    beside,
     ignorance,
     interventions,
     pure,
@@ -289,9 +350,16 @@ RULES: tuple[Rule, ...] = (
 
 
 def models(it: Examined) -> Iterator[Outcome]:
-    """Verdicts on bundled models survive edits and other samples; no claim holds for models that know nothing."""
+    """Verdicts survive edits, on bundled models and on constructions; on the former, other samples too.
+
+    No claim holds for models that know nothing, and none is decided by an idle part.
+    """
     posed = {name: trials.posed(store.load(name)) for name in it.study.models}
-    for row in trials.run(posed, it.study.claims, done=it.done and it.done / "trials").to_dict("records"):
+    tables = (
+        trials.run(posed, it.study.claims, done=it.done and it.done / "trials"),
+        trials.run_known(it.known, it.known, seed=it.seed, done=it.done and it.done / "known"),
+    )
+    for row in [row for table in tables for row in table.to_dict("records")]:
         subject = battery.subject(row)
         if battery.excepted(row, it.study) and ("models", subject) not in it.study.exceptions:
             continue

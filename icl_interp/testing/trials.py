@@ -1,16 +1,21 @@
 """Trials of verdicts: a model is changed in a way that a verdict must survive, and judged again.
 
-Three kinds. An *edit* leaves what the model computes, so verdict and estimate must stay. An *ignorant* model knows
+Four kinds. An *edit* leaves what the model computes, so verdict and estimate must stay. An *ignorant* model knows
 nothing of the function in its prompt, so it must support nothing about that. Another *draw* of the sample, or half of
-it, must not turn a verdict into its opposite.
+it, must not turn a verdict into its opposite. *Beside* another model, which makes the prediction, a model that a claim
+is true or false of decides nothing: the verdict is the other model's, or none.
+
+Edits are tried on bundled models and on constructions (models of known truth), the other model on constructions.
 """
 
+import copy
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from pandas import DataFrame
 
 from icl_interp import evaluation
@@ -22,14 +27,16 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.twins import Twins
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import calibration
+from icl_interp.experiments.calibration import NO, YES, Case, Construction
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.rescaled import RescaledValues
 from icl_interp.models.tokens import Encoding
+from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator, write_json
 from icl_interp.results import make_table
-from icl_interp.testing import ignorant, parts
-from icl_interp.testing.edits.base import Edit, differ
+from icl_interp.testing import beside, ignorant, parts
+from icl_interp.testing.edits.base import Edit, differ, freed
 from icl_interp.testing.edits.named import EDITS
 from icl_interp.testing.edits.targets import TARGET_EDITS, Posed, TargetEdit
 
@@ -38,6 +45,10 @@ SEEDS = tuple(range(8))  # of the sample
 # rounding, but bootstraps of a model whose heads stand in another order need not draw the same.
 CLOSE, OF_INTERVAL = 1e-3, 0.1
 ROUNDING = 1e-6  # that of float32 in predictions of size 1
+# An edited model says the same up to rounding: at the prompts' own queries, and far out.
+NEARBY, FAR = 1.0, (1e2, 1e4)
+SAME, SAME_FAR = 1e-9, 1e-6  # far out numbers that cancel may be larger than the prediction
+LEFT_OUT = "left out"  # in the place of a trial's name: an edit that is not exact for a model, or its class
 COLUMNS = ("trial", "model", "variant", "claim", "before", "after", "estimate before", "estimate after", "wrong")
 
 
@@ -149,6 +160,81 @@ def edited(model: Posed, edit: Edit | TargetEdit, seed: int = 0) -> Posed:
     return Posed(edit.apply(model.model, draw), model.task, model.encoding)
 
 
+def moves(before: HookedTransformer, after: HookedTransformer, model: Posed, size: float) -> float:
+    """How far an edit moves predictions for a few prompts, relative to the largest of them.
+
+    Args:
+        before: the model.
+        after: the edited one.
+        model: says what is asked, and how.
+        size: what the query's token is multiplied by.
+    """
+    prompts = model.task.sample(8, generator(0, "edit/same"), dtype=torch.float64)
+    asked = model.encoding.encode(prompts)
+    asked[:, -1] *= size
+    with torch.no_grad():
+        mine = before(asked.to(before.unembed.W_U))[:, -1].double()
+        theirs = after(asked)[:, -1]
+    return float((mine - theirs).abs().max() / mine.abs().max().clamp_min(1e-300))
+
+
+def inexact(model: Posed, other: Posed, edit: Edit | TargetEdit) -> str | None:
+    """Why an edit does not leave the function of this very model; None where it does.
+
+    Far out the numbers that cancel may grow past what float64 holds beside the prediction. A class of its own may read
+    weights in its own way.
+
+    Raises:
+        AssertionError: the edit moves what a `HookedTransformer` predicts nearby: the edit is wrong.
+    """
+    if isinstance(edit, TargetEdit):
+        return None
+    mine = copy.deepcopy(model.model).double()
+    plain = type(model.model) is HookedTransformer
+    for size in (NEARBY, *FAR):
+        moved = moves(mine, other.model, model, size)
+        if moved <= (SAME if size == NEARBY else SAME_FAR):
+            continue
+        if plain and size == NEARBY:
+            raise AssertionError(f"the edit {edit.name!r} moves the prediction by {moved:.1e} of itself")
+        where = "nearby" if size == NEARBY else f"at {size:g} times the query"
+        return f"it moves the prediction {where} by {moved:.1e} of itself"
+    return None
+
+
+def survives(claim: Claim, edit: Edit | TargetEdit, before: Finding, after: Finding) -> str:
+    """What a finding did not survive; nothing where verdict and estimate stay.
+
+    A claim about what the edit changes the shape of, as layers of one head, may say that it does not apply any more. A
+    claim that did not apply may be open.
+    """
+    shapes = () if isinstance(edit, TargetEdit) else edit.may_refuse
+    if before.verdict != after.verdict:
+        refuses = after.verdict == "not_applicable" and set(claim.aspects) & set(shapes)
+        opens = (before.verdict, after.verdict) == ("not_applicable", "inconclusive") and shapes
+        return "" if refuses or opens else f"from {before.verdict} to {after.verdict}"
+    # Values in other units give other numbers in these units.
+    if isinstance(edit, TargetEdit) or stays(before.estimate, after.estimate):
+        return ""
+    return "the estimate moves"
+
+
+def config_of_twins(before: HookedTransformer, after: HookedTransformer) -> HookedTransformerConfig:
+    """The config of an edited model's untrained twins: the source's, with as many layers as the edited model has.
+
+    How far random weights are from what training made depends on their shape. An edit of the shape is not to change
+    what the model is compared with; measurements that go layer by layer need as many of them.
+    """
+    if before.cfg.n_layers == after.cfg.n_layers:
+        return before.cfg
+    return replace(freed(before.cfg), n_layers=after.cfg.n_layers)
+
+
+def concerned(claims: Sequence[Claim], edit: Edit | TargetEdit) -> list[Claim]:
+    """The claims whose verdict must survive an edit."""
+    return [claim for claim in claims if not set(claim.aspects) & set(edit.may_change)]
+
+
 def try_edit(
     name: str,
     model: Posed,
@@ -162,20 +248,189 @@ def try_edit(
     other = edited(model, edit, sample.seed)
     if not isinstance(edit, TargetEdit) and not differ(model.model, other.model):
         return []
-    asked = [claim for claim in claims if not set(claim.aspects) & set(edit.may_change)]
+    asked = concerned(claims, edit)
+    if why := inexact(model, other, edit):
+        return _left_out(name, edit, asked, before, why)
+    config = config_of_twins(model.model, other.model)
     same = None if isinstance(edit, TargetEdit) else twins  # other targets are another task
-    after = judged(other, asked, sample, twin_config=model.model.cfg, twins=same)
+    same = same if config == model.model.cfg else None
+    after = judged(other, asked, sample, twin_config=config, twins=same)
+    return _after(name, edit, asked, before, after)
+
+
+def _after(name: str, edit: Edit | TargetEdit, asked: Sequence[Claim], before: Findings, after: Findings) -> list[Row]:
     rows = []
     for claim in asked:
         one, two = before[claim.id], after[claim.id]
-        wrong = ""
-        if one.verdict != two.verdict:
-            wrong = f"from {one.verdict} to {two.verdict}"
-        # Values in other units give other numbers in these units.
-        elif not isinstance(edit, TargetEdit) and not stays(one.estimate, two.estimate):
-            wrong = "the estimate moves"
-        rows.append(_row("edit", name, edit.name, one, two, wrong))
+        rows.append(_row("edit", name, edit.name, one, two, survives(claim, edit, one, two)))
     return rows
+
+
+def _left_out(name: str, edit: Edit | TargetEdit, asked: Sequence[Claim], before: Findings, why: str) -> list[Row]:
+    """A row a claim that was not asked."""
+    variant = f"{edit.name}: {why}"
+    return [_row(LEFT_OUT, name, variant, before[claim.id], before[claim.id], "") for claim in asked]
+
+
+# ---- models of known truth ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Known:
+    """A construction on which claims are decided, with the member that is tried and these claims."""
+
+    construction: Construction
+    case: Case
+    claims: tuple[Claim, ...]
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is a model by itself, with neither companions nor snapshots."""
+        return not (self.case.companions or self.case.snapshots)
+
+
+def known(constructions: Sequence[Construction], claims: Sequence[Claim], seed: int = 0) -> list[Known]:
+    """For each claim the first construction that must support it, and the first that must contradict it.
+
+    What predicts in a model's place has no weights that an edit could change, so it is passed over.
+    """
+    drawn = {one.name: one.draw(seed) for one in constructions}
+    chosen: dict[str, list[Claim]] = {}
+    for claim in claims:
+        for verdict in (YES, NO):
+            for one in constructions:
+                if one.expected.get(claim.id) == verdict and not drawn[one.name].predictor:
+                    chosen.setdefault(one.name, []).append(claim)
+                    break
+    return [Known(one, drawn[one.name], tuple(chosen[one.name])) for one in constructions if one.name in chosen]
+
+
+def judged_case(
+    case: Case,
+    claims: Sequence[Claim],
+    seed: int = 0,
+    twin_config: HookedTransformerConfig | None = None,
+    twins: Twins | None = None,
+) -> Findings:
+    """Findings about a model of known truth, on its own task with what stands beside it."""
+    lab, facts = calibration.lab_for(case, seed=seed)
+    lab.twin_config = twin_config or lab.twin_config
+    if twins is not None:
+        lab.twins = twins
+    results = calibration.measure(lab, facts, claims)
+    return {claim.id: claim.judge_results(results, facts) for claim in claims}
+
+
+def edited_case(case: Case, edit: Edit, seed: int = 0) -> Case:
+    """A case after an edit of its model, and of every companion and snapshot that the edit applies to.
+
+    Snapshots are of one run, so what is drawn for the edit is the same for each; companions draw for themselves.
+    """
+
+    def after(model: HookedTransformer, drawn_by: str = "") -> HookedTransformer:
+        if edit.applies(model.cfg):
+            return model
+        return edit.apply(model, generator(seed, f"edit/{edit.name}{drawn_by}"))
+
+    companions = {}
+    for role, one in case.companions.items():
+        model = after(one.model, f"/{role}")
+        companions[role] = replace(one, model=model, config=replace(one.config, model=model.cfg))
+    return replace(
+        case,
+        model=edit.apply(case.model, generator(seed, f"edit/{edit.name}")),
+        companions=companions,
+        snapshots={step: after(model) for step, model in case.snapshots.items()},
+        encoding=case.reads(),
+    )
+
+
+def posed_case(case: Case) -> Posed:
+    """The model of a case with its task, as edits are asked about it."""
+    return Posed(case.model, case.task or calibration.TASK, case.reads())
+
+
+def try_edit_of_known(one: Known, edit: Edit, before: Findings, seed: int = 0, twins: Twins | None = None) -> list[Row]:
+    """A row a claim: its verdict and estimate on a model of known truth, before and after an edit."""
+    name, case = one.construction.name, one.case
+    other = edited_case(case, edit, seed)
+    if not differ(case.model, other.model):
+        return []
+    asked = concerned(one.claims, edit)
+    if why := inexact(posed_case(case), posed_case(other), edit):
+        return _left_out(name, edit, asked, before, why)
+    config = config_of_twins(case.model, other.model)
+    same = twins if config == case.model.cfg else None
+    after = judged_case(other, asked, seed, twin_config=config, twins=same)
+    return _after(name, edit, asked, before, after)
+
+
+# ---- beside another model -------------------------------------------------------------------------------------------
+
+
+SHAPES = {"single head": "n_heads", "single layer": "n_layers", "depth": "n_layers"}  # by what a claim may be about
+
+
+def rivals(one: Known, claim: Claim, every: Sequence[Known]) -> list[tuple[str, HookedTransformer]]:
+    """What makes the prediction in the place of a model of known truth: other models of its shape.
+
+    They say one number, attend otherwise, or are those on which the claim has the other verdict. What a claim about
+    depth asks of a prediction depends on the number of layers, so the other models have as many.
+    """
+    expected, model = one.construction.expected[claim.id], one.case.model
+    shape = {SHAPES[aspect] for aspect in claim.aspects if aspect in SHAPES}
+    others = [
+        (f"another: {other.construction.name}", other.case.model)
+        for other in every
+        if other.construction.expected.get(claim.id) not in (expected, None)
+        and other.alone
+        and all(getattr(other.case.model.cfg, size) == getattr(model.cfg, size) for size in shape)
+    ]
+    plain = type(model) is HookedTransformer
+    return [*others, *(beside.rivals_of(model) if plain else ())]
+
+
+def misled(claim: Claim, found: Finding, rival: Finding) -> str:
+    """What is wrong with a finding about an idle model in front of a rival; nothing where it may be so.
+
+    A claim about weights must have the rival's verdict or none. Any other one must not be supported where it is not of
+    the rival. It may be contradicted: that a part is not the cause of something is true of an idle part.
+
+    Args:
+        claim: what was judged.
+        found: of the model with the idle object.
+        rival: of the model that makes the predictions.
+    """
+    decides = (YES, NO) if claim.about_weights else (YES,)
+    if found.verdict not in decides or found.verdict == rival.verdict:
+        return ""
+    return f"{found.verdict}, as the idle model: the one that predicts is {rival.verdict}"
+
+
+def try_beside(one: Known, claims: Sequence[Claim], every: Sequence[Known], seed: int = 0) -> Iterator[list[Row]]:
+    """For each claim, a row for each way in which the model stands idle beside a rival that has another verdict.
+
+    Where both have the same verdict there is nothing to be seen, and no row. Claims that no model can be put beside get
+    none either.
+    """
+    if not one.alone:
+        return
+    for claim in claims:
+        alone = judged_case(one.case, [claim], seed)[claim.id]
+        for name, rival in rivals(one, claim, every):
+            pairs = list(beside.idle_beside(one.case.model, name, rival))
+            if not pairs:
+                continue
+            rivals_own = judged_case(replace(one.case, model=rival), [claim], seed)[claim.id]
+            if rivals_own.verdict == alone.verdict or alone.verdict not in (YES, NO):
+                continue
+            rows = []
+            for pair in pairs:
+                case = replace(one.case, model=pair.model, encoding=one.case.reads())
+                found = judged_case(case, [claim], seed)[claim.id]
+                wrong = misled(claim, found, rivals_own)
+                rows.append(_row("beside", one.construction.name, pair.name, alone, found, wrong))
+            yield rows
 
 
 # ---- models that know nothing ---------------------------------------------------------------------------------------
@@ -214,10 +469,10 @@ def try_draw(
 
 # ---- all of them ----------------------------------------------------------------------------------------------------
 
+Job = Callable[[Findings], list[Row]]
 
-def jobs(
-    name: str, model: Posed, claims: Sequence[Claim], sample: Sample = Sample()
-) -> Iterator[tuple[str, Callable[[Findings], list[Row]]]]:
+
+def jobs(name: str, model: Posed, claims: Sequence[Claim], sample: Sample = Sample()) -> Iterator[tuple[str, Job]]:
     """All trials of a model, by name: what each does with the findings about the model as it is."""
     twins = twins_of(model, sample)
     for edit in edits_of(model):
@@ -229,6 +484,16 @@ def jobs(
             yield variant, lambda before, o=other, v=variant: try_draw(name, model, claims, before, o, v)
     half = replace(sample, n_units=sample.n_units // 2)
     yield "half the sample", lambda before: try_draw(name, model, claims, before, half, "half the sample")
+
+
+def jobs_of_known(one: Known, every: Sequence[Known], seed: int = 0) -> Iterator[tuple[str, Job]]:
+    """All trials of a model of known truth, by name; each edit of weights that applies, and every rival."""
+    lab, _ = calibration.lab_for(one.case, seed=seed)
+    twins = lab.twins
+    for edit in EDITS:
+        if not edit.applies(one.case.model.cfg):
+            yield (f"edit: {edit.name}", lambda before, edit=edit: try_edit_of_known(one, edit, before, seed, twins))
+    yield ("beside", lambda before: [row for rows in try_beside(one, one.claims, every, seed) for row in rows])
 
 
 def run(
@@ -251,20 +516,68 @@ def run(
     Returns:
         A row a trial, model, variant and claim. "wrong" says what a verdict did not survive; it is empty where it did.
     """
-    kept: dict[str, list[Row]] = {}
+    kept: list[Row] = []
     for name, model in models.items():
-        before = None
-        for trial, job in jobs(name, model, claims, sample):
-            key = f"{name}: {trial}"
-            if done and parts.file_of(done, key).exists():
-                stored = json.loads(parts.file_of(done, key).read_text())
-                kept[key] = [(*row[:6], float(row[6]), float(row[7]), row[8]) for row in stored]  # NaN stands as text
-                continue
-            if watch:
-                watch(key)
-            before = judged(model, claims, sample) if before is None else before
-            kept[key] = job(before)
-            if done:
-                write_json(parts.file_of(done, key), kept[key])
-    rows = [row for found in kept.values() for row in found]
+
+        def before(model: Posed = model) -> Findings:
+            return judged(model, claims, sample)
+
+        kept += _done(name, before, jobs(name, model, claims, sample), done, watch)
+    return _table(kept)
+
+
+def run_known(
+    chosen: Sequence[Known],
+    every: Sequence[Known],
+    *,
+    seed: int = 0,
+    done: Path | None = None,
+    watch: Callable[[str], object] | None = None,
+) -> DataFrame:
+    """Every trial of models of known truth, as `run` gives it.
+
+    Args:
+        chosen: which are tried.
+        every: all of the study: rivals of one another.
+        seed: of the samples.
+        done: a folder that keeps the rows of each trial.
+        watch: is told the name of each trial before it begins.
+    """
+    kept: list[Row] = []
+    for one in chosen:
+
+        def before(one: Known = one) -> Findings:
+            return judged_case(one.case, one.claims, seed)
+
+        kept += _done(one.construction.name, before, jobs_of_known(one, every, seed), done, watch)
+    return _table(kept)
+
+
+def _done(
+    name: str,
+    before: Callable[[], Findings],
+    trials: Iterator[tuple[str, Job]],
+    done: Path | None,
+    watch: Callable[[str], object] | None,
+) -> list[Row]:
+    """The rows of all trials of a model: those that a folder keeps, and the others made and kept there."""
+    rows: list[Row] = []
+    findings: Findings | None = None
+    for trial, job in trials:
+        key = f"{name}: {trial}"
+        if done and parts.file_of(done, key).exists():
+            stored = json.loads(parts.file_of(done, key).read_text())
+            rows += [(*row[:6], float(row[6]), float(row[7]), row[8]) for row in stored]  # NaN stands as text
+            continue
+        if watch:
+            watch(key)
+        findings = before() if findings is None else findings
+        found = job(findings)
+        rows += found
+        if done:
+            write_json(parts.file_of(done, key), found)
+    return rows
+
+
+def _table(rows: Sequence[Row]) -> DataFrame:
     return make_table({column: [row[i] for row in rows] for i, column in enumerate(COLUMNS)})

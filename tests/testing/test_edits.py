@@ -54,10 +54,10 @@ def test_the_function_stays_and_the_weights_do_not(name, edit):
 def test_each_edit_applies_to_some_architecture_and_each_architecture_has_some():
     assert {edit for _, edit in APPLYING} == set(NAMED)
     assert {name for name, _ in APPLYING} == set(ARCHITECTURES)
-    assert len({edit.family for edit in EDITS}) == 8
+    assert len({edit.family for edit in EDITS}) == 11
 
 
-@pytest.mark.parametrize("edit", ["stream rotated", "width doubled", "heads turned within themselves"])
+@pytest.mark.parametrize("edit", ["stream rotated", "width doubled (large)", "heads turned within themselves"])
 def test_the_generator_decides(edit):
     one, again, other = (NAMED[edit].apply(model_of("no norm"), generator(seed, "test")) for seed in (0, 0, 1))
     assert not differ(one, again)
@@ -114,8 +114,103 @@ def centred_over_channels(name, weights, before):
     weights["embed.W_E"] = before["embed.W_E"] - before["embed.W_E"].mean(0)
 
 
+def each_size(edit, halves):
+    return {f"{edit} ({size})": halves for size in ("large", "small")}
+
+
+def along(weight):
+    """A direction of the stream that no norm takes off."""
+    return torch.linspace(-1, 1, weight.shape[-1], dtype=weight.dtype)
+
+
+def unread_is_read(name, weights, before):
+    weights["unembed.W_U"][len(before["unembed.W_U"]) :] = 1
+
+
+def unread_place_is_read(name, weights, before):
+    """The first head writes where the read-out looks, what it should write where nothing does."""
+    written = next(weights[key] for key in weights if key.endswith("W_O"))
+    written[0, :, 0] += written[0, :, len(before["unembed.W_U"])]
+
+
+def last_head_lost(name, weights, before):
+    """What a copy takes off stays in the stream: norms see it."""
+    first = next(key for key in weights if key.endswith("W_O"))
+    weights[first][-1] = 0
+
+
+def one_head_lost(name, weights, before):
+    """One of the two heads that cancel, told by its negative, writes nothing."""
+    heads = next(weights[key] for key in weights if key.endswith("W_O"))
+    pair = [i for i, head in enumerate(heads) if any(torch.equal(head, -other) for other in heads)]
+    assert len(pair) == 2
+    heads[pair[0]] = 0
+
+
+def all_heads_write(name, weights, before):
+    heads = next(weights[key] for key in weights if key.endswith("W_O"))
+    (null,) = (i for i, head in enumerate(heads) if not head.any())
+    heads[null] = heads[null - 1]
+
+
+def scale_not_kept(name, weights, before):
+    """Scores are divided by the root of the new width, and queries are what they were."""
+    for key in weights:
+        if key.endswith("W_Q"):
+            weights[key][..., : before[key].shape[-1]] = before[key]
+
+
+def values_written(name, weights, before):
+    """The new coordinates of values are written."""
+    first = next(key for key in weights if key.endswith("W_O"))
+    width = before[first].shape[1]
+    weights[first][:, width:] = along(weights[first])
+    weights[first.replace("W_O", "b_V")][:, width:] = 1
+
+
+def a_position_is_told(name, weights, before):
+    weights["pos_embed.W_pos"][3] = along(weights["pos_embed.W_pos"])
+
+
+def shifted_positions(name, weights, before):
+    """The new positions come first."""
+    n = len(before["pos_embed.W_pos"])
+    weights["pos_embed.W_pos"] = weights["pos_embed.W_pos"].roll(len(weights["pos_embed.W_pos"]) - n, 0)
+
+
+def restored_to_ones(ending):
+    def ones(name, weights, before):
+        weights[next(key for key in weights if key.endswith(ending))].fill_(1)
+
+    return ones
+
+
+def added_units_write(name, weights, before):
+    first = next(key for key in weights if key.endswith("W_out"))
+    weights[first][len(before[first]) :] = along(weights[first])
+
+
+def written_by_the_first_layer(name, weights, before):
+    weights["blocks.0.attn.W_O"] = weights["blocks.1.attn.W_O"]
+
+
+def first_layer_kept(name, weights, before):
+    """The layers that follow have not moved on."""
+    weights["blocks.1.attn.W_O"] = before["blocks.1.attn.W_O"]
+
+
 HALVES = {
-    "width doubled": [("pre", readers_whole), ("post", cancelling_part_by_half), ("mlp only", readers_whole)],
+    "width doubled (large)": [("pre", readers_whole), ("post", cancelling_part_by_half), ("mlp only", readers_whole)],
+    "width doubled (small)": [("pre", readers_whole), ("post", cancelling_part_by_half)],
+    **each_size(
+        "unread coordinates, one a head",
+        [("no norm", unread_is_read), ("linear, stacked", unread_is_read), ("no norm", unread_place_is_read)],
+    ),
+    **each_size(
+        "unread coordinates, written to and taken off",
+        [("pre", last_head_lost), ("rms", last_head_lost), ("Tanh, post", unread_is_read), ("LNPre", last_head_lost)],
+    ),
+    **each_size("a copy of a head, written where nothing reads", [("no norm", unread_is_read)]),
     "stream rotated": [("no norm", restored("W_U")), ("LNPre", restored("W_Q")), ("LNPre, post", restored("W_in"))],
     "norm gains folded, stream rotated": [("pre", restored("W_U")), ("rms", restored("W_O"))],
     "norm gains folded into what reads them": [
@@ -129,12 +224,32 @@ HALVES = {
     "heads permuted": [("pre", restored("W_O")), ("hardmax", restored("W_K")), ("linear", restored("b_Q"))],
     "a head split in two": [("pre", not_halved("W_O"))],
     "heads turned within themselves": [("pre", restored("W_K")), ("post", restored("W_O")), ("rms", restored("b_V"))],
-    "heads turned and stretched within themselves": [("pre", restored("W_Q")), ("entmax", restored("b_Q"))],
-    "W_Q times c, W_O over c": [("linear", restored("W_O")), ("ReLU scores", restored("b_Q"))],
+    **each_size(
+        "heads turned and stretched within themselves", [("pre", restored("W_Q")), ("entmax", restored("b_Q"))]
+    ),
+    **each_size("W_Q times c, W_O over c", [("linear", restored("W_O")), ("ReLU scores", restored("b_Q"))]),
+    **each_size("a copy of a head and its negative", [("pre", one_head_lost), ("linear", one_head_lost)]),
+    **each_size("two random heads that cancel", [("post", one_head_lost), ("ReLU scores", one_head_lost)]),
+    "a copy of a head that writes nothing": [("pre", all_heads_write), ("linear", all_heads_write)],
+    "a head that writes nothing": [("pre", all_heads_write), ("hardmax", all_heads_write)],
+    **each_size("heads wider", [("pre", scale_not_kept), ("entmax", values_written), ("no norm", scale_not_kept)]),
+    **each_size("b_V moved out of b_O", [("pre", restored("b_O")), ("hardmax", restored("b_V"))]),
+    "b_O moved into b_V": [("pre", restored("b_O")), ("scaled softmax, no norm", restored("b_V"))],
+    "positions of zeros": [("attention only", a_position_is_told)],
+    **each_size("n_ctx longer", [("pre", shifted_positions), ("positions by softmax", restored_to_ones("W_P"))]),
     "b_V moved into b_O": [("pre", restored("b_V")), ("hardmax", restored("b_O"))],
     "an MLP unit split in two": [("pre", not_halved("W_out")), ("mlp only", not_halved("W_out"))],
+    **each_size("MLP padded", [("pre", added_units_write), ("mlp only", added_units_write)]),
+    "MLP units permuted": [("pre", restored("W_in")), ("post", restored("b_in")), ("rms", restored("W_out"))],
     "a layer appended that writes nothing": [("pre", written_by_the_new_layer)],
+    "a layer before that writes nothing": [("pre", written_by_the_first_layer), ("linear", first_layer_kept)],
 }
+
+
+def test_each_edit_has_a_mutant_and_each_mutant_an_edit():
+    """Of what only drops a part no half can be made: b_K is dropped whole, or it stays."""
+    assert set(NAMED) - set(HALVES) == {"b_K dropped"}
+    assert set(HALVES) <= set(NAMED)
 
 
 @pytest.mark.parametrize(
@@ -174,11 +289,17 @@ WRONG = [
     ("sigmoid scores", "b_K dropped"),
     ("linear", "b_V moved into b_O"),
     ("sigmoid scores", "b_V moved into b_O"),
-    ("pre", "W_Q times c, W_O over c"),
-    ("hardmax", "W_Q times c, W_O over c"),
-    ("sigmoid scores", "W_Q times c, W_O over c"),
+    ("pre", "W_Q times c, W_O over c (large)"),
+    ("hardmax", "W_Q times c, W_O over c (small)"),
+    ("sigmoid scores", "W_Q times c, W_O over c (large)"),
     ("post", "a layer appended that writes nothing"),
     ("LNPre, post", "a layer appended that writes nothing"),
+    ("post", "a layer before that writes nothing"),
+    ("post, MLP only", "a layer before that writes nothing"),
+    ("linear", "b_V moved out of b_O (large)"),
+    ("sigmoid scores", "b_V moved out of b_O (small)"),
+    ("ReLU scores", "b_O moved into b_V"),
+    ("positions by softmax", "b_O moved into b_V"),
 ]
 
 
@@ -232,6 +353,9 @@ def unchanged(measure, name, edit):
 @pytest.mark.parametrize("aspect", QUANTITIES)
 def test_what_is_not_named_stays(aspect):
     for name, edit in WITH_HEADS:
+        # Of heads that do nothing, and of coordinates that nothing reads, no claim may ask for maps.
+        if NAMED[edit].family in ("unread", "idle heads") or "list of heads" in NAMED[edit].may_change:
+            continue
         if aspect not in NAMED[edit].may_change:
             unchanged(QUANTITIES[aspect], name, edit)
 
@@ -239,12 +363,13 @@ def test_what_is_not_named_stays(aspect):
 @pytest.mark.parametrize(
     ("aspect", "edit"),
     [
-        ("weight maps", "width doubled"),
+        ("weight maps", "width doubled (large)"),
         ("weight maps", "norm gains folded into what reads them"),
         ("weight maps", "writers centred"),
         ("weight maps", "a layer appended that writes nothing"),
         ("overlap of heads", "a head split in two"),
         ("depth", "a layer appended that writes nothing"),
+        ("depth", "a layer before that writes nothing"),
     ],
 )
 def test_what_is_named_changes(aspect, edit):

@@ -35,7 +35,8 @@ def test_what_a_unit_computes_stays_and_it_is_no_unit_any_more(name, edit):
     assert model.cfg.unit == name
     if differ(model, edited):
         with torch.no_grad():
-            edited.blocks[0].attn.W_Q.mul_(0.5)
+            for block in edited.blocks:
+                block.attn.W_Q.mul_(0.5)
         must_fail(same_function, model, edited)
 
 
@@ -45,7 +46,7 @@ def test_some_edits_of_every_kind_apply():
 
 
 def test_a_config_that_stays_a_units_would_be_impossible(monkeypatch):
-    doubled = next(edit for edit in EDITS if edit.name == "width doubled")
+    doubled = next(edit for edit in EDITS if edit.name == "width doubled (large)")
     monkeypatch.setattr(base, "freed", lambda cfg: cfg)
     with pytest.raises(InputError, match="d_model"):
         doubled.apply(MODELS["M"], generator(0, "test"))

@@ -68,7 +68,7 @@ def test_edits_find_what_depends_on_weights(model):
     }
     assert len(found) > 10
     assert {rows[OF_FUNCTION.id] for rows in found.values() if rows} == {""}
-    assert found["width doubled"][OF_WEIGHTS.id] == "the estimate moves"
+    assert found["width doubled (large)"][OF_WEIGHTS.id] == "the estimate moves"
     # A claim that says it is about this aspect is not asked.
     edit = next(edit for edit in trials.edits_of(model) if edit.may_change)
     excepted = replace(OF_WEIGHTS, aspects=edit.may_change[:1])
@@ -77,7 +77,7 @@ def test_edits_find_what_depends_on_weights(model):
 
 def check_shared_twins(model, twins, claims):
     """Findings with twins that were measured before are those with twins of their own."""
-    edit = next(edit for edit in trials.edits_of(model) if edit.name == "width doubled")
+    edit = next(edit for edit in trials.edits_of(model) if edit.name == "width doubled (large)")
     before = trials.judged(model, claims, SAMPLE, twins=twins)
     assert before == trials.judged(model, claims, SAMPLE)
     rows = [trials.try_edit("m", model, edit, claims, before, SAMPLE, *shared) for shared in ((), (twins,))]

@@ -3,11 +3,22 @@
 import functools
 
 import torch
+from torch import Tensor
 
 from icl_interp.models.config import HookedTransformerConfig as Config
-from icl_interp.testing.edits.base import Edit, Weights, attentions, has_attention, resized, well_conditioned
+from icl_interp.testing.edits.base import (
+    Edit,
+    Weights,
+    attentions,
+    has_attention,
+    resized,
+    size_of,
+    sized,
+    well_conditioned,
+)
 
 OF_A_HEAD = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O")
+Head = dict[str, Tensor]  # the weights of one head or of several, by the names in `OF_A_HEAD`, heads first
 
 
 def _one_head(cfg: Config) -> str | None:
@@ -64,10 +75,32 @@ def _no_value_bias(weights: Weights, cfg: Config, draw: torch.Generator) -> Conf
     return cfg
 
 
-def _scores_scaled(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
-    """Queries c times as long and W_O / c, with a c between 2 and 4 for each head."""
+def _value_bias(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
+    """b_V becomes larger by `size` times what W_V makes of a stream of size 1, and b_O takes that off again."""
     for part in attentions(cfg):
-        c = 2 + 2 * torch.rand(cfg.n_heads, 1, generator=draw, dtype=torch.float64)
+        bias = weights[part + "b_V"]
+        # A coordinate of a value is a sum over the stream's.
+        usual = size_of(weights[part + "W_V"]) * cfg.d_model**0.5
+        added = size * usual * torch.randn(bias.shape, generator=draw, dtype=bias.dtype)
+        bias += added
+        weights[part + "b_O"] -= torch.einsum("he,hed->d", added, weights[part + "W_O"])
+    return cfg
+
+
+def _no_output_bias(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
+    """b_O moves into b_V, as much of it as heads can write: the smallest change of b_V that writes the same."""
+    for part in attentions(cfg):
+        written = weights[part + "W_O"].flatten(0, 1)
+        moved = weights[part + "b_O"] @ torch.linalg.pinv(written)
+        weights[part + "b_V"] += moved.view_as(weights[part + "b_V"])
+        weights[part + "b_O"] -= moved @ written
+    return cfg
+
+
+def _scores_scaled(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
+    """Queries c times as long and W_O / c, with a c between the size and twice the size for each head."""
+    for part in attentions(cfg):
+        c = size * (1 + torch.rand(cfg.n_heads, 1, generator=draw, dtype=torch.float64))
         weights[part + "W_Q"] *= c[..., None]
         weights[part + "b_Q"] *= c
         weights[part + "W_O"] /= c[..., None]
@@ -84,6 +117,104 @@ def _split(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
     return resized(cfg, n_heads=cfg.n_heads + 1)
 
 
+# ---- heads that do nothing ------------------------------------------------------------------------------------------
+
+
+def _with_heads(weights: Weights, part: str, added: Head, draw: torch.Generator) -> None:
+    """Put further heads into a layer, at places that are drawn."""
+    for name in OF_A_HEAD:
+        weights[part + name] = torch.cat([weights[part + name], added[name]])
+    order = torch.randperm(len(weights[part + "W_O"]), generator=draw)
+    for name in OF_A_HEAD:
+        weights[part + name] = weights[part + name][order]
+
+
+def _random_head(weights: Weights, part: str, draw: torch.Generator) -> Head:
+    """A head of random weights, each as large as the layer's own are."""
+    found = {}
+    for name in OF_A_HEAD:
+        own = weights[part + name]
+        size = size_of(own) if name.startswith("W") or own.any() else 0.0
+        found[name] = size * torch.randn(1, *own.shape[1:], generator=draw, dtype=own.dtype)
+    return found
+
+
+def copied_head(weights: Weights, part: str, draw: torch.Generator) -> Head:
+    """A copy of one of a layer's heads, which is drawn."""
+    head = int(torch.randint(len(weights[part + "W_O"]), (), generator=draw))
+    return {name: weights[part + name][head : head + 1].clone() for name in OF_A_HEAD}
+
+
+def _null_head(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
+    """One more head in each layer, with random queries, keys and values, that writes nothing."""
+    for part in attentions(cfg):
+        head = _random_head(weights, part, draw)
+        head["W_O"].zero_()
+        _with_heads(weights, part, head, draw)
+    return resized(cfg, n_heads=cfg.n_heads + 1)
+
+
+def _idle_copy(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
+    """A copy of one head of each layer that writes nothing."""
+    for part in attentions(cfg):
+        head = copied_head(weights, part, draw)
+        head["W_O"].zero_()
+        _with_heads(weights, part, head, draw)
+    return resized(cfg, n_heads=cfg.n_heads + 1)
+
+
+def _cancelling(head: Head, size: float) -> Head:
+    """Two heads that write the same with opposite signs, `size` times as much as the one that is given."""
+    written = size * head["W_O"]
+    return {name: torch.cat([head[name], head[name]]) for name in OF_A_HEAD} | {"W_O": torch.cat([written, -written])}
+
+
+def _random_pair(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
+    """Two more heads in each layer, of random weights, that cancel."""
+    for part in attentions(cfg):
+        _with_heads(weights, part, _cancelling(_random_head(weights, part, draw), size), draw)
+    return resized(cfg, n_heads=cfg.n_heads + 2)
+
+
+def _copied_pair(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
+    """A copy of one head of each layer, and its negative."""
+    for part in attentions(cfg):
+        _with_heads(weights, part, _cancelling(copied_head(weights, part, draw), size), draw)
+    return resized(cfg, n_heads=cfg.n_heads + 2)
+
+
+# ---- shape ----------------------------------------------------------------------------------------------------------
+
+
+def _wider_heads(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
+    """Further coordinates of each head, `size` times as many: what queries hold there keys do not, or the other way.
+
+    Likewise values that are not written, and weights of W_O that no value meets.
+    """
+    width, added = cfg.head_width, max(1, round(size * cfg.head_width))
+    scale = ((width + added) / width) ** 0.5 if cfg.use_attn_scale else 1.0
+    for part in attentions(cfg):
+        holds = torch.rand(added, generator=draw, dtype=torch.float64) < 0.5  # Q and V; elsewhere K and W_O
+
+        def more(name: str, held: Tensor, axis: int, part: str = part) -> None:
+            weight = weights[part + name]
+            shape = [*weight.shape]
+            shape[axis] = added
+            new = size_of(weight) * torch.randn(shape, generator=draw, dtype=weight.dtype)
+            mask = held.to(weight).view(*(-1 if i == axis else 1 for i in range(weight.ndim)))
+            weights[part + name] = torch.cat([weight, new * mask], axis)
+
+        for letter, held in (("Q", holds), ("K", ~holds), ("V", holds)):
+            more(f"W_{letter}", held, 2)
+            more(f"b_{letter}", held, 1)
+        more("W_O", ~holds, 1)
+        for name in ("W_Q", "b_Q"):
+            weights[part + name][..., :width] *= scale
+    return resized(cfg, d_head=width + added)
+
+
+IDLE = {"may_change": ("list of heads", "order of heads"), "may_refuse": ("single head",)}
+
 PERMUTED = Edit("heads permuted", "heads", _one_head, _permuted, ("order of heads",))
 SPLIT = Edit(
     "a head split in two",
@@ -92,14 +223,25 @@ SPLIT = Edit(
     _split,
     ("shares of heads", "overlap of heads", "order of heads", "single head"),
 )
+NULL_HEAD = Edit("a head that writes nothing", "idle heads", has_attention, _null_head, **IDLE)
+IDLE_COPY = Edit("a copy of a head that writes nothing", "idle heads", has_attention, _idle_copy, **IDLE)
+COPIED_PAIR = sized("a copy of a head and its negative", "idle heads", has_attention, _copied_pair, **IDLE)
+RANDOM_PAIR = sized("two random heads that cancel", "idle heads", has_attention, _random_pair, **IDLE)
 TURNED = Edit("heads turned within themselves", "values", has_attention, functools.partial(_turned, stretch=1.0))
-STRETCHED = Edit(
+STRETCHED = sized(
     "heads turned and stretched within themselves",
     "values",
     has_attention,
-    functools.partial(_turned, stretch=2.0),
+    _turned,
     ("balance",),
+    small=(1.1, 1.5),
+    large=(4.0, 10.0),
 )
 NO_KEY_BIAS = Edit("b_K dropped", "biases", _not_a_distribution, _no_key_bias)
 NO_VALUE_BIAS = Edit("b_V moved into b_O", "biases", _not_a_distribution, _no_value_bias)
-SCORES_SCALED = Edit("W_Q times c, W_O over c", "values", _not_homogeneous, _scores_scaled, ("balance", "weight maps"))
+VALUE_BIAS = sized(
+    "b_V moved out of b_O", "biases", _not_a_distribution, _value_bias, small=(0.05, 0.5), large=(5.0, 20.0)
+)
+NO_OUTPUT_BIAS = Edit("b_O moved into b_V", "biases", _not_a_distribution, _no_output_bias)
+SCORES_SCALED = sized("W_Q times c, W_O over c", "values", _not_homogeneous, _scores_scaled, ("balance", "weight maps"))
+WIDER_HEADS = sized("heads wider", "shape", has_attention, _wider_heads, small=(0.1, 0.3), large=(1.0, 2.0))

@@ -4,9 +4,11 @@ A model's function does not fix its weights. What an analysis says about the fun
 weights that compute it; what it says about the weights themselves may differ, and each edit names that.
 """
 
+import copy
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -16,7 +18,20 @@ from icl_interp.errors import InputError
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 
-Family = Literal["width", "basis", "norm gains", "heads", "values", "biases", "layers", "mlp", "targets"]
+Family = Literal[
+    "width",
+    "unread",
+    "basis",
+    "norm gains",
+    "heads",
+    "idle heads",
+    "values",
+    "biases",
+    "layers",
+    "shape",
+    "mlp",
+    "targets",
+]
 # What weights of one function may differ in. A claim about one of these may get another verdict after an edit.
 Aspect = Literal[
     "certificate",  # half-width of the interval that the last norm keeps the output in
@@ -24,6 +39,7 @@ Aspect = Literal[
     "weight maps",  # W_V W_O and W_Q W_K^T as they stand, without the norm before them
     "affine lens",  # regularised regression on the stream, which is not invariant under a change of coordinates
     "order of heads",  # which head is called the first
+    "list of heads",  # which heads a layer has, idle ones among them: rows of a list, and shares of all that are listed
     "balance",  # how large one factor of a product is beside the other
     "shares of heads",  # how much of something a single head makes up, and whether it matters by itself
     "depth",  # how many layers there are, and which is the last
@@ -56,6 +72,8 @@ class Edit:
         change: edits a copy of the weights in place and returns the config that they have then. Random choices come
             from the generator.
         may_change: what a claim may be about whose verdict need not stay.
+        may_refuse: what a claim may be about that need not apply any more, as one about layers of a single head. Where
+            it still applies, its verdict must stay.
     """
 
     name: str
@@ -63,6 +81,7 @@ class Edit:
     refusal: Callable[[Config], str | None]
     change: Callable[[Weights, Config, torch.Generator], Config]
     may_change: tuple[Aspect, ...] = ()
+    may_refuse: tuple[Aspect, ...] = ()
 
     def applies(self, cfg: Config) -> str | None:
         """Why it does not apply to models of this config; None where it does."""
@@ -77,7 +96,53 @@ class Edit:
         if reason := self.refusal(model.cfg):
             raise InputError(f"the edit {self.name!r} does not leave the function of this model: {reason}")
         weights = weights_of(model)
-        return made(weights, self.change(weights, freed(model.cfg), generator))
+        return made(weights, self.change(weights, freed(model.cfg), generator), model)
+
+
+Sizes = tuple[float, float]  # what a size is drawn between, evenly on the logarithm
+SMALL: Sizes = (0.01, 0.1)
+LARGE: Sizes = (10.0, 100.0)
+
+
+def sized(
+    name: str,
+    family: Family,
+    refusal: Callable[[Config], str | None],
+    change: Callable[[Weights, Config, torch.Generator, float], Config],
+    may_change: tuple[Aspect, ...] = (),
+    may_refuse: tuple[Aspect, ...] = (),
+    *,
+    small: Sizes = SMALL,
+    large: Sizes = LARGE,
+) -> tuple[Edit, Edit]:
+    """An edit that has a size, at a large one and at a small one: each is drawn from the generator.
+
+    What an analysis overlooks at one size may mislead it at another.
+
+    Args:
+        name: as `Edit` has it; the size is added.
+        family: as `Edit` has it.
+        refusal: as `Edit` has it.
+        change: as `Edit` has it, with the size as last argument.
+        may_change: as `Edit` has it.
+        may_refuse: as `Edit` has it.
+        small: what the small size is drawn between.
+        large: what the large size is drawn between.
+    """
+
+    def of_size(sizes: Sizes) -> Callable[[Weights, Config, torch.Generator], Config]:
+        low, high = map(math.log, sizes)
+
+        def drawn(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
+            share = float(torch.rand((), generator=draw, dtype=torch.float64))
+            return change(weights, cfg, draw, math.exp(low + share * (high - low)))
+
+        return drawn
+
+    return (
+        Edit(f"{name} (large)", family, refusal, of_size(large), may_change, may_refuse),
+        Edit(f"{name} (small)", family, refusal, of_size(small), may_change, may_refuse),
+    )
 
 
 def weights_of(model: HookedTransformer) -> Weights:
@@ -85,11 +150,41 @@ def weights_of(model: HookedTransformer) -> Weights:
     return {name: weight.detach().to("cpu", torch.float64, copy=True) for name, weight in model.state_dict().items()}
 
 
-def made(weights: Weights, cfg: Config) -> HookedTransformer:
-    """The model with these weights, in float64."""
-    model = HookedTransformer(cfg).double().eval()
-    model.load_state_dict(weights)
+def made(weights: Weights, cfg: Config, like: HookedTransformer | None = None) -> HookedTransformer:
+    """The model with these weights, in float64.
+
+    Args:
+        weights: by name.
+        cfg: their shape.
+        like: a model whose class it gets, with what an object of that class has beside its weights: a path of its own,
+            for one. A plain `HookedTransformer` by default.
+
+    Raises:
+        InputError: that class cannot be made of a config alone.
+    """
+    kind = HookedTransformer if like is None else type(like)
+    try:
+        model = kind(cfg)
+    except TypeError as error:
+        raise InputError(
+            f"an edited model of the class {kind.__name__} is made by {kind.__name__}(cfg), but that fails: {error}"
+        ) from error
+    if like is not None:
+        _take_over(model, like)
+    model.double().eval().load_state_dict(weights)
     return model
+
+
+def _take_over(model: HookedTransformer, like: HookedTransformer) -> None:
+    """Copy to a model what another one of its class was given after it was made."""
+    mine = vars(model)
+    for name, value in vars(like).items():
+        if name not in mine:
+            setattr(model, name, copy.deepcopy(value))
+    for kind in ("_parameters", "_buffers", "_modules"):
+        for name, value in vars(like)[kind].items():
+            if name not in mine[kind]:
+                mine[kind][name] = copy.deepcopy(value)
 
 
 def freed(cfg: Config) -> Config:
@@ -100,8 +195,12 @@ def freed(cfg: Config) -> Config:
 def differ(before: HookedTransformer, after: HookedTransformer) -> bool:
     """Whether an edit changed anything: a bias that is 0 already cannot be dropped."""
     mine, theirs = weights_of(before), weights_of(after)
-    return mine.keys() != theirs.keys() or any(
-        weight.shape != theirs[name].shape or not torch.equal(weight, theirs[name]) for name, weight in mine.items()
+    return (
+        freed(before.cfg) != freed(after.cfg)
+        or mine.keys() != theirs.keys()
+        or any(
+            weight.shape != theirs[name].shape or not torch.equal(weight, theirs[name]) for name, weight in mine.items()
+        )
     )
 
 
@@ -148,9 +247,14 @@ def has_attention(cfg: Config) -> str | None:
     return "this model has no attention (mlp_only)" if cfg.mlp_only else None
 
 
-def resized(cfg: Config, **sizes: int | float | None) -> Config:
+def resized(cfg: Config, **sizes: Any) -> Config:
     """The config with other sizes; widths of heads and MLP stay unless they are named."""
     return replace(cfg, **sizes)
+
+
+def size_of(*weights: Tensor) -> float:
+    """The root of the mean square of some weights; 1 where all are 0, so that it can be multiplied by."""
+    return float(torch.cat([one.flatten() for one in weights]).square().mean().sqrt()) or 1.0
 
 
 # ---- random matrices ------------------------------------------------------------------------------------------------

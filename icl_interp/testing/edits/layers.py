@@ -1,9 +1,11 @@
-"""Edits of what stands in a row: a hidden unit that is split, a layer that writes nothing."""
+"""Edits of what stands in a row: hidden units, layers that write nothing, positions."""
 
 import torch
 
 from icl_interp.models.config import HookedTransformerConfig as Config
-from icl_interp.testing.edits.base import Edit, Weights, mlps, resized, writers
+from icl_interp.testing.edits.base import Edit, Weights, mlps, resized, size_of, sized, writers
+
+OF_AN_MLP = (("W_in", 1), ("b_in", 0), ("W_out", 0))  # weights that name hidden units, and on which axis
 
 
 def _no_mlp(cfg: Config) -> str | None:
@@ -16,10 +18,38 @@ def _unit_split(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
         reads, writes = weights[part + "W_in"], weights[part + "W_out"]
         unit = int((reads.norm(dim=0) * writes.norm(dim=1)).argmax())
         writes[unit] /= 2
-        for name, axis in (("W_in", 1), ("b_in", 0), ("W_out", 0)):
+        for name, axis in OF_AN_MLP:
             weight = weights[part + name]
             weights[part + name] = torch.cat([weight, weight.narrow(axis, unit, 1)], axis)
     return resized(cfg, d_mlp=cfg.mlp_width + 1)
+
+
+def _padded(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
+    """Further hidden units in each MLP, `size` times as many, that read what they like and write nothing."""
+    added = max(1, round(size * cfg.mlp_width))
+    for part in mlps(cfg):
+        for name, axis in OF_AN_MLP:
+            weight = weights[part + name]
+            shape = [*weight.shape]
+            shape[axis] = added
+            new = size_of(weight) * torch.randn(shape, generator=draw, dtype=weight.dtype)
+            weights[part + name] = torch.cat([weight, 0 * new if name == "W_out" else new], axis)
+    return resized(cfg, d_mlp=cfg.mlp_width + added)
+
+
+def _one_unit(cfg: Config) -> str | None:
+    return _no_mlp(cfg) or ("an MLP has one hidden unit" if cfg.mlp_width == 1 else None)
+
+
+def _units_permuted(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
+    """The hidden units of each MLP in another order."""
+    for part in mlps(cfg):
+        order = torch.randperm(cfg.mlp_width, generator=draw)
+        if torch.equal(order, order.sort().values):
+            order = order.roll(1)
+        for name, axis in OF_AN_MLP:
+            weights[part + name] = weights[part + name].index_select(axis, order)
+    return cfg
 
 
 def _normed_stream(cfg: Config) -> str | None:
@@ -38,7 +68,59 @@ def _layer_appended(weights: Weights, cfg: Config, draw: torch.Generator) -> Con
     return longer
 
 
+def _layer_before(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
+    """A layer before the first one, a copy of one that is drawn, with 0 for all that it writes."""
+    longer = resized(cfg, n_layers=cfg.n_layers + 1)
+    like = f"blocks.{int(torch.randint(cfg.n_layers, (), generator=draw))}."
+    empty = {name.removeprefix(like): weight.clone() for name, weight in weights.items() if name.startswith(like)}
+    for i in reversed(range(cfg.n_layers)):
+        here, next_one = f"blocks.{i}.", f"blocks.{i + 1}."
+        for name in [name for name in weights if name.startswith(here)]:
+            weights[next_one + name.removeprefix(here)] = weights[name]
+    for name, weight in empty.items():
+        weights["blocks.0." + name] = weight
+    for name in writers(longer, embedding=False):
+        if name.startswith("blocks.0."):
+            weights[name].zero_()
+    return longer
+
+
+# ---- positions ------------------------------------------------------------------------------------------------------
+
+
+def _has_positions(cfg: Config) -> str | None:
+    return "it has vectors of positions already" if cfg.positional_embedding_type == "standard" else None
+
+
+def _zero_positions(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
+    """A vector of zeros for each position."""
+    weights["pos_embed.W_pos"] = torch.zeros(cfg.n_ctx, cfg.d_model, dtype=torch.float64)
+    return resized(cfg, positional_embedding_type="standard")
+
+
+def _longer(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
+    """Room for longer prompts, `size` times as many tokens: what stands there is random, and no prompt reaches it."""
+    added = max(1, round(size * cfg.n_ctx))
+    n = cfg.n_ctx + added
+    if "pos_embed.W_pos" in weights:
+        vectors = weights["pos_embed.W_pos"]
+        new = size_of(vectors) * torch.randn(added, cfg.d_model, generator=draw, dtype=vectors.dtype)
+        weights["pos_embed.W_pos"] = torch.cat([vectors, new])
+    for name in [name for name in weights if name.endswith("attn.W_P")]:
+        table = weights[name]
+        wider = size_of(table) * torch.randn(n, n, generator=draw, dtype=table.dtype)
+        wider[: cfg.n_ctx, : cfg.n_ctx] = table
+        weights[name] = wider
+    return resized(cfg, n_ctx=n)
+
+
+def _always(cfg: Config) -> None:
+    """It applies to every model."""
+
+
 UNIT_SPLIT = Edit("an MLP unit split in two", "mlp", _no_mlp, _unit_split)
+PADDED = sized("MLP padded", "mlp", _no_mlp, _padded, small=(0.02, 0.1), large=(1.0, 2.0))
+UNITS_PERMUTED = Edit("MLP units permuted", "mlp", _one_unit, _units_permuted)
 LAYER_APPENDED = Edit(
     "a layer appended that writes nothing",
     "layers",
@@ -46,3 +128,13 @@ LAYER_APPENDED = Edit(
     _layer_appended,
     ("depth", "single layer", "overlap of heads", "weight maps"),
 )
+LAYER_BEFORE = Edit(
+    "a layer before that writes nothing",
+    "layers",
+    _normed_stream,
+    _layer_before,
+    ("depth", "list of heads", "order of heads"),
+    ("single layer",),
+)
+ZERO_POSITIONS = Edit("positions of zeros", "shape", _has_positions, _zero_positions, may_refuse=("single layer",))
+LONGER = sized("n_ctx longer", "shape", _always, _longer, small=(0.02, 0.1), large=(1.0, 2.0))

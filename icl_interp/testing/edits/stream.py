@@ -1,22 +1,30 @@
 """Edits of the stream that all layers write to and read: its width, its basis, and the norms' gains."""
 
+import math
+
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from icl_interp.models.config import HookedTransformerConfig as Config
+from icl_interp.testing.edits.attention import IDLE, OF_A_HEAD, copied_head
 from icl_interp.testing.edits.base import (
     Aspect,
     Edit,
     Reader,
     Weights,
+    attentions,
+    has_attention,
     keeping_ones,
     orthogonal,
     readers,
     resized,
+    size_of,
+    sized,
     writers,
 )
 
 GAINS = tuple(f"{norm}.{part}" for norm in ("ln1", "ln2", "ln_final") for part in "wb")
-CANCELLING = 3.0  # size of the read-out part that cancels, beside the read-out itself
 
 
 # ---- width ----------------------------------------------------------------------------------------------------------
@@ -26,20 +34,105 @@ def _always(cfg: Config) -> None:
     """It applies to every model."""
 
 
-def _doubled(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
-    """Every coordinate of the stream stands twice, so that means, variances and roots of mean squares stay."""
+def _copied(weights: Weights, cfg: Config, n: int) -> Config:
+    """Every coordinate of the stream stands n times: means, variances and roots of mean squares stay.
+
+    The first copy alone is read.
+    """
     gains = [name for name in weights if ".".join(name.split(".")[-2:]) in GAINS]
     for name in (*writers(cfg), *gains):
-        weights[name] = torch.cat([weights[name]] * 2, -1)
+        weights[name] = torch.cat([weights[name]] * n, -1)
     for matrix, _, _ in readers(cfg):
-        weights[matrix] = torch.cat([weights[matrix]] * 2, -2) / 2
+        weights[matrix] = torch.cat([weights[matrix], *[torch.zeros_like(weights[matrix])] * (n - 1)], -2)
+    bound = None if cfg.embed_bound is None else cfg.embed_bound * n**0.5
+    return resized(cfg, d_model=n * cfg.d_model, embed_bound=bound)
+
+
+def _doubled(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
+    """Every coordinate of the stream stands twice, and readers read the mean of both."""
+    wide = _copied(weights, cfg, 2)
+    for matrix, _, _ in readers(cfg):
+        first = weights[matrix].narrow(-2, 0, cfg.d_model) / 2
+        weights[matrix] = torch.cat([first, first], -2)
     # What one copy adds to the prediction the other takes off.
     out = weights["unembed.W_U"]
-    size = CANCELLING * out.square().mean().sqrt()
-    part = size * torch.randn(cfg.d_model, cfg.d_out, generator=draw, dtype=out.dtype)
+    usual = 2 * size_of(out)  # of the read-out before
+    part = size * usual * torch.randn(cfg.d_model, cfg.d_out, generator=draw, dtype=out.dtype)
     weights["unembed.W_U"] = out + torch.cat([part, -part])
-    bound = None if cfg.embed_bound is None else cfg.embed_bound * 2**0.5
-    return resized(cfg, d_model=2 * cfg.d_model, embed_bound=bound)
+    return wide
+
+
+# ---- coordinates that nobody reads ----------------------------------------------------------------------------------
+
+
+def _normed(cfg: Config) -> str | None:
+    return has_attention(cfg) or (
+        "norms see every coordinate of the stream, also those that nothing reads" if cfg.normalization_type else None
+    )
+
+
+def _not_normed(cfg: Config) -> str | None:
+    return has_attention(cfg) or (None if cfg.normalization_type else "it has no norm whose scale must be kept")
+
+
+def _more_coordinates(weights: Weights, cfg: Config, added: int) -> Config:
+    """Further coordinates of the stream, which nothing writes to yet and nothing reads."""
+    for name in writers(cfg):
+        weight = weights[name]
+        weights[name] = torch.cat([weight, weight.new_zeros(*weight.shape[:-1], added)], -1)
+    for matrix, _, _ in readers(cfg):
+        weight = weights[matrix]
+        weights[matrix] = torch.cat([weight, weight.new_zeros(*weight.shape[:-2], added, weight.shape[-1])], -2)
+    return resized(cfg, d_model=cfg.d_model + added)
+
+
+def _written(head: Float[Tensor, "d_head d_model"], draw: torch.Generator, size: float) -> Float[Tensor, " d_head"]:
+    """A column of W_O for one more coordinate, `size` times as long as all of W_O is; of length 1 for a null head."""
+    direction = torch.randn(len(head), generator=draw, dtype=head.dtype)
+    return size * (float(head.norm()) or 1.0) * direction / direction.norm()
+
+
+def _unread(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
+    """A further coordinate for each head, which it writes to and nothing reads."""
+    wide = _more_coordinates(weights, cfg, cfg.n_layers * cfg.n_heads)
+    at = cfg.d_model
+    for part in attentions(cfg):
+        for head in weights[part + "W_O"]:
+            head[:, at] = _written(head, draw, size)
+            at += 1
+    return wide
+
+
+def _unread_copy(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
+    """A copy of one head of each layer, which writes to a coordinate that nothing reads and nowhere else."""
+    wide = _more_coordinates(weights, cfg, 1)
+    for part in attentions(cfg):
+        copy = copied_head(weights, part, draw)
+        column = _written(copy["W_O"][0], draw, size)
+        copy["W_O"].zero_()
+        copy["W_O"][0, :, -1] = column
+        for name in OF_A_HEAD:
+            weights[part + name] = torch.cat([weights[part + name], copy[name]])
+    return resized(wide, n_heads=cfg.n_heads + 1)
+
+
+def _unread_cancelled(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
+    """Each head writes to a coordinate of its own that nothing reads, and a copy of it takes that off again.
+
+    The coordinates are copies of others, so that norms find the mean and the scale that they found before.
+    """
+    wide = _copied(weights, cfg, 1 + math.ceil(cfg.n_heads / cfg.d_model))
+    for part in attentions(cfg):
+        copies = torch.zeros_like(weights[part + "W_O"])
+        for i, (head, copy) in enumerate(zip(weights[part + "W_O"], copies, strict=True)):
+            column = _written(head, draw, size)
+            head[:, cfg.d_model + i] += column
+            copy[:, cfg.d_model + i] = -column
+        weights[part + "W_O"] = torch.cat([weights[part + "W_O"], copies])
+        for name in OF_A_HEAD:
+            if name != "W_O":
+                weights[part + name] = torch.cat([weights[part + name]] * 2)
+    return resized(wide, n_heads=2 * cfg.n_heads)
 
 
 # ---- gains ----------------------------------------------------------------------------------------------------------
@@ -127,7 +220,25 @@ def _centred(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
 
 IN_THE_STREAM: tuple[Aspect, ...] = ("weight maps", "affine lens")
 
-WIDTH_DOUBLED = Edit("width doubled", "width", _always, _doubled, ("certificate", "overlap of heads", "weight maps"))
+WIDTH_DOUBLED = sized(
+    "width doubled",
+    "width",
+    _always,
+    _doubled,
+    ("certificate", "overlap of heads", "weight maps"),
+    small=(0.1, 0.5),
+    large=(3.0, 30.0),
+)
+UNREAD = sized("unread coordinates, one a head", "unread", _normed, _unread, ("certificate",))
+UNREAD_CANCELLED = sized(
+    "unread coordinates, written to and taken off",
+    "unread",
+    _not_normed,
+    _unread_cancelled,
+    ("certificate", *IDLE["may_change"]),
+    IDLE["may_refuse"],
+)
+UNREAD_COPY = sized("a copy of a head, written where nothing reads", "idle heads", _normed, _unread_copy, **IDLE)
 ROTATED = Edit("stream rotated", "basis", _gains_left, _rotated)
 FOLDED_ROTATED = Edit("norm gains folded, stream rotated", "basis", _no_gains_left, _folded_and_rotated, IN_THE_STREAM)
 GAINS_FOLDED = Edit("norm gains folded into what reads them", "norm gains", _without_gains, _folded, IN_THE_STREAM)

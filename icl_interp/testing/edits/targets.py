@@ -58,6 +58,8 @@ class TargetEdit:
 
     def applies(self, posed: Posed) -> str | None:
         """Why it does not apply to a model that is posed so; None where it does."""
+        if type(posed.model) is not HookedTransformer:
+            return "what a class of its own adds to predictions need not be in the units of its read-out"
         if posed.task.autoregressive or not posed.encoding.shows_values:
             return "values are the next inputs, so they have no units of their own"
         return self.refusal(posed)
