@@ -127,7 +127,7 @@ def _hand_built(claim: Claim) -> Iterator[str]:
     rows = [
         (
             *(plain(one.name), plain(one.why), f"{MARKS[verdict][0]}\N{NO-BREAK SPACE}{verdict}"),
-            *([drawn[one.name]] if kept else []),
+            *([drawn.get(one.name, "not drawn yet")] if kept else []),
         )
         for one in CONSTRUCTIONS.values()
         if (verdict := one.expected.get(claim.id))

@@ -15,11 +15,13 @@ from icl_interp.errors import InputError, logger
 from icl_interp.provenance import encode, finite
 from icl_interp.results import Result
 
-__all__ = ["LEARNED_R2", "Claim", "Evidence", "asked_once", "in_one_line", "low_r2"]
+__all__ = ["EXPLAINS", "LEARNED_R2", "Claim", "Evidence", "asked_once", "in_one_line", "low_r2"]
 
 log = logger(__name__)
 
 NOT_LEARNED = "The model has not learned its task"  # in the reason of each claim that is open because of it
+# Of a precondition on `Facts.learned`: the sentence goes on with what cannot be told then.
+EXPLAINS = f"The model explains {{value:.3g}} of what can be explained in distribution ({LEARNED_R2} needed)"
 MIN_UNITS = 32  # units below which a bootstrap over units is not to be trusted
 OPPOSITE: dict[Verdict, Verdict] = {"supported": "contradicted", "contradicted": "supported"}
 QUESTIONS = ("far from the data", "attention", "functions", "algorithm", "weights and training")

@@ -138,7 +138,7 @@ def not_above(least: float) -> Callable[[Facts], str | None]:
     """What `Claim.learned` asks of models that never come near the usual R2: says that one has at most this."""
 
     def says(facts: Facts) -> str | None:
-        return None if facts.r2 > least else f"in-distribution R2 {facts.r2:.3f}, {least} needed"
+        return None if facts.explained.low > least else f"in-distribution R2 {facts.r2:.3f}, {least} needed"
 
     return says
 

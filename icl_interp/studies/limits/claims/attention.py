@@ -11,7 +11,7 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import LEARNED_R2, Claim, Evidence, low_r2
+from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Evidence, low_r2
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
@@ -82,7 +82,7 @@ def attention_necessary(results: Results, facts: Facts) -> Evidence:
         rates["for a matched model with MLPs only"] = matched = ratio(result, MLP_ONLY, BLIND)
         quantities["rate, companion"] = Estimate.of(name, matched)
     if not alone:  # a model without attention has nothing of it to lose
-        quantities["R2"] = Estimate.exactly("R2 in distribution", facts.r2)
+        quantities["R2"] = facts.learned
     first = answer(
         NECESSARY,
         quantities,
@@ -255,12 +255,7 @@ NECESSARY = Criterion(
         Precondition(
             "functions differ", (SHARED, INF), "All prompts show one function: there is nothing to learn in context."
         ),
-        Precondition(
-            "R2",
-            (LEARNED_R2, INF),
-            "The model has not learned its task (R2 {value:.3f}), so it has nothing to lose.",
-            optional=True,
-        ),
+        Precondition("R2", (LEARNED_R2, INF), f"{EXPLAINS}, so it has nothing to lose.", optional=True),
     ),
 )
 SUFFICIENT = Criterion(

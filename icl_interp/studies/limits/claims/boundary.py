@@ -5,7 +5,7 @@ from xarray import DataArray
 
 from icl_interp.analyses import scale
 from icl_interp.analyses.answer import bound
-from icl_interp.analyses.claim import LEARNED_R2, Claim, Evidence
+from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
@@ -272,7 +272,7 @@ def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
     rows = arm_rows(results[boundary.arms], scale.u(results))
     name = "squared error far from the data / that of the best guess without the prompt"
     quantities = {
-        "R2": Estimate.exactly("R2 in distribution", facts.r2),
+        "R2": facts.learned,
         "near": Estimate.of("the same at queries in distribution", near),
         "error": Estimate.of(name, found),
     }
@@ -360,11 +360,7 @@ HIGH_NORM = Criterion(
     f"Contradicted if it is less than {HELP}.",
     (Condition("error", (NO_HELP, INF), (-INF, HELP), "log"),),
     (
-        Precondition(
-            "R2",
-            (LEARNED_R2, INF),
-            f"R2 is {{value:.3g}} in distribution ({LEARNED_R2} needed), so there is no success near the data to lose.",
-        ),
+        Precondition("R2", (LEARNED_R2, INF), f"{EXPLAINS}, so there is no success near the data to lose."),
         Precondition(
             "near",
             (-INF, HELP),

@@ -7,7 +7,7 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses.answer import bound
-from icl_interp.analyses.claim import LEARNED_R2, Claim, Evidence
+from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
@@ -163,10 +163,7 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
     curve, near, used = results[far.intact], results[far.in_distribution], results[context.use]
     x_unit = facts.x_unit
     out = power(ERASED_AT * x_unit)
-    quantities = {
-        "R2": Estimate.exactly("in-distribution R2", facts.r2),
-        "used": Estimate.of(NEARBY, share_of_truth(used)),
-    }
+    quantities = {"R2": facts.learned, "used": Estimate.of(NEARBY, share_of_truth(used))}
     if not spread(near).max() > ROUNDING * np.abs(near.values[0]).max():
         quantities["used"] = Estimate.exactly(NEARBY, 0.0)
         return Evidence(quantities, "")
@@ -286,12 +283,7 @@ CRITERION = Criterion(
         Condition("largest", (-INF, KEPT), None, "log"),
     ),
     (
-        Precondition(
-            "R2",
-            (LEARNED_R2, INF),
-            f"R2 is {{value:.3g}} in distribution ({LEARNED_R2} needed), so the model may have had no dependence on "
-            "the context to lose.",
-        ),
+        Precondition("R2", (LEARNED_R2, INF), f"{EXPLAINS}, so it may have had no dependence on the context to lose."),
         Precondition(
             "used",
             (USED, INF),

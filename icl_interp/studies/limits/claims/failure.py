@@ -8,7 +8,7 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses.answer import bound
-from icl_interp.analyses.claim import LEARNED_R2, Claim, Evidence
+from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
@@ -134,7 +134,7 @@ def causes_failure(results: Results, facts: Facts) -> Evidence:
     errors = results[failure]
     cost, places = _cost(errors), {name: Place.of(errors, name) for name in (*QUERIES, *DRAWN, *FUNCTIONS)}
     found = quantities([places[name] for name in (*DRAWN, *DECIDING)], cost)
-    found["learned"] = Estimate.exactly("R2 in distribution", facts.r2)
+    found["learned"] = facts.learned
     rows = {name: _row(errors, name, place, cost) for name, place in places.items()}
     phi = found["phi"]
     near, out = (rows[place] for place in DECIDING)
@@ -240,12 +240,7 @@ CRITERION = Criterion(
     f"{IDLE} either way.",
     (Condition("phi", (MOST, INF), (-INF, LITTLE)),),
     (
-        Precondition(
-            "learned",
-            (LEARNED_R2, INF),
-            f"The model has not learned its task (R2 is {{value:.3f}}, above {LEARNED_R2} needed).",
-            optional=True,
-        ),
+        Precondition("learned", (LEARNED_R2, INF), f"{EXPLAINS}.", optional=True),
         Precondition(
             "fails",
             (FAILS, INF),

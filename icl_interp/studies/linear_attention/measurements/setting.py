@@ -115,9 +115,9 @@ def best_r2(facts: Facts) -> float:
 def not_learned(facts: Facts) -> str | None:
     """How far a model is from having learned linear regression, as well as its kind can; None if it has."""
     if needs_theory(facts):
-        return None if facts.r2 > LEARNED_R2 else f"in-distribution R2 {facts.r2:.3f}, {LEARNED_R2} needed"
+        return facts.not_learned()
     r2, best = facts.r2, best_r2(facts)
-    if r2 > LEARNED_R2 * best:
+    if facts.explained.low > LEARNED_R2 * best:
         return None
     kind = "the best layer of linear attention" if facts.config.score_fn == "linear" else "the best predictor"
     return f"in-distribution R2 {r2:.3f}; {kind} has {best:.3f}, of which {LEARNED_R2} is needed"
