@@ -22,7 +22,7 @@ from icl_interp.probes.runner import probe
 from icl_interp.results import make_array
 
 MOST = 100_000  # numbers of patterns that a report holds; of larger ones it holds the query's row
-READ_IN, QUERY = "read-in", "query"
+READ_IN, REST, QUERY = "read-in", "rest", "query"
 
 
 def measurements(lab: Lab) -> list[Measurement[Any]]:
@@ -51,11 +51,11 @@ def patterns(lab: Lab) -> Planned[DataArray]:
     return make_array(found.values, axes, "", f"mean over {len(lab.few)} prompts")
 
 
-@measurement("mechanism/attribution")
+@measurement("mechanism/attribution", version=2)  # 2: shares of the model's own prediction, with a rest
 def attribution(lab: Lab) -> Planned[DataArray]:
     """Shares of the prediction's variance: `probes.DirectAttribution` at the query, (part, target).
 
-    Parts are the read-in, "head LAYER.HEAD" and "MLP LAYER".
+    Parts are the read-in, "head LAYER.HEAD", "MLP LAYER" and the rest.
     """
     shares = yield from _at_query(lab, DirectAttribution())
     found = {name: share.sel(position=QUERY, drop=True) for name, share in shares.items()}
@@ -67,6 +67,7 @@ def attribution(lab: Lab) -> Planned[DataArray]:
     if "mlp" in found:
         mlps = found["mlp"].rename(layer="part")
         parts.append(mlps.assign_coords(part=[f"MLP {layer}" for layer in mlps.indexes["part"].tolist()]))
+    parts.append(found["rest"].expand_dims(part=[REST]))
     every = concat(parts, "part")
     axes = {name: every.indexes[name].tolist() for name in ("part", "target")}
     return make_array(every.values, axes, "", found["read_in"].attrs["note"])

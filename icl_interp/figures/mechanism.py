@@ -22,7 +22,8 @@ LETTERS = 16  # squares in a row, up to which each shows its number
 LEAST = 1e-3  # of what predicting 0 would cost, where the axis of errors ends at the latest
 WHERE = (
     "First, shares of the prediction's variance that each part writes straight into the read-out, with the scale of "
-    "the last norm held. The shares add up to 1; a part with a negative one works against the others. Of predictions "
+    "the last norm held. The shares add up to 1; a part with a negative one works against the others. The rest is what "
+    "biases of attention write: it varies with that scale only. Of predictions "
     "that are vectors they are shares of the summed variance of all coordinates. Second, what happens when a head's "
     "output is replaced by its mean over prompts: the factor on the squared error, or, for a model that has not "
     "learned its task, the change of the prediction in u, the standard deviation of predictions (of vectors the root "
@@ -58,9 +59,10 @@ def where(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
 
 
 def _by_part(shares: DataArray) -> DataArray:
-    """Shares as a matrix of layers by parts; the read-in stands on a row of its own, above."""
+    """Shares as a matrix of layers by parts; the read-in stands on a row of its own, above, and the rest below."""
     share = {str(part): float(shares.sel(part=part)) for part in shares.indexes["part"]}
-    written = [name.split() for name in share if name != mechanism.READ_IN]
+    apart = [name for name in (mechanism.READ_IN, mechanism.REST) if name in share]
+    written = [name.split() for name in share if name not in apart]
     layers = sorted({int(place.split(".")[0]) for _, place in written})
     columns = list(dict.fromkeys(place.split(".")[1] if kind == "head" else "MLP" for kind, place in written))
 
@@ -68,8 +70,9 @@ def _by_part(shares: DataArray) -> DataArray:
         return share.get(f"MLP {layer}" if column == "MLP" else f"head {layer}.{column}", math.nan)
 
     rows = [[at(layer, column) for column in columns] for layer in layers]
-    first = [share[mechanism.READ_IN], *[math.nan] * (len(columns) - 1)]
-    return make_array([first, *rows], {"layer": [mechanism.READ_IN, *map(str, layers)], "head": columns})
+    alone = {name: [share[name], *[math.nan] * (len(columns) - 1)] for name in apart}
+    by_name = {mechanism.READ_IN: [], **dict(zip(map(str, layers), rows, strict=True)), **alone}
+    return make_array(list(by_name.values()), {"layer": list(by_name), "head": columns})
 
 
 def _ablated(found: DataArray, on_error: bool) -> DataArray:

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from icl_interp.errors import InputError, shown
+from icl_interp.models.hooks import edited
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.base import Hook, Positions, Probe
 from icl_interp.probes.by_kind import ByKind
@@ -140,7 +142,8 @@ class AttentionEntropy(Probe):
 
     A kind names the query: "x", "y", or "query" for the last one. Queries that see one key only (the first, if causal)
     are left out: their weights say nothing about a head. What is visible is counted from the scores (-inf: hidden), so
-    causal, bidirectional and alternative last tokens are all served.
+    causal, bidirectional and alternative last tokens are all served. Where an intervention puts weight on hidden keys,
+    these count as visible.
 
     Args:
         per_prompt: keep a value for each prompt instead of mean and standard deviation.
@@ -182,7 +185,7 @@ class AttentionEntropy(Probe):
 
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
         """Two a layer: the scores, which tell what is visible, and the pattern."""
-        self._positions = positions
+        self._model, self._positions = model, positions
         self._kept = [ByKind(positions, self.per_prompt) for _ in range(model.cfg.n_layers)]
         self._heads = tuple(range(model.cfg.n_heads))
         self._visible: dict[int, Tensor] = {}
@@ -202,6 +205,8 @@ class AttentionEntropy(Probe):
         visible = self._visible.pop(layer)
         if self.keys is not None:
             pattern = among(pattern, self.keys)
+        if edited(self._model.blocks[layer].attn.hook_pattern):  # scores do not tell what such a pattern looks at
+            visible = visible.maximum((pattern != 0).sum(-1).to(visible))
         step = _at_once(pattern)
         parts = zip(pattern.split(step), visible.split(step), strict=True)
         quantities = torch.cat([torch.stack(PatternStatistics.of(*part), 1) for part in parts])
@@ -246,7 +251,8 @@ class AttentionTargets(Probe):
             itself), "a y" and "a pair"; the first token is also an x or a pair. Of equal weights the first one counts.
 
     Raises:
-        InputError: a model without attention (raised by `probe` and `observe`).
+        InputError: kinds that are none; a model without attention (raised by `probe` and `observe`); or in a run,
+            prompts of another length.
 
     The last token attends to itself, to an x, to a y or to a pair, so these shares add up to 1:
 
@@ -262,6 +268,11 @@ class AttentionTargets(Probe):
     name: ClassVar[str] = "attention_targets"
 
     def __init__(self, kinds: Sequence[str]) -> None:
+        if isinstance(kinds, str) or not len(kinds) or {*kinds} - {"x", "y", "xy"}:
+            raise InputError(
+                f"kinds must say what each token shows, 'x', 'y' or 'xy', as encoding.kinds(n_points) does, but got "
+                f"{shown(kinds)}"
+            )
         self.kinds = np.array(kinds)
 
     def refusal(self, model: HookedTransformer) -> str | None:
@@ -276,6 +287,11 @@ class AttentionTargets(Probe):
         return [(f"blocks.{i}.attn.hook_pattern", partial(self._read, i)) for i in range(model.cfg.n_layers)]
 
     def _read(self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object) -> None:
+        if pattern.shape[-1] != len(self.kinds):
+            raise InputError(
+                f"AttentionTargets was told what {len(self.kinds)} tokens show, but these prompts have "
+                f"{pattern.shape[-1]}: pass encoding.kinds(n_points) of these prompts"
+            )
         best = pattern.argmax(-1)
         own = len(self.kinds) - 1
         is_of = {kind: torch.from_numpy(self.kinds == kind).to(best.device)[best] for kind in ("x", "y", "xy")}

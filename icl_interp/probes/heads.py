@@ -10,6 +10,7 @@ from torch import Tensor
 
 from icl_interp.errors import InputError
 from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.hooks import edited
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes import maps
 from icl_interp.probes.base import Hook, Positions, Probe, at_places
@@ -46,8 +47,9 @@ class HeadOrthogonality(Probe):
         chance(h, g)^2 = |M|^2 / (D  E |o~_h|^2  E |o~_g|^2)        since E tr(M Q)^2 = |M|^2 / D for Haar Q.
 
     All of it and the subspaces follow from the covariance of `hook_z`, in which o_h = z_h W_O is linear, so nobody
-    listens to `hook_result`. The subspace of a head is spanned by the fewest principal directions of o~_h that hold
-    `share` of its variance. The position "all" pools the tokens of every kind.
+    listens to `hook_result`. Edits of it, and of what attention adds, would not be seen: where these are other than
+    their products, there is no answer. The subspace of a head is spanned by the fewest principal directions of o~_h
+    that hold `share` of its variance. The position "all" pools the tokens of every kind.
 
     Source of the question: Sander, Giryes, Suzuki, Blondel & Peyre (2024), section 6.
 
@@ -68,7 +70,8 @@ class HeadOrthogonality(Probe):
             qk_query_angles, qk_key_angles.
 
     Raises:
-        InputError: a share that is none; in use, a model without two heads in a layer.
+        InputError: a share that is none; in use, a model without two heads in a layer, or one in which what heads
+            write is edited behind `hook_z`.
 
     >>> from icl_interp.probes.runner import probe
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0))
@@ -96,13 +99,36 @@ class HeadOrthogonality(Probe):
         return maps.refusal(model)
 
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
-        """One a layer, at the heads' mixtures of values."""
+        """At the heads' mixtures of values in each layer, and where their products have been added up."""
         self._model, self._positions = model, positions
         layers = range(model.cfg.n_layers)
         self._grams = [{kind: Gram() for kind in positions} for _ in layers]
         self._mixtures = [Rows() for _ in layers]
         self._places = sorted({place for places in positions.values() for place in places})
-        return [(f"blocks.{layer}.attn.hook_z", partial(self._read, layer)) for layer in layers]
+        self._seen: dict[int, Tensor] = {}
+        hooks: list[Hook] = []
+        for layer in layers:
+            mixtures = f"blocks.{layer}.attn.hook_z"
+            hooks += [(mixtures, partial(self._read, layer)), (mixtures, partial(self._remember, layer))]
+            hooks.append((f"blocks.{layer}.hook_attn_out", partial(self._check, layer)))
+        return hooks
+
+    def _remember(self, layer: int, z: Float[Tensor, "batch token head d_head"], hook: object) -> None:
+        self._seen[layer] = z
+
+    def _check(self, layer: int, added: Float[Tensor, "batch token d_model"], hook: object) -> None:
+        """Refuse what attention adds to the stream, where it is not what the heads have written."""
+        block, z = self._model.blocks[layer], self._seen.pop(layer)
+        if not any(edited(module) for module in (block.attn, block.attn.hook_result, block.hook_attn_out)):
+            return
+        written = z.flatten(2) @ block.attn.W_O.flatten(0, 1) + block.attn.b_O
+        size = torch.linalg.vector_norm(z.flatten(2), dim=-1) * torch.linalg.matrix_norm(block.attn.W_O.flatten(0, 1))
+        rounding = 100 * torch.finfo(z.dtype).eps * (size + torch.linalg.vector_norm(block.attn.b_O))
+        if not (torch.linalg.vector_norm(added - written, dim=-1) <= rounding).all():
+            raise InputError(
+                f"probe {self.name} reads what heads write off their hook_z, but in block {layer} it is edited after "
+                "that, at hook_result or hook_attn_out: edit hook_z instead, or ask without that edit"
+            )
 
     def _read(self, layer: int, z: Float[Tensor, "batch token head d_head"], hook: object) -> None:
         if self.per_prompt:

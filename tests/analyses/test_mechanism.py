@@ -53,7 +53,7 @@ def test_of_a_large_model_only_the_row_of_the_query_is_kept(lab, monkeypatch):
 def test_shares_name_every_part_and_add_up_to_one(lab):
     found = lab.measure(mechanism.attribution)
     heads = [f"head {layer}.{head}" for layer in range(2) for head in range(3)]
-    assert found.indexes["part"].tolist() == ["read-in", *heads, "MLP 0", "MLP 1"]
+    assert found.indexes["part"].tolist() == ["read-in", *heads, "MLP 0", "MLP 1", "rest"]
 
     def add_up(shares):
         np.testing.assert_allclose(shares.sum("part").values, 1, rtol=1e-9)
@@ -67,7 +67,7 @@ def test_shares_name_every_part_and_add_up_to_one(lab):
     share = ((written - written.mean(-1, keepdim=True)) / scale * model.ln_final.w @ model.W_U)[:, 0].double()
     whole = cached(lab)[0][:, -1, 0].double()
     by_hand = float(((share - share.mean()) * (whole - whole.mean())).mean() / whole.var(unbiased=False))
-    assert float(found.sel(part="head 1.2", target=0)) == pytest.approx(by_hand, rel=1e-3)
+    assert float(found.sel(part="head 1.2", target=0)) == pytest.approx(by_hand, rel=1e-5)
 
 
 def test_the_lens_ends_at_the_models_own_prediction(lab):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import ARCHITECTURES, model_of, tokens_of
+from attributed import by_hand, covariances, shares_of
 from helpers import must_fail
 
 from icl_interp.errors import InputError
@@ -17,48 +18,18 @@ CONSTANT = "one coordinate"  # which a norm takes away
 SERVED = [name for name in ARCHITECTURES if name not in {*REFUSED, CONSTANT}]
 
 
-def by_hand(model, tokens):
-    """What each part writes into the prediction at the last token: (prompt, part, target), the read-in first."""
-    _, cache = model.run_with_cache(tokens)
-    scale = cache["ln_final.hook_scale"][:, -1] if "ln_final.hook_scale" in cache else torch.ones(len(tokens), 1)
-
-    def read(vectors):
-        if hasattr(model, "ln_final"):
-            vectors = vectors - vectors.mean(-1, keepdim=True) if model.ln_final.centred else vectors
-            vectors = vectors / scale * (1.0 if model.ln_final.w is None else model.ln_final.w)
-        return vectors @ model.W_U
-
-    parts = [read(cache["blocks.0.hook_resid_pre"][:, -1])]
-    for i, block in enumerate(model.blocks):
-        if not model.cfg.mlp_only:
-            z = cache[f"blocks.{i}.attn.hook_z"][:, -1]
-            parts += [read(z[:, h] @ block.attn.W_O[h]) for h in range(model.cfg.n_heads)]
-        if not model.cfg.attn_only:
-            parts.append(read(cache[f"blocks.{i}.hook_mlp_out"][:, -1]))
-    return torch.stack(parts, 1)
-
-
-def shares_of(model, tokens):
-    """The probe's shares in that order."""
-    found = probe(model, tokens, [DirectAttribution()])
-    at = {name.partition(".")[2]: result.sel(position="query").values for name, result in found.items()}
-    rows = [at["read_in"][None]]
-    for i in range(model.cfg.n_layers):
-        rows += [at["head"][i]] if "head" in at else []
-        rows += [at["mlp"][i][None]] if "mlp" in at else []
-    return np.concatenate(rows)
-
-
-def covariances(parts, whole):
-    parts, whole = parts - parts.mean(0), whole - whole.mean(0)
-    return ((parts * whole[:, None]).mean(0) / whole.square().mean(0)).numpy()
-
-
 @pytest.mark.parametrize("name", SERVED)
 def test_shares_are_covariances_with_the_prediction_and_add_up_to_one(name):
     model, tokens = model_of(name), tokens_of(name)
-    parts, found = by_hand(model, tokens), shares_of(model, tokens)
-    np.testing.assert_allclose(found, covariances(parts.double(), parts.sum(1).double()), rtol=1e-6, atol=1e-9)
+    parts, prediction = by_hand(model, tokens)
+    found = shares_of(model, tokens)
+
+    def check(whole):
+        np.testing.assert_allclose(found[:-1], covariances(parts, whole), rtol=1e-9, atol=1e-11)
+
+    check(prediction)
+    if hasattr(model, "ln_final") and not model.cfg.mlp_only:
+        must_fail(check, parts.sum(1))  # biases of attention, over a scale that varies
     np.testing.assert_allclose(found.sum(0), 1, rtol=1e-9)
     must_fail(np.testing.assert_allclose, found[1:].sum(0), 1, rtol=1e-9)
 
