@@ -170,7 +170,7 @@ def _lines(
     }
     # What is no line on the grid may become one beyond: that it does not is asked of it only.
     if found["departure"].within(DEPARTURE.contradicts):
-        found["lasting"] = Estimate.of(f"departure from 1e8 to 1e10 {EDGE}", departure(further, xs))
+        found["lasting"] = found["departure beyond"]
     return found
 
 
@@ -286,7 +286,7 @@ CRITERION = Criterion(
         Precondition(
             "lasting",
             (NO_LINE, INF),
-            f"From 1e8 to 1e10 {EDGE} the departure is only {{value:.2g}} times the slope: the line lies beyond the "
+            f"From 1e7 to 1e10 {EDGE} the departure is only {{value:.2g}} times the slope: the line lies beyond the "
             "range measured.",
             optional=True,
         ),

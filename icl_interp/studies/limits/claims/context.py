@@ -91,20 +91,20 @@ def amplitude(far_out: np.ndarray, near: DataArray, drawn: np.ndarray | None = N
     return bootstrap(ratio, *arrays, positive=True)
 
 
-def lasting(beyond: np.ndarray, near: DataArray, drawn: np.ndarray) -> Interval:
-    """The smallest spread of f over prompts beyond the grid, over that at inner queries: at 1e9 and in each decade.
+def lasting(near: DataArray, drawn: np.ndarray) -> Interval:
+    """The smallest spread of f over prompts in any decade beyond the grid, over that at inner queries.
+
+    At drawn places alone: what comes and goes may be gone at a known one.
 
     Args:
-        beyond: `parts` at 1e9 units.
         near: `far/in distribution`.
         drawn: variances at drawn places beyond the grid, `(unit, place)`.
     """
 
-    def ratio(a: np.ndarray, b: np.ndarray, between: np.ndarray) -> np.ndarray:
-        smallest = np.minimum(_variance(a).mean(-1), between.min(-1))
-        return np.sqrt(smallest / np.maximum(_variance(b).mean(-1), TINY))
+    def ratio(inside: np.ndarray, beyond: np.ndarray) -> np.ndarray:
+        return np.sqrt(beyond.min(-1) / np.maximum(_variance(inside).mean(-1), TINY))
 
-    return bootstrap(ratio, *map(far.pairs, (beyond, parts(near), drawn)), positive=True)
+    return bootstrap(ratio, *map(far.pairs, (parts(near), drawn)), positive=True)
 
 
 def largest_deviation(ends: DataArray, drawn: DataArray, near: DataArray) -> Estimate:
@@ -263,7 +263,7 @@ def _far_spread(
         "amplitude beyond": Estimate.of(f"the same from 1e6 to 1e10 {EDGE}", there),
     }
     if places is not None and found["amplitude"].within(AMPLITUDE.contradicts):
-        last = lasting(_of_ends(beyond), near, places[:, _BEYOND])
+        last = lasting(near, places[:, _BEYOND])
         found["lasting"] = Estimate.of(f"the smallest from 1e6 to 1e10 {EDGE}", last)
     if (falls := decay(curve, x_unit)) is not None:
         found["decay"] = Estimate.of("power of |x| that the spread goes like", falls, "exponent")
