@@ -79,6 +79,7 @@ class HeadOrthogonality(Probe):
     Raises:
         InputError: a share that is none; in use, a model without two heads in a layer.
 
+    >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.probes.runner import probe
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0))
     >>> with torch.no_grad():  # two heads that do the same
@@ -256,7 +257,8 @@ def _n_directions(
             if one == other != NO_HEAD:
                 scales[h, g] = 1 / _squared_size(products, heads, one)
     n = write.shape[0] * write.shape[1]
-    scaled = (covariance * scales[:, None, :, None]).reshape(n, n)
+    scales = scales[:, None, :, None]
+    scaled = (covariance * scales).where(scales > 0, 0.0).reshape(n, n)
     whole = write.reshape(n, -1)
     values = torch.linalg.eigvalsh(whole.T @ scaled @ whole).flip(0).clamp(min=0)
     return maps.n_leading(values.sqrt(), share)

@@ -132,11 +132,11 @@ def distinct_heads(overlaps: DataArray) -> dict[str, list[str]]:
     Heads that write nothing which is read are left out, and so are layers whose heads write along one direction.
     """
     found: dict[str, list[str]] = {}
-    for name in overlaps.indexes["pair"]:
+    shown = overlaps.sel(value=list(OF_LAYER)).values.tolist()
+    for name, (n_directions, counted_as) in zip(overlaps.indexes["pair"], shown, strict=True):
         head, other = name.split(" ~ ")
         if head != other:
             continue
-        n_directions, counted_as = overlaps.sel(pair=name, value=list(OF_LAYER)).values
         if counted_as != NO_HEAD and n_directions >= LEAST_DIRECTIONS:
             layer = head.partition(".")[0]
             found.setdefault(f"{layer}.{counted_as:.0f}", []).append(head)
@@ -200,7 +200,8 @@ def by_chance(
     n_draws = max(2000, min(20_000, N_BY_CHANCE // len(sizes)))
     rng, found = np.random.default_rng(0), np.zeros(n_draws)
     for size, n in sorted(zip(sizes, n_directions, strict=True)):  # the order of heads must not matter
-        found += size * np.sqrt(n * rng.beta(0.5, (n - 1) / 2, n_draws))
+        one_entry = rng.beta(0.5, (n - 1) / 2, n_draws) if n > 1 else np.ones(n_draws)
+        found += size * np.sqrt(n * one_entry)
     return found / len(sizes)
 
 
@@ -221,7 +222,7 @@ def orthogonality(results: Results, facts: Facts) -> Evidence:
     low, high = (one.n_pairs if one else 0 for one in found)
     quantities = {"pairs": Estimate("pairs of heads that matter", float(low), float(low), float(high), "pairs")}
     scope = "these weights, heads that matter within a layer, in distribution"
-    causal, details = _causal(results[pair_ablation], roles), _details(overlaps)
+    causal, details = _causal(results[pair_ablation], chosen[0]), _details(overlaps)
     if sure is None or most is None:
         return Evidence(quantities, "", scope=scope, causal=causal, details=details)
     quantities["position"] = _position([sure, most])
@@ -261,11 +262,11 @@ def _position(found: Sequence[Comparison]) -> Estimate:
     return Estimate("position among random directions", each[0][0], low, high, "quantile")
 
 
-def _causal(ablation: DataArray, roles: dict[str, relevance.Role]) -> dict[str, object]:
+def _causal(ablation: DataArray, pairs: Sequence[str]) -> dict[str, object]:
     interactions = {}
     for name in ablation.indexes["pair"]:
         both, first, second = ablation.sel(pair=name).values
-        if all(roles[head] == "yes" for head in name.split(" ~ ")) and first + second > 0:
+        if name in pairs and first + second > 0:
             interactions[name] = float((both - first - second) / (first + second))
     sizes = np.abs(list(interactions.values()))
     return {
