@@ -16,6 +16,7 @@ from icl_interp.analyses.facts import Facts, is_large
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.errors import InputError, shown
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.probes.heads import NO_HEAD, HeadOrthogonality
 from icl_interp.probes.reading import Reading
@@ -209,6 +210,8 @@ def orthogonality(results: Results, facts: Facts) -> Evidence:
     """Do heads of a layer that matter write in directions that overlap less than chance?"""
     overlaps, roles = results[overlap], relevance.roles(results, facts)
     heads, names = distinct_heads(overlaps), pairs_of_distinct(overlaps)
+    if unknown := {one for members in heads.values() for one in members} - roles.keys():
+        raise InputError(f"{overlap.name} has the head {shown(min(unknown))}, which is none here")
 
     def both(pair: str, *allowed: str) -> bool:
         # Heads that are one matter if any of them does.
@@ -222,7 +225,7 @@ def orthogonality(results: Results, facts: Facts) -> Evidence:
     low, high = (one.n_pairs if one else 0 for one in found)
     quantities = {"pairs": Estimate("pairs of heads that matter", float(low), float(low), float(high), "pairs")}
     scope = "these weights, heads that matter within a layer, in distribution"
-    causal, details = _causal(results[pair_ablation], chosen[0]), _details(overlaps)
+    causal, details = _causal(results[pair_ablation], roles, chosen[0]), _details(overlaps)
     if sure is None or most is None:
         return Evidence(quantities, "", scope=scope, causal=causal, details=details)
     quantities["position"] = _position([sure, most])
@@ -262,9 +265,11 @@ def _position(found: Sequence[Comparison]) -> Estimate:
     return Estimate("position among random directions", each[0][0], low, high, "quantile")
 
 
-def _causal(ablation: DataArray, pairs: Sequence[str]) -> dict[str, object]:
+def _causal(ablation: DataArray, roles: dict[str, relevance.Role], pairs: Sequence[str]) -> dict[str, object]:
     interactions = {}
     for name in ablation.indexes["pair"]:
+        if unknown := set(name.split(" ~ ")) - roles.keys():  # in a report that was edited
+            raise InputError(f"{pair_ablation.name} has a pair of the head {shown(min(unknown))}, which is none here")
         both, first, second = ablation.sel(pair=name).values
         if name in pairs and first + second > 0:
             interactions[name] = float((both - first - second) / (first + second))
