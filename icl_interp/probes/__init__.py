@@ -15,6 +15,7 @@ from icl_interp.probes.heads import HeadOrthogonality
 from icl_interp.probes.maps import frobenius_cosines, map_orthogonality, principal_angles
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.pattern import AttentionPattern
+from icl_interp.probes.reading import Reading
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import LogitLens, ResidualStream, depths, logit_lens
 from icl_interp.probes.runner import probe
@@ -31,6 +32,7 @@ __all__ = [
     "LogitLens",
     "PatternStatistics",
     "Probe",
+    "Reading",
     "ResidualStream",
     "Sweep",
     "depths",

@@ -4,16 +4,17 @@ from collections.abc import Iterator
 from functools import partial
 from typing import ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from icl_interp.errors import InputError
-from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.hooks import edited
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes import maps
 from icl_interp.probes.base import Hook, Positions, Probe, at_places
+from icl_interp.probes.reading import Reading
 from icl_interp.reductions import Gram, Rows
 from icl_interp.results import Result, make_array
 
@@ -21,28 +22,32 @@ ROUNDING = 1e-13  # spread of what a head mixes, in units of its size, up to whi
 ALL = "all"  # the position kind that pools every token
 
 
-def n_directions(cfg: HookedTransformerConfig) -> int:
-    """Dimensions that the heads of a layer can write to together, in which chance turns them.
-
-    It is a number of the heads, not of the stream: a model of twice the width that computes the same keeps it.
-
-    >>> n_directions(HookedTransformerConfig(n_layers=1, d_model=64, n_heads=2, d_head=8))
-    16
-    """
-    return min(cfg.n_heads * cfg.head_width, cfg.d_model)
+PARALLEL = 0.99  # |cosine| of two heads' outputs from which they are one head, which writes their sum
+NOTHING = 1e-3  # size of what a head writes, over that of the largest of its layer, up to which it writes nothing
+NO_HEAD = -1  # in place of the number of a head: this one writes nothing
 
 
 class HeadOrthogonality(Probe):
     """How alike the heads of a layer are: in what they write on these prompts, and as maps.
 
-    With o_h the addition of head h to the stream (`hook_result`, without b_O), less its mean over the stream where a
-    LayerNorm reads it (`maps.written`), and o~ = o - E o, its deviation from the mean over prompts at that token
-    position, so that what a head writes whatever the prompt does not count:
+    With o_h the addition of head h to the stream (`hook_result`, without b_O) as it is read, and o~ = o - E o, its
+    deviation from the mean over prompts at that token position, so that what a head writes whatever the prompt does
+    not count:
 
         cosine(h, g) = E <o~_h, o~_g> / sqrt(E |o~_h|^2  E |o~_g|^2)
 
-    Chance gives each pair a cosine too. Were the directions of a head turned at random (Haar) in the D dimensions that
-    the heads of a layer can write to together (`n_directions`), its mean square would be, with M = E o~_h o~_g^T,
+    "As it is read" is said by a `Reading`: the inner product <a, b> is a^T G b, how far two small additions move the
+    predictions together, and the tokens at which nobody reads do not count. So nothing depends on what is written
+    where nobody reads it. This is what the report's claim on heads asks about. Without a reading the whole stream
+    counts, less its mean where a LayerNorm reads it (`maps.written`).
+
+    Heads are told apart by what they write. Those whose outputs are parallel, or opposite (|cosine| >= `PARALLEL`,
+    also by way of others), are one head, which writes their sum; it writes nothing if that is at most `NOTHING` times
+    the largest of the layer. So a copy counts once, and two heads that take each other off do not count.
+
+    Chance gives each pair a cosine too. Let D be the fewest directions that hold `share` of what the heads of a layer
+    write, each distinct head scaled to the same size. Were the directions of a head turned at random (Haar) in D
+    dimensions, the mean square of its cosine would be, with M = E o~_h o~_g^T,
 
         chance(h, g)^2 = |M|^2 / (D  E |o~_h|^2  E |o~_g|^2)        since E tr(M Q)^2 = |M|^2 / D for Haar Q.
 
@@ -54,14 +59,18 @@ class HeadOrthogonality(Probe):
     Source of the question: Sander, Giryes, Suzuki, Blondel & Peyre (2024), section 6.
 
     Args:
-        share: of the variance that a head's subspace holds.
+        share: of the variance that a head's subspace holds, and of what a layer writes that D directions hold.
         angles: whether to compute angles between subspaces, which takes about a second for a hundred heads.
         per_prompt: also keep a number a prompt, of what intervals are made. Memory then grows with their number: every
             head's mixtures of values are kept.
+        reading: what is read of the stream, measured beforehand: `Reading.measure(model, tokens)`.
 
     Results:
         output_cosine: Matrix (layer, position, head, other); NaN for a head that writes a constant.
         output_chance: Matrix (layer, position, head, other), the root mean square of that cosine by chance.
+        distinct: Matrix (layer, position, head), the number of the head as which each counts: its own, that of the
+            first of those that are one with it, or `NO_HEAD` where it writes nothing.
+        directions: Matrix (layer, position), D.
         output_inner: with `per_prompt`, <o~_h, o~_g> of each prompt, a mean over all tokens,
             Matrix (layer, head, other, prompt); 0 for a head that writes a constant.
         output_angles: with `angles`, principal angles between these subspaces in radians, smallest first, Matrix
@@ -73,6 +82,7 @@ class HeadOrthogonality(Probe):
         InputError: a share that is none; in use, a model without two heads in a layer, or one in which what heads
             write is edited behind `hook_z`.
 
+    >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.probes.runner import probe
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0))
     >>> with torch.no_grad():  # two heads that do the same
@@ -89,10 +99,13 @@ class HeadOrthogonality(Probe):
 
     name: ClassVar[str] = "head_orthogonality"
 
-    def __init__(self, share: float = maps.SHARE, angles: bool = True, per_prompt: bool = False) -> None:
+    def __init__(
+        self, share: float = maps.SHARE, angles: bool = True, per_prompt: bool = False, reading: Reading | None = None
+    ) -> None:
         if not 0 < share <= 1:
             raise InputError(f"share must lie in (0, 1], but got {share}")
         self.share, self.angles, self.per_prompt = share, angles, per_prompt
+        self.reading = reading
 
     def refusal(self, model: HookedTransformer) -> str | None:
         """Models without two heads in a layer."""
@@ -150,14 +163,15 @@ class HeadOrthogonality(Probe):
     def covariances(self) -> Iterator[dict[str | float, Float[Tensor, "head d_head head d_head"]]]:
         """For each layer and position kind, "all" among them, the covariance of the heads' mixtures of values.
 
-        It is 0 for a head that writes a constant.
+        It is 0 for a head that writes a constant, and where nobody reads; kinds count in "all" as much as they are
+        read.
         """
         cfg = self._model.cfg
         shape = (cfg.n_heads, cfg.head_width, cfg.n_heads, cfg.head_width)
         sizes = {kind: len(places) for kind, places in self._positions.items()}
         for layer in range(cfg.n_layers):
-            grams = self._moments(layer)
-            parts: dict[str | float, Tensor] = {kind: gram.covariance for kind, gram in grams.items()}
+            grams, read = self._moments(layer), self._read_at(layer)
+            parts: dict[str | float, Tensor] = {kind: read[kind] * gram.covariance for kind, gram in grams.items()}
             pooled = torch.stack([parts[kind] * n for kind, n in sizes.items()]).sum(0) / sum(sizes.values())
             # The spread of a head that writes a constant is rounding, and has no direction.
             size = torch.stack([gram.mean.view(-1, *shape[:2]).square().sum(-1).amax(0) for gram in grams.values()])
@@ -166,41 +180,114 @@ class HeadOrthogonality(Probe):
             kept = each[:, None] * each
             yield {kind: (part * kept).view(shape) for kind, part in {**parts, ALL: pooled}.items()}
 
+    def _read_at(self, layer: int) -> dict[str | float, float]:
+        """How much each position kind is read: 1 everywhere without a reading."""
+        if self.reading is None:
+            return dict.fromkeys(self._positions, 1.0)
+        shares = self.reading.shares[layer]
+        return {kind: float(shares[list(places)].mean()) for kind, places in self._positions.items()}
+
+    def _written(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
+        """W_O of the heads in the coordinates of what is read."""
+        if self.reading is None:
+            return maps.written(self._model, layer)
+        return maps.read_as(self._model, layer, self.reading)
+
     def results(self) -> dict[str, Result]:
         """Outputs and maps."""
         cfg = self._model.cfg
-        cosines, chances, inner, angles = [], [], [], []
+        cosines, chances, inner, angles, distinct, directions = [], [], [], [], [], []
         for layer, found in enumerate(self.covariances()):
-            write = maps.written(self._model, layer).to(found[ALL].device)
+            write = self._written(layer).to(found[ALL].device)
             pairs = torch.einsum("hed,gfd->hegf", write, write)
             for covariance in found.values():
                 # E <o~_h, o~_g> = trace of E[z~_h z~_g^T] W_g W_h^T.
                 products = (covariance * pairs).sum((1, 3))
+                heads = told_apart(products)
+                n = _n_directions(covariance, write, products, heads, self.share)
                 cosines.append(maps.cosines_of(products))
-                chances.append(_by_chance(covariance, pairs, products, n_directions(cfg)))
+                chances.append(_by_chance(covariance, pairs, products, max(n, 1)))
+                distinct.append(heads)
+                directions.append(n)
                 if self.angles:
                     bases = _output_subspaces(covariance, write, self.share)
                     angles.append(maps.all_angles(bases, cfg.head_width))
             if self.per_prompt:
-                varies = _spread(found[ALL]) > 0
-                inner.append(_by_prompt(self._mixtures[layer].all.double(), write.cpu(), varies.cpu()))
-        layers, *heads = maps.axes_of(self._model).items()
-        axes = dict([layers, ("position", (*self._positions, ALL)), *heads])
+                varies, read = _spread(found[ALL]) > 0, self._read_at(layer)
+                # Each token counts as much as its kind is read.
+                at = {place: read[kind] for kind, places in self._positions.items() for place in places}
+                weights = torch.tensor([at[place] for place in self._places], dtype=torch.float64)
+                mixtures = self._mixtures[layer].all.double()
+                inner.append(_by_prompt(mixtures, write.cpu(), varies.cpu(), weights))
+        layers, *heads_axes = maps.axes_of(self._model).items()
+        axes = dict([layers, ("position", (*self._positions, ALL)), *heads_axes])
         shape = tuple(map(len, axes.values()))
         note = "over prompts and the positions of each kind, centred at each position"
+        of_each = {name: axis for name, axis in axes.items() if name != "other"}
+        of_layers = {name: axes[name] for name in ("layer", "position")}
         results: dict[str, Result] = {
             "output_cosine": make_array(torch.stack(cosines).view(shape).cpu().numpy(), axes, note=note),
             "output_chance": make_array(torch.stack(chances).view(shape).cpu().numpy(), axes, note=note),
+            "distinct": make_array(np.reshape(distinct, shape[:3]), of_each, note=f"{NO_HEAD}: writes nothing"),
+            "directions": make_array(np.reshape(directions, shape[:2]), of_layers, "directions"),
         }
         if self.per_prompt:
             values = torch.stack(inner).numpy()
             prompts = ("prompt", tuple(range(values.shape[-1])))
-            results["output_inner"] = make_array(values, dict([layers, *heads, prompts]), note=note)
+            results["output_inner"] = make_array(values, dict([layers, *heads_axes, prompts]), note=note)
         if self.angles:
             wide = {**axes, "angle": maps.numbers(cfg.head_width)}
             values = torch.stack(angles).view(*shape, -1).cpu().numpy()
             results["output_angles"] = make_array(values, wide, "rad", maps.note_on(self.share))
-        return {**results, **maps.map_orthogonality(self._model, self.share, self.angles)}
+        return {**results, **maps.map_orthogonality(self._model, self.share, self.angles, self.reading)}
+
+
+def told_apart(products: Float[Tensor, "head head"]) -> list[int]:
+    """The head as which each head of a layer counts, or `NO_HEAD`, from the inner products of their outputs.
+
+    >>> told_apart(torch.tensor([[1.0, 0.0, 2.0, 0.0], [0.0, 1.0, 0.0, 0.0], [2.0, 0.0, 4.0, 0.0], [0.0] * 4]))
+    [0, 1, 0, -1]
+    >>> told_apart(torch.tensor([[1.0, 0.0, 0.0], [0.0, 9.0, -9.0], [0.0, -9.0, 9.0]]))  # two take each other off
+    [0, -1, -1]
+    """
+    n = len(products)
+    alike = maps.cosines_of(products).abs() >= PARALLEL  # no comparison holds for NaN: such a head writes nothing
+    heads = [h if bool(alike[h, h]) else NO_HEAD for h in range(n)]
+    for h in range(n):
+        for g in range(h):
+            if alike[h, g] and heads[h] != heads[g]:
+                first, later = sorted((heads[h], heads[g]))
+                heads = [first if one == later else one for one in heads]
+    sizes = {one: _squared_size(products, heads, one) for one in set(heads) - {NO_HEAD}}
+    least = NOTHING**2 * max(sizes.values(), default=0.0)
+    return [one if one != NO_HEAD and sizes[one] > least else NO_HEAD for one in heads]
+
+
+def _squared_size(products: Float[Tensor, "head head"], heads: list[int], one: int) -> float:
+    """E |sum of o~_h|^2 over the heads that count as this one."""
+    members = [h for h, counted_as in enumerate(heads) if counted_as == one]
+    return float(products[members][:, members].sum())
+
+
+def _n_directions(
+    covariance: Float[Tensor, "head d_head head d_head"],
+    write: Float[Tensor, "head d_head d_model"],
+    products: Float[Tensor, "head head"],
+    heads: list[int],
+    share: float,
+) -> int:
+    """The fewest directions that hold this share of what distinct heads write, each scaled to the same size."""
+    scales = torch.zeros_like(products)
+    for h, one in enumerate(heads):
+        for g, other in enumerate(heads):
+            if one == other != NO_HEAD:
+                scales[h, g] = 1 / _squared_size(products, heads, one)
+    n = write.shape[0] * write.shape[1]
+    scales = scales[:, None, :, None]
+    scaled = (covariance * scales).where(scales > 0, 0.0).reshape(n, n)
+    whole = write.reshape(n, -1)
+    values = torch.linalg.eigvalsh(whole.T @ scaled @ whole).flip(0).clamp(min=0)
+    return maps.n_leading(values.sqrt(), share)
 
 
 def _spread(covariance: Float[Tensor, "head d_head head d_head"]) -> Float[Tensor, " head"]:
@@ -228,10 +315,12 @@ def _by_prompt(
     z: Float[Tensor, "prompt token head d_head"],
     write: Float[Tensor, "head d_head d_model"],
     varies: Bool[Tensor, " head"],
+    weights: Float[Tensor, " token"],
 ) -> Float[Tensor, "head head prompt"]:
-    """<o~_h, o~_g> of each prompt, a mean over tokens."""
+    """<o~_h, o~_g> of each prompt, a mean over tokens, each of which counts with its weight."""
     said = torch.einsum("bthe,hed->bthd", (z - z.mean(0)) * varies[:, None], write)
-    return (said @ said.transpose(2, 3)).mean(1).permute(1, 2, 0)
+    each = said @ said.transpose(2, 3)
+    return (each * weights[:, None, None]).mean(1).permute(1, 2, 0)
 
 
 def _output_subspaces(

@@ -7,6 +7,7 @@ from xarray import DataArray
 
 from icl_interp.errors import InputError
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes.reading import Reading
 from icl_interp.results import make_arrays
 
 SHARE = 0.99
@@ -24,6 +25,12 @@ def written(model: HookedTransformer, layer: int) -> Float[Tensor, "head d_head 
     """
     write = model.blocks[layer].attn.W_O.detach().double()
     return write - write.mean(-1, keepdim=True) if model.cfg.normalization_type in CENTRED else write
+
+
+def read_as(model: HookedTransformer, layer: int, reading: Reading) -> Float[Tensor, "head d_head d_model"]:
+    """W_O of a layer's heads in float64, in coordinates whose inner product is that of what is read (`Reading`)."""
+    write = model.blocks[layer].attn.W_O.detach().double()
+    return write @ reading.factors[layer].to(write)
 
 
 def read_in(model: HookedTransformer, layer: int, name: str) -> Float[Tensor, "head d_model d_head"]:
@@ -84,11 +91,14 @@ def principal_angles(a: Float[Tensor, "d_model k"], b: Float[Tensor, "d_model m"
     return torch.atan2(sines, cosines)
 
 
-def map_orthogonality(model: HookedTransformer, share: float = SHARE, angles: bool = True) -> dict[str, DataArray]:
+def map_orthogonality(
+    model: HookedTransformer, share: float = SHARE, angles: bool = True, reading: Reading | None = None
+) -> dict[str, DataArray]:
     """How alike heads of a layer are as maps: cosines and principal angles, from the weights alone.
 
     The OV map W_V W_O takes what a head reads to what it writes; the QK map W_Q W_K^T is the bilinear form of query
     and key. Both are those of `read_in` and `written`: gains of norms folded in, and nothing that a LayerNorm removes.
+    With a `reading`, what a head writes is taken as it is read (`read_as`).
     So they stay as they are when weights change and no output does. (`model.OV` and `model.QK` are the bare products.)
     Subspaces are spanned by the fewest singular directions that hold `share` of a map's squared norm.
 
@@ -119,7 +129,8 @@ def map_orthogonality(model: HookedTransformer, share: float = SHARE, angles: bo
     between: dict[str, list[Tensor]] = {name: [] for name in names}
     for layer in range(model.cfg.n_layers):
         query, key, value = (read_in(model, layer, name) for name in ("W_Q", "W_K", "W_V"))
-        for kind, left, right in (("ov", value, written(model, layer)), ("qk", query, key.transpose(1, 2))):
+        write = written(model, layer) if reading is None else read_as(model, layer, reading)
+        for kind, left, right in (("ov", value, write), ("qk", query, key.transpose(1, 2))):
             cosines[f"{kind}_cosine"].append(frobenius_cosines(left, right))
             subspaces = _map_subspaces(left, right, share) if angles else ()
             of_kind = [name for name in names if name.startswith(kind)]

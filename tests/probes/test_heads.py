@@ -11,7 +11,7 @@ from small_models import PROMPTS, make, tokens_for
 
 from icl_interp.interventions.attention import AblateHeads
 from icl_interp.interventions.base import intervene
-from icl_interp.probes.heads import HeadOrthogonality
+from icl_interp.probes.heads import NO_HEAD, HeadOrthogonality, told_apart
 from icl_interp.probes.maps import cosines_of, frobenius_cosines, map_orthogonality, principal_angles
 from icl_interp.probes.runner import probe
 from icl_interp.provenance import generator
@@ -143,10 +143,19 @@ def test_inner_products_of_each_prompt():
         np.testing.assert_allclose(mean / size_of[:, :, None] / size_of[:, None], cosines, atol=1e-10)
 
 
-def check_chance(found, model, n):
-    """|A^T B| / (|A| |B| sqrt(n)) of whole matrices of outputs: exact, where drawn rotations tell 6 % apart."""
+def fewest(flat, share=0.99):
+    """Directions that hold this share of what heads write, each scaled to one size: (row, head, d_model)."""
+    scaled = flat / np.linalg.norm(flat, axis=(0, 2), keepdims=True)
+    squares = np.linalg.svd(scaled.reshape(-1, flat.shape[2]), compute_uv=False) ** 2
+    return int(np.searchsorted(squares.cumsum() / squares.sum(), share) + 1)
+
+
+def check_chance(found, directions, model, extra=0):
+    """|A^T B| / (|A| |B| sqrt(D)) of whole matrices of outputs: exact, where drawn rotations tell 6 % apart."""
     for layer, outputs in enumerate(written(model)):
         flat = at_each_position(outputs).reshape(-1, *outputs.shape[2:])
+        n = fewest(flat) + extra
+        assert value(directions, layer=layer, position="all") == n
         for h in range(3):
             for g in range(3):
                 a, b = flat[:, h], flat[:, g]
@@ -155,12 +164,28 @@ def check_chance(found, model, n):
                 assert got == pytest.approx(wanted, rel=1e-9)
 
 
-@pytest.mark.parametrize(("change", "n"), [({}, 12), ({"n_heads": 3, "d_head": 2}, 6)])
-def test_chance_turns_in_the_dimensions_that_heads_can_write_to(change, n):
+@pytest.mark.parametrize("change", [{}, {"n_heads": 3, "d_head": 2}])
+def test_chance_turns_in_the_dimensions_that_heads_write_to(change):
     model = make(**change)
-    found = probe(model, PROMPTS, [HeadOrthogonality(angles=False)])["head_orthogonality.output_chance"]
-    check_chance(found, model, n)
-    must_fail(check_chance, found, model, n + 1)
+    results = probe(model, PROMPTS, [HeadOrthogonality(angles=False)])
+    found = [results[f"head_orthogonality.{name}"] for name in ("output_chance", "directions")]
+    check_chance(*found, model)
+    must_fail(check_chance, found[0], found[1] + 1, model, extra=1)
+
+
+def check_told_apart(of):
+    """A copy, an opposite, a chain of nearly parallel ones, one that writes nothing, and two that cancel."""
+    plane = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0], [0.0, -1.0], [0.0, 0.0]])
+    assert of(torch.from_numpy(plane @ plane.T)) == [0, 1, 0, 1, NO_HEAD]
+    fan = np.array([[math.cos(angle), math.sin(angle)] for angle in (0.0, 0.2, 0.1, 1.5)])  # 0.1: a cosine of .995
+    assert of(torch.from_numpy(fan @ fan.T)) == [0, 0, 0, 3]
+    pair = np.array([[1.0, 0.0], [0.0, 5.0], [0.0, -5.0 + 1e-4]])
+    assert of(torch.from_numpy(pair @ pair.T)) == [0, NO_HEAD, NO_HEAD]
+
+
+def test_copies_are_one_head_and_heads_that_cancel_none():
+    check_told_apart(told_apart)
+    must_fail(check_told_apart, lambda products: list(range(len(products))))
 
 
 def check_maps(results, model, gain=True, centre=True):
@@ -220,7 +245,9 @@ def test_duplicated_and_orthogonal_heads():
             own = torch.arange(12) // 4 == i // 2
             attn.W_O[i] *= own
             attn.W_V[i] *= own[:, None]
-    results = {key: r.sel(layer=0, head=0).values for key, r in probe(model, PROMPTS, [HeadOrthogonality()]).items()}
+    found = probe(model, PROMPTS, [HeadOrthogonality()])
+    assert found["head_orthogonality.distinct"].sel(layer=0, position="all").values.tolist() == [0, 0, 2]
+    results = {key: r.sel(layer=0, head=0).values for key, r in found.items() if "other" in r.dims}
     for key in ("output_cosine", "ov_cosine", "qk_cosine"):
         values = np.atleast_2d(results[f"head_orthogonality.{key}"])
         np.testing.assert_allclose(values[:, 1], 1, atol=1e-9)

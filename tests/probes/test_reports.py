@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from icl_interp.interventions import FreezeNorms
 from icl_interp.probes.attention import AttentionEntropy
 from icl_interp.probes.heads import HeadOrthogonality
 from icl_interp.probes.norms import LayerNormScale
+from icl_interp.probes.reading import Reading
 from icl_interp.probes.residual import LogitLens
 from icl_interp.studies.limits.claims.layers import N_SHOWN
 
@@ -93,7 +95,9 @@ def head_orthogonality(seed=0, settings=FAR, move=0.0):
     model = make().float()
     with torch.no_grad():
         model.blocks[0].attn.W_O[0] *= 1 + move  # there is no query to move: a head that writes more
-    probe = HeadOrthogonality(angles=False, per_prompt=True)
+    read, _ = lab.encoding.read_at(lab.few.n_points, model.cfg.attention_dir)
+    reading = Reading.measure(copy.deepcopy(model).double(), lab.tokens(lab.few), read, seed)
+    probe = HeadOrthogonality(angles=False, per_prompt=True, reading=reading)
     whole = icl_interp.probe(model, lab.few, [probe], **settings)
     found = {name.removeprefix("head_orthogonality."): values for name, values in whole.items()}
     rows = []
@@ -102,9 +106,12 @@ def head_orthogonality(seed=0, settings=FAR, move=0.0):
         at = {"layer": layer, "head": head, "other": other}
         of_weights = [found[name].sel(**at) for name in ("ov_cosine", "qk_cosine")]
         of_outputs = [found[name].sel(**at, position="all") for name in ("output_cosine", "output_chance")]
+        counted = float(found["distinct"].sel(layer=layer, head=head, position="all")) if head == other else math.nan
+        of_layer = [float(found["directions"].sel(layer=layer, position="all")), counted]
         by_unit = found["output_inner"].sel(**at).values.reshape(MIN_UNITS, 2).mean(1)
-        rows.append([*(abs(float(one)) for one in (*of_weights, *of_outputs)), *by_unit])
-    return shown.values, np.array(rows)
+        rows.append([*(abs(float(one)) for one in (*of_weights, *of_outputs)), *of_layer, *by_unit])
+    # No pair of two heads counts as one of them: NaN, in both.
+    return np.nan_to_num(shown.values, nan=-9), np.nan_to_num(rows, nan=-9)
 
 
 def last_layer(seed=0, settings=FAR, move=0.0):

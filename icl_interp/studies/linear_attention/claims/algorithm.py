@@ -15,7 +15,9 @@ from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import coordinates
 from icl_interp.studies.linear_attention.measurements.algorithms import PRECONDITIONED, SIZE, TRUTH, algorithms, order
 from icl_interp.studies.linear_attention.measurements.setting import (
+    SAME_EVIDENCE,
     SOURCE,
+    needs_layer,
     needs_regression,
     needs_theory,
     not_learned,
@@ -113,6 +115,8 @@ def algorithm(results: Results, facts: Facts) -> Evidence:
         )
     elif merged:
         caveat = f"On this task {', '.join(merged)} is the same as one preconditioned step."
+    elif needs_layer(facts) is None:
+        caveat = f"Its similarity to {best} is {at[best]['similarity']:.3f}. {SAME_EVIDENCE}"
     else:
         caveat = f"Its similarity to {best} is {at[best]['similarity']:.3f} (1: the same predictions)."
     return Evidence(
@@ -161,13 +165,17 @@ def order_evidence(results: Results, facts: Facts) -> Evidence:
         for reason, present in {
             "learned positions": cfg.positional_embedding_type != "none",
             "causal attention below the last layer": cfg.attention_dir == "causal" and cfg.n_layers > 1,
+            "weights of positions": cfg.position_weights is not None,
+            "queries of the token before": cfg.queries is not None,
         }.items()
         if present
     ]
     name = "change of the prediction with the order of the examples / its standard deviation over prompts"
     swapped = "change of the prediction with examples of another function / its standard deviation over prompts"
     quantities = {"spread": Estimate.of(name, test), "contexts": Estimate.of(swapped, sensitivity(result, "contexts"))}
-    says = answer(
+    # Sums over the examples have no order: of such a model the answer follows from its design.
+    by_design = "" if reasons else "By algebra: nothing in the model's design can tell orders apart. "
+    says = by_design + answer(
         ORDER,
         quantities,
         "The order of the examples hardly changes the prediction.",
@@ -182,7 +190,7 @@ def order_evidence(results: Results, facts: Facts) -> Evidence:
     caveat = (
         f"The model has {' and '.join(reasons)}, which can tell orders apart."
         if reasons
-        else "Nothing in the model's design can tell orders apart."
+        else "So it is no evidence of what training made."
     )
     return Evidence(
         quantities,

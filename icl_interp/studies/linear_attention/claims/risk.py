@@ -13,6 +13,7 @@ from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.linear_attention.measurements.setting import (
+    SAME_EVIDENCE,
     SOURCE,
     needs_layer,
     needs_theory,
@@ -22,6 +23,7 @@ from icl_interp.studies.linear_attention.measurements.setting import (
 )
 from icl_interp.studies.linear_attention.measurements.shifts import (
     BEST,
+    INPUT_FACTORS,
     INSIDE,
     MODEL,
     OWN,
@@ -97,7 +99,10 @@ def risk_evidence(results: Results, facts: Facts) -> Evidence:
     )
     if OWN in result.indexes["who"]:
         off = 100 * math.expm1(worst_ratio(result, MODEL, OWN).value)
-        caveat = f"With the model's own weights in place of the optimal ones the formula is within {off:.2g} %."
+        caveat = (
+            f"With the model's own weights in place of the optimal ones the formula is within {off:.2g} %. "
+            f"{SAME_EVIDENCE}"
+        )
     else:
         more = rows[-1][PRINTED] / max(rows[-1]["measured"], TINY)
         caveat = f"Without the factor 1/M, as the slides print it, the formula is {more:.3g} times what is measured."
@@ -165,6 +170,8 @@ def random_covariance(results: Results, facts: Facts) -> Evidence:
         f"({bound(RANDOM, quantities, 'ratio', f'within a factor of {OFF:g}', f'at most {BEATS:g}')})."
     )
     caveat = f"However long the prompts, its mean prediction is {float(limit.mean()):.3g} times the right value."
+    if needs_layer(facts) is None:
+        caveat += f" {SAME_EVIDENCE}"
     whole = {"number": "error of Theorem 4.5's optimum, mean over all covariances", "value": exact}
     return Evidence(
         quantities,
@@ -186,9 +193,9 @@ def _needs_random(facts: Facts) -> str | None:
 # ---- query shift -----------------------------------------------------------------------------------------------------
 
 QUERY = Criterion(
-    "mean squared error over the mean square of the label, with the query shifted over in distribution, the larger of "
-    "two test conditions (query three times as far; query from an isotropic distribution of three times the standard "
-    f"deviation): <= {TOLERATED:g} / >= {HURT:g}",
+    "mean squared error over the mean square of the label, with the query shifted over in distribution, the largest of "
+    "three test conditions (query three times as far; query from an isotropic distribution of three times the standard "
+    f"deviation; query from a normal distribution that is drawn): <= {TOLERATED:g} / >= {HURT:g}",
     (Condition("ratio", (-INF, math.log10(TOLERATED)), (math.log10(HURT), INF)),),
 )
 
@@ -241,15 +248,17 @@ def query_evidence(results: Results, facts: Facts) -> Evidence:
 
 
 COVARIATE = Criterion(
-    "power of c with which the slope of predictions on labels grows, where all inputs are scaled by c = 1, 2, 3: "
-    f"{EXPONENT[0]:g} to {EXPONENT[1]:g} / at most {ABSORBED:g} (the slope stays, as with least squares)",
-    (Condition("exponent", EXPONENT, (-INF, ABSORBED)),),
+    "power of c with which the slope of predictions on labels grows, where all inputs are scaled by c = 1, 2, 3, and "
+    f"where they are by numbers that are drawn: both {EXPONENT[0]:g} to {EXPONENT[1]:g} / one at most {ABSORBED:g} "
+    "(the slope stays, as with least squares)",
+    (Condition("exponent", EXPONENT, (-INF, ABSORBED)), Condition("drawn", EXPONENT, (-INF, ABSORBED))),
 )
 
 
-def exponent(result: DataArray) -> Interval:
-    """Least-squares slope of ln(slope of predictions / that at c = 1) on ln c."""
-    factors = [float(c) for c in result.indexes["c"]]
+def exponent(result: DataArray, drawn: bool = False) -> Interval:
+    """Least-squares slope of ln(slope of predictions / that at c = 1) on ln c, for known c or for 1 and drawn ones."""
+    every = [float(c) for c in result.indexes["c"]]
+    factors = [c for c in every if c == 1 or (c not in INPUT_FACTORS) is drawn]
     centred = np.log(factors) - np.log(factors).mean()
     arrays = [result.sel(c=c, moment=moment).values for c in factors for moment in ("prediction x truth", "truth^2")]
 
@@ -273,7 +282,8 @@ def covariate_evidence(results: Results, facts: Facts) -> Evidence:
         )
         rows.append({"c": c, "slope of predictions": crossed / size, "error / mean square of the label": error / size})
     name = "power of c in the slope of predictions on labels"
-    quantities = {"exponent": Estimate.of(name, test)}
+    drawn = exponent(result, drawn=True)
+    quantities = {"exponent": Estimate.of(name, test), "drawn": Estimate.of(f"{name}, c drawn", drawn)}
     says = answer(
         COVARIATE,
         quantities,
@@ -285,7 +295,8 @@ def covariate_evidence(results: Results, facts: Facts) -> Evidence:
     asked, against = f"a power of {EXPONENT[0]:g} to {EXPONENT[1]:g}", f"at most {ABSORBED:g}"
     says += (
         f" The slope of predictions on labels grows like c to the power {test.value:.3g} [{test.low:.3g}, "
-        f"{test.high:.3g}] ({bound(COVARIATE, quantities, 'exponent', asked, against)})."
+        f"{test.high:.3g}], and {drawn.value:.3g} at c that were drawn "
+        f"({bound(COVARIATE, quantities, 'exponent', asked, against)})."
     )
     caveat = f"At c = {at} it is {slopes}"
     if not task.random_covariance:
@@ -334,8 +345,9 @@ QUERY_SHIFT_CLAIM = Claim(
         "Thus, very general shifts in the query distribution can be tolerated.",
         "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), 'Query shifts' (between slides 21 and 27),"
         " after equation (4.8)",
-        "The slides argue for infinitely long prompts. We test prompts of the trained length with two "
-        "other distributions of the query, and compare errors relative to the mean square of the labels.",
+        "The slides argue for infinitely long prompts. We test prompts of the trained length with three "
+        "other distributions of the query, one of them drawn, and compare errors relative to the mean square of the "
+        "labels.",
     ),
     kind="learning",
     statement="Another distribution of queries is tolerated: errors stay the same relative to the labels",
@@ -356,8 +368,8 @@ COVARIATE_SHIFT_CLAIM = Claim(
         "In contrast to query shifts, covariate shifts cannot be fully tolerated. ... if we consider test prompts "
         "where the covariates are scaled by a constant c ≠ 1, then ŷ_query ≈ ... = c² x_query^T w ≠ x_query^T w",
         "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), 'Covariate shifts' (between slides 21 and 27), eq. (5)",
-        "The factor c² is the limit for long prompts. We scale all inputs by c = 1, 2 and 3 on prompts of the trained "
-        "length, and fit the power of c with which predictions outgrow the labels.",
+        "The factor c² is the limit for long prompts. We scale all inputs by c = 1, 2 and 3, and by drawn c, on prompts "
+        "of the trained length, and fit the power of c with which predictions outgrow the labels.",
     ),
     kind="learning",
     statement="Inputs scaled by c are not tolerated: predictions come out c² times too large",

@@ -33,15 +33,43 @@ N_CONTEXTS = 128  # prompts for each context of the lab's where the risk of a si
 N_SHIFTED = 32  # prompts of each function for deeper models, slopes and ratios
 QUERY_FACTOR = 3.0
 INPUT_FACTORS = (1.0, 2.0, 3.0)
+# What a model does at known places it need not do between: these are drawn, by the seed of the sample.
+DRAWN_FACTORS = (1.3, 4.0)  # between which scales of queries and of inputs are drawn, evenly in the logarithm
+N_DRAWN = 2
 LONG = 4  # M / N of the long prompts
 MODEL, ZERO, BEST, OWN, PRINTED = "model", "zero", "optimum", "own weights", "as printed"
-INSIDE, FARTHER, ISOTROPIC = "in distribution", "query x 3", "query isotropic, x 3"
+INSIDE, FARTHER, ISOTROPIC, DRAWN = (
+    "in distribution",
+    "query x 3",
+    "query isotropic, x 3",
+    "query from a drawn normal distribution",
+)
 
 
 def lengths(lab: Lab) -> tuple[int, ...]:
-    """M: a quarter of N, N, and 4 N where the model can read it."""
+    """M: a quarter of N, N, and 4 N where the model can read it; and one drawn between the shortest and the longest."""
     n = task_of(lab).n_points - 1
-    return tuple(sorted({m for m in (max(1, n // 4), n, LONG * n) if m <= room(lab)}))
+    known = {m for m in (max(1, n // 4), n, LONG * n) if m <= room(lab)}
+    between = [m for m in range(min(known), max(known)) if m not in known]
+    if between:
+        chosen = torch.randint(len(between), (), generator=generator(lab.seed, "lsa/length"))
+        known.add(between[int(chosen)])
+    return tuple(sorted(known))
+
+
+def drawn_factors(lab: Lab) -> tuple[float, ...]:
+    """A few scales, drawn by the seed of the sample, in ascending order."""
+    low, high = np.log(DRAWN_FACTORS)
+    share = torch.rand(N_DRAWN, generator=generator(lab.seed, "lsa/factors"), dtype=torch.float64)
+    return tuple(sorted(np.exp(low + (high - low) * share.numpy()).tolist()))
+
+
+def drawn_queries(like: Float[Tensor, "batch dim"], spread: Float[Tensor, ""], lab: Lab) -> Float[Tensor, "batch dim"]:
+    """Queries N(0, A), with a random A whose mean variance is a drawn multiple of the usual one."""
+    draw, d = generator(lab.seed, "lsa/drawn queries"), like.shape[1]
+    root = torch.randn(d, d, generator=draw, dtype=torch.float64)
+    root *= drawn_factors(lab)[-1] * spread * (d / root.square().sum()).sqrt()
+    return torch.randn(like.shape, generator=draw, dtype=torch.float64) @ root.T
 
 
 def risks(
@@ -55,7 +83,7 @@ def risks(
     return np.array(found)
 
 
-@measurement("lsa/risk")
+@measurement("lsa/risk", version=2)
 def risk(lab: Lab) -> DataArray:
     """Mean squared error at the query of each group of prompts of M examples: measured, and exact for some layers.
 
@@ -96,19 +124,25 @@ def _with_query(prompts: Prompts, lab: Lab, xs: Float[Tensor, "batch dim"]) -> t
     return Prompts(shifted, prompts.ys, prompts.parameters, prompts.function), truth
 
 
-@measurement("lsa/query shift")
+@measurement("lsa/query shift", version=2)
 def query_shift(lab: Lab) -> DataArray:
     """Squared error, squared truth and their product with the prediction at the query, as the query alone shifts.
 
-    Three arms with the same examples: the query as it is, three times as far, and from N(0, s^2 I) with s three times
-    the root mean variance of the inputs. Labels of the query are without noise.
+    Four arms with the same examples: the query as it is, three times as far, from N(0, s^2 I) with s three times the
+    root mean variance of the inputs, and from a normal distribution whose covariance is drawn by the seed of the sample
+    (`drawn_queries`). Labels of the query are without noise.
     """
     task, n = task_of(lab), task_of(lab).n_points - 1
     groups = grouped_prompts(lab, n, N_SHIFTED, "shift")
     own = groups.prompts.xs[:, -1]
     isotropic = torch.randn(own.shape, generator=generator(lab.seed, "lsa/query"), dtype=torch.float64)
     spread = groups.covariances.diagonal(dim1=1, dim2=2).mean().sqrt()
-    queries = {INSIDE: own, FARTHER: QUERY_FACTOR * own, ISOTROPIC: QUERY_FACTOR * spread * isotropic}
+    queries = {
+        INSIDE: own,
+        FARTHER: QUERY_FACTOR * own,
+        ISOTROPIC: QUERY_FACTOR * spread * isotropic,
+        DRAWN: drawn_queries(own, spread, lab),
+    }
     rows = []
     for xs in queries.values():
         prompts, truth = _with_query(groups.prompts, lab, xs)
@@ -123,18 +157,22 @@ def query_shift(lab: Lab) -> DataArray:
     return make_array(rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function")
 
 
-@measurement("lsa/covariate shift")
+@measurement("lsa/covariate shift", version=2)
 def covariate_shift(lab: Lab) -> DataArray:
-    """The same moments with all inputs, the query's too, scaled by c; labels follow."""
+    """The same moments with all inputs, the query's too, scaled by c; labels follow.
+
+    c is 1, 2 and 3, and a few numbers that are drawn by the seed of the sample.
+    """
     task, n = task_of(lab), task_of(lab).n_points - 1
     groups = grouped_prompts(lab, n, N_SHIFTED, "shift").prompts
     noise = groups.ys - task.targets(groups.parameters, groups.xs)
     rows = []
-    for c in INPUT_FACTORS:
+    factors = (*INPUT_FACTORS, *drawn_factors(lab))
+    for c in factors:
         clean = task.targets(groups.parameters, c * groups.xs)
         predictions = at_query(lab, Prompts(c * groups.xs, clean + noise, groups.parameters, groups.function))
         truth = as_numbers(clean)[:, -1]
         parts = ((predictions - truth).square(), truth.square(), predictions * truth)
         rows.append([by_function(part, lab.n_units) for part in parts])
-    axes = {"c": INPUT_FACTORS, "moment": ("error", "truth^2", "prediction x truth"), "unit": tuple(range(lab.n_units))}
+    axes = {"c": factors, "moment": ("error", "truth^2", "prediction x truth"), "unit": tuple(range(lab.n_units))}
     return make_array(rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function")

@@ -208,38 +208,17 @@ def path(lab: Lab) -> DataArray:
     return make_curve(values, axes, note="exact, from the weights of each snapshot; losses are E(yhat - y)^2 / 2")
 
 
-@measurement("lsa/maps")
+@measurement("lsa/maps", version=2)
 def maps(lab: Lab) -> DataArray:
-    """Share of the identity in W_K^T W_Q and W_P W_V of every head of a transformer.
+    """Share of the identity in W_K^T W_Q and W_P W_V of a layer of linear attention, in the coordinates of tokens.
 
-    The query-key map is that of token coordinates in the first layer, of the residual stream in later ones (where
-    weights meet what earlier layers wrote). The value-output map is that of the residual stream. In an LSA layer W_KQ
-    is read on the coordinates of x, and of W_PV the row that predictions know: the share of w22. A map through d_head
-    dimensions of a wider space can at most be a projection: its share is taken over what a projection has.
+    A prediction knows sum_h v_h (x) F_h, summed over heads: with its last row at the label y, the query-key map is
+    what multiplies two inputs, and of the value-output map the share of y in the row that predictions know. Of one
+    head these are the maps W11 of W_KQ and w22 of (w21, w22). The sum stays where heads are split, cancel, or write
+    nothing, and the coordinates of tokens are those of the task.
     """
-    model, cfg, d = lab.model, lab.model.cfg, task_of(lab).dim
-    values = np.full((2, cfg.n_layers, cfg.n_heads), np.nan)
-    try:
-        layer = read_layer(model)
-    except ValueError:  # InputError: it is no single layer
-        layer = None
-    for i, block in enumerate(model.blocks):
-        attn = block.attn
-        for h in range(cfg.n_heads):
-            if layer is not None:
-                qk = layer.forms[h, :d, :d]
-                v = layer.values[h, : d + 1]
-                values[1, i, h] = float(v[-1].square() / v.square().sum().clamp_min(TINY))
-            else:
-                qk = attn.W_Q[h] @ attn.W_K[h].T
-                if i == 0:
-                    qk = model.embed.W_E @ qk @ model.embed.W_E.T
-                values[1, i, h] = _attained(attn.W_V[h] @ attn.W_O[h], cfg.head_width)
-            values[0, i, h] = _attained(qk, cfg.head_width)
-    axes = {"map": ("W_K^T W_Q", "W_P W_V"), "layer": tuple(range(cfg.n_layers)), "head": tuple(range(cfg.n_heads))}
-    return make_array(values, axes, note="tr(A)^2 / (r |A|^2), r the rank that A can have")
-
-
-def _attained(matrix: Float[Tensor, "d d"], rank: int) -> float:
-    """The share of the identity over the largest that a matrix of this rank can have."""
-    return share_of_identity(matrix) / min(1.0, rank / len(matrix))
+    layer, d = read_layer(lab.model), task_of(lab).dim
+    both = torch.einsum("hi,hjk->ijk", layer.values[:, : d + 1], layer.forms[:, :d, :d])
+    of_label = both[d]
+    shares = [share_of_identity(of_label), float(of_label.square().sum() / both.square().sum().clamp_min(TINY))]
+    return make_array(shares, {"map": ("W_K^T W_Q", "W_P W_V")}, note="tr(A)^2 / (d |A|^2), in coordinates of tokens")
