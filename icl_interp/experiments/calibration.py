@@ -18,6 +18,7 @@ from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results
 from icl_interp.checkpoints.companions import Role
+from icl_interp.checkpoints.config import RunConfig, TrainingConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import whole
 from icl_interp.models import tokens
@@ -50,6 +51,7 @@ class Case:
         companions: models that differ from it in one respect, by role.
         snapshots: the models that its run would have kept on the way, by step.
         encoding: how the model reads prompts, where its width does not tell.
+        training: how it counts as trained, for claims about kinds of training; None where nothing tells.
         n_units: of the sample that it is judged on: half of a report's, which leaves room, or as many.
         n_contexts: likewise.
     """
@@ -60,6 +62,7 @@ class Case:
     companions: Mapping[Role, Checkpoint] = field(default_factory=dict)
     snapshots: Mapping[int, HookedTransformer] = field(default_factory=dict)
     encoding: Encoding | None = None
+    training: TrainingConfig | None = None
     n_units: int = 64
     n_contexts: int = 2
 
@@ -146,6 +149,7 @@ def lab_for(
         seed=seed,
         companions=case.companions,
         snapshots=lambda: case.snapshots,
+        config=RunConfig(case.model.cfg, task, tokens.name_of(encoding), case.training),
     )
     if case.task or case.predictor:  # no layer of linear attention is anywhere near R2 = 1: a small sample would not do
         error = evaluation.in_distribution(lab, task)
@@ -159,6 +163,7 @@ def lab_for(
         tokens.name_of(encoding),
         error,
         n_units=n_units,
+        optimizer="Adam" if case.training else "",
         snapshots=tuple(case.snapshots),
         companions={role: other.name for role, other in case.companions.items()},
     )

@@ -32,7 +32,7 @@ from icl_interp.studies.limits.measurements.ablation import (
     edit_size,
     without_attention,
 )
-from icl_interp.studies.limits.measurements.shift import RATE
+from icl_interp.studies.limits.measurements.shift import OWN_ERROR, RATE
 from icl_interp.tasks.functions import Continuous
 
 # Error over that of the best guess without the prompt. Without a context it is 1 at least, in every unit: partners of a
@@ -164,12 +164,12 @@ def attention_sufficient(results: Results, facts: Facts) -> Evidence:
     alone = Arm.of(table, seeds.OWN if _alone(facts) else ATTENTION_ONLY, learned=False)
     full = Arm.of(table, WITH_MLP if _alone(facts) else seeds.OWN)
     arms = alone, full
-    quantities = kinds.prepared(arms, apart=True)
-    if not kinds.can_decide(arms):
+    quantities = kinds.prepared(arms, [OWN_ERROR], apart=True)
+    if not kinds.comparable(quantities):
         names = ATTENTION_ONLY, WITH_MLP
         too_few = kinds.needed(arms, names)
         return Evidence(quantities, too_few, scope=kinds.SCOPE, details=kinds.left_out(arms, names))
-    times = kinds.times(alone, full, "functions 1")
+    times = kinds.times(alone, full, OWN_ERROR)
     name = "error with attention only / with MLPs"
     quantities |= {"rate": _every_seed(alone), "ratio": Estimate.of(name, times, kinds.TIMES)}
     first = answer(
@@ -196,17 +196,25 @@ def attention_sufficient(results: Results, facts: Facts) -> Evidence:
     by_rate = decision.verdict != YES and decision.condition and decision.condition.quantity == "rate"
     one, other = (rate_words, times_words) if by_rate else (times_words, rate_words)
     says, caveat = f"{first} Their squared errors are {one}.", f"They are {other}."
-    twin = Estimate.of(name, kinds.times(alone, full, "functions 1", fresh=True), kinds.TIMES)
     return Evidence(
         quantities,
         says,
         quantities["ratio"],
         f"{kinds.SCOPE}, in distribution",
         causal=_without_mlp(results, facts),
-        twin={"rate": _every_seed(alone, fresh=True), "ratio": twin},
-        details=kinds.details(arms, (ATTENTION_ONLY, WITH_MLP), ["functions 1"]),
+        twin=_fresh(arms, name),
+        details=kinds.details(arms, (ATTENTION_ONLY, WITH_MLP), [OWN_ERROR]),
         caveat=caveat,
     )
+
+
+def _fresh(arms: tuple[Arm, Arm], name: str) -> dict[str, Estimate]:
+    """The same quantities of untrained models, where these have such numbers."""
+    fresh = kinds.untrained(arms, [RATE, OWN_ERROR])
+    if not fresh:
+        return {}
+    times = kinds.times(*fresh, OWN_ERROR, fresh=True)
+    return {"rate": _every_seed(fresh[0], fresh=True), "ratio": Estimate.of(name, times, kinds.TIMES)}
 
 
 def _every_seed(arm: Arm, fresh: bool = False) -> Estimate:
