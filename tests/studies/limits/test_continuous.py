@@ -178,8 +178,8 @@ def polynomials_and_by_heart(prompts):
 
 def check_by_heart(predictor):
     task = tasks.Polynomial(degrees=(3,), inputs=U, coefficients=U, n_points=16)
-    case = calibration.Case(make("pre", n_ctx=32), task, predictor)
-    (finding,) = calibration.judge(case, (CLAIM,), n_units=32, n_contexts=1)
+    lab = calibration.Predicting(predictor, make("pre", n_ctx=32), task, Interleaved(), n_units=32, n_contexts=1)
+    finding = judge({"classes/continuous": continuous(lab), **UNTRAINED}, known(task))
     assert finding.verdict == "contradicted"
     assert finding.decided_by.quantity == "drawn"
     assert finding.evidence["worst"].high < 1e-6
