@@ -75,7 +75,7 @@ def test_a_law_without_a_centre_has_single_functions():
 
 
 def check_powers(draw):
-    """Powers differ between units and agree within one; a power from 1 up is there; coefficients are those of degrees."""
+    """Powers differ between units, not within one; one from 1 up is there; coefficients are those of degrees."""
     for task, top in ((GAPS, 3), (replace(GAPS, degrees=(1, 2)), 3)):
         lab = Lab(make("pre"), task, Interleaved(), n_units=200, n_contexts=1)
         prompts = draw(lab)

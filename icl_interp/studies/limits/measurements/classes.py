@@ -165,9 +165,9 @@ def errors(lab: Lab) -> DataArray:
     """Squared error of each unit of each class, for the model, its companions and the zero predictor.
 
     Classes: every degree up to one more than the largest trained on, polynomials of drawn powers, and sinusoids. A
-    companion trained on one degree is measured on that degree. Points: "own" from the class's own n + 2nd on (section 3.3), "late" the same last points
-    for all classes. "least squares" has the features of the largest degree; it is measured where these do not suffice.
-    NaN where nothing was measured.
+    companion trained on one degree is measured on that degree. Points: "own" from the class's own n + 2nd on (section
+    3.3), "late" the same last points for all classes. "least squares" has the features of the largest degree; it is
+    measured where these do not suffice. NaN where nothing was measured.
     """
     task, n_points = polynomial_task(lab), lab.task.n_points
     roles = singles(lab.companions)
