@@ -43,23 +43,33 @@ def bench(task=LINES, n_units=32) -> Lab:
 
 
 def check_arms(draw):
-    """The same pairs three times: as they are, with functions tripled, with the query at an end of the interval."""
-    inside, scaled, edge = draw(bench(MIXED, 5)).values()
-    assert len(inside) == 10
-    assert torch.allclose(inside.ys[1::2], -inside.ys[::2])  # partners of a pair
+    """The same pairs four times: as they are, functions tripled, the query at an end of the interval, both drawn."""
+    inside, scaled, edge, drawn = draw(bench(MIXED, 5)).values()
+    assert len(inside) == 20
+    pairs = inside.ys.view(5, 2, 2, -1)  # (unit, partner, context, point)
+    assert torch.allclose(pairs[:, 1], -pairs[:, 0])
     assert torch.equal(scaled.xs, inside.xs)
     assert torch.allclose(scaled.ys, 3 * inside.ys, rtol=1e-12, atol=1e-15)
     assert torch.allclose(MIXED.targets(scaled.parameters, scaled.xs), scaled.ys)
     assert torch.equal(edge.xs[:, :-1], inside.xs[:, :-1])
     assert torch.equal(edge.ys[:, :-1], inside.ys[:, :-1])
-    assert edge.xs[:, -1, 0].tolist() == [-1.0, 1.0] * 5
+    assert edge.xs[:, -1, 0].tolist() == [-1.0, 1.0] * 10
     assert torch.equal(edge.ys, MIXED.targets(inside.parameters, edge.xs))
+    factors = (drawn.parameters / inside.parameters).nanmean(1).view(5, 4)
+    assert torch.allclose(factors, factors[:, :1].expand(-1, 4))
+    assert ((factors > 2.5) & (factors < 3.5)).all()
+    assert len(factors[:, 0].unique()) == 5
+    assert torch.equal(drawn.xs[:, :-1], inside.xs[:, :-1])
+    assert ((drawn.xs[:, -1, 0].abs() > 0.9) & (drawn.xs[:, -1, 0].abs() < 1)).all()
+    assert len(drawn.xs[:, -1, 0].unique()) == 20
+    assert torch.allclose(drawn.ys, MIXED.targets(drawn.parameters, drawn.xs))
 
 
 def test_arms():
     check_arms(arms)
     must_fail(check_arms, lambda lab: {**arms(lab), ARMS[1]: arms(lab)[ARMS[0]]})
     must_fail(check_arms, lambda lab: {**arms(lab), ARMS[2]: arms(lab)[ARMS[0]]})
+    must_fail(check_arms, lambda lab: {**arms(lab), ARMS[3]: arms(lab)[ARMS[1]]})
 
 
 def check_order(shuffle):
@@ -117,7 +127,7 @@ def check_predictions():
         expected = {
             MODEL: as_numbers(lab.predict(prompts))[:, -1],
             SELF: as_numbers(lab.predict(reshuffled(prompts, 0)))[:, -1],
-            SEED: torch.full((8,), 0.25),
+            SEED: torch.full((16,), 0.25),
             TRUTH: ys[:, -1],
             LAW_MEAN: 1 + x + (x**2 + x**3) / 2,  # half of the functions are lines
             "least squares": as_numbers(LeastSquares(UNEVEN).predict(prompts))[:, -1],
@@ -127,7 +137,7 @@ def check_predictions():
             held = next(array for array in (model, same, others) if who in array.indexes["who"])
             found = held.sel(arm=arm, who=who).values
             rounding = 1e-6 if who in (MODEL, SELF) else 1e-9  # of numbers of order 1: these two are float32
-            assert np.allclose(found, values.view(4, 2), rtol=1e-5, atol=rounding), (arm, who)
+            assert np.allclose(found, values.view(4, 4), rtol=1e-5, atol=rounding), (arm, who)
 
 
 def test_predictions_by_hand(monkeypatch):

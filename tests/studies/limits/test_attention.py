@@ -67,7 +67,10 @@ def check_necessary(rate, verdict):
     assert finding.estimate.value == pytest.approx(rate, rel=0.03)
     assert finding.causal["effect"] == finding.estimate.value
     assert finding.causal["sham: the same points in another order"] == pytest.approx(1e-3 / 1.3, rel=0.3)
-    first = {"supported": "Without attention nothing is", "contradicted": "Something is learned in context without"}
+    first = {
+        "supported": "By design: without attention nothing is",
+        "contradicted": "Something is learned in context without",
+    }
     assert finding.reason.startswith(first.get(verdict, "It is not decided whether anything is"))
     assert finding.reason.count(". ") == 2
     assert ("something beside attention connects" in finding.reason) == (rate < 0.9)

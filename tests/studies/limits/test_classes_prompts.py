@@ -17,14 +17,14 @@ from icl_interp.models.tokens import Interleaved
 from icl_interp.prompts import as_numbers
 from icl_interp.studies.limits.claims import patterns
 from icl_interp.studies.limits.measurements import ablation
-from icl_interp.studies.limits.measurements.classes import errors, polynomials, sinusoids
+from icl_interp.studies.limits.measurements.classes import drawn_powers, errors, polynomials, sinusoids
 
 U = tasks.Uniform(-1, 1)
 GAPS = tasks.Polynomial(degrees=(1, 3), inputs=U, coefficients=U, n_points=8)
 
 
 def bench(task=GAPS, **settings) -> Lab:
-    return Lab(make("pre"), task, Interleaved(), n_units=16, n_contexts=4, **settings)
+    return Lab(make("pre"), task, Interleaved(), n_units=16, n_contexts=1, **settings)
 
 
 def check_shared(draw):
@@ -50,7 +50,7 @@ def test_degrees_share_what_they_can():
 
 def test_partners_are_reflected_at_the_mean_of_the_law():
     task = replace(GAPS, coefficients=tasks.Uniform(0, 2))
-    lab = Lab(make("pre"), task, Interleaved(), n_units=16, n_contexts=8)
+    lab = Lab(make("pre"), task, Interleaved(), n_units=16, n_contexts=2)
     prompts = polynomials(lab, 2)  # two contexts of each function
     assert prompts.function.tolist() == [i // 2 for i in range(64)]
     pairs = prompts.parameters.view(16, 2, 2, 3)  # (unit, partner, context, coefficient)
@@ -66,12 +66,32 @@ def test_a_law_without_a_centre_has_single_functions():
         def mean_parameters(self, parameters):
             return None
 
-    lab = Lab(make("pre"), Skewed(**vars(GAPS)), Interleaved(), n_units=16, n_contexts=4)
+    lab = Lab(make("pre"), Skewed(**vars(GAPS)), Interleaved(), n_units=16, n_contexts=1)
     prompts = polynomials(lab, 2)
     assert prompts.function.tolist() == [i // 2 for i in range(32)]
     assert torch.equal(prompts.parameters[::2], prompts.parameters[1::2])
     assert not torch.equal(prompts.xs[::2], prompts.xs[1::2])
     assert errors(lab).sizes["unit"] == 16
+
+
+def check_powers(draw):
+    """Powers differ between units, not within one; one from 1 up is there; coefficients are those of degrees."""
+    for task, top in ((GAPS, 3), (replace(GAPS, degrees=(1, 2)), 3)):
+        lab = Lab(make("pre"), task, Interleaved(), n_units=200, n_contexts=1)
+        prompts = draw(lab)
+        kept = (prompts.parameters != 0).view(200, 2, top + 1)
+        assert torch.equal(kept[:, 0], kept[:, 1])
+        assert kept[:, 0, 1:].any(1).all()
+        assert 0.4 < kept[:, 0].double().mean() < 0.7
+        assert len(kept[:, 0].unique(dim=0)) == 14  # all but those with none of x, x^2 and x^3
+        full = polynomials(lab, top)
+        assert torch.equal(prompts.xs, full.xs)
+        assert torch.equal(prompts.parameters, full.parameters * (prompts.parameters != 0))
+
+
+def test_powers_are_drawn():
+    check_powers(drawn_powers)
+    must_fail(check_powers, lambda lab: polynomials(lab, 3))
 
 
 def test_the_partner_of_a_sinusoid_is_its_negative():

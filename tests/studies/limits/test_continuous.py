@@ -1,6 +1,7 @@
 """Continuous functions: closed forms of what polynomials leave of them, the measurement, verdicts."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,10 +22,12 @@ from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import continuous as limits_continuous
 from icl_interp.studies.limits.claims.continuous import DOMAINS, continuous, variance_and_floor, within
+from icl_interp.studies.limits.measurements import drawn_functions
 
 CLAIM = "limits.continuous_functions"
 U = tasks.Uniform(-1, 1)
 CUBICS = tasks.Polynomial(degrees=(3,), inputs=U, coefficients=U, n_points=9)
+NAMES = ("exp", "sin", "log1p", "abs", "smooth", "kinked")
 FUNCTIONS = {"exp": np.exp, "sin": np.sin, "log1p": np.log1p, "abs": np.abs}
 
 
@@ -67,8 +70,8 @@ def test_variance_and_what_the_best_polynomial_leaves():
 
 
 def test_functions_within_the_inputs():
-    assert within((-1, 1)) == ("exp", "sin", "log1p", "abs")
-    assert within((0, 2)) == ("exp", "sin", "log1p")
+    assert within((-1, 1)) == ("exp", "sin", "log1p", "abs", "smooth", "kinked")
+    assert within((0, 2)) == ("exp", "sin", "log1p", "smooth")
     assert within((-1, 0.9)) == ()
 
 
@@ -79,7 +82,7 @@ def check_measured(measure):
     """By explicit loops: points n + 2 .. on prompts of one fixed function."""
     lab = Lab(make("pre", n_ctx=20), CUBICS, Interleaved(), n_units=6, n_contexts=8)
     result = measure(lab)
-    assert tuple(result.indexes["function"]) == ("exp", "sin", "log1p", "abs")
+    assert tuple(result.indexes["function"]) == NAMES
     for name in ("exp", "abs"):
         law = tasks.Continuous(function=name, inputs=tasks.Uniform(*DOMAINS[name]), n_points=9)
         prompts = law.sample(6, generator(0, f"classes/{name}"), n_contexts=2, dtype=torch.float64)
@@ -107,10 +110,95 @@ def test_measured_by_hand(monkeypatch):
     must_fail(check_measured, continuous)
 
 
+# ---- families that are drawn -----------------------------------------------------------------------------------------
+
+
+def check_moments(family, moments):
+    """Mean variance, and what the best polynomial leaves, of many functions on a fine grid."""
+    low, high = family.domain
+    n_functions, grid = 3000, (torch.arange(400).double() + 0.5) / 400
+    values = family.draw((low + (high - low) * grid).expand(n_functions, -1), generator(0, "test")).numpy()
+    variance = values.var(1)
+    for degree in (1, 2):
+        left = values - values @ (basis := np.linalg.qr(np.vander(grid.numpy(), degree + 1))[0]) @ basis.T
+        expected = moments(degree)
+        error = variance.std() / math.sqrt(n_functions)
+        assert variance.mean() == pytest.approx(expected[0], abs=4 * error)
+        shares = (left**2).mean(1) / variance.mean()
+        assert shares.mean() == pytest.approx(expected[1], abs=4 * shares.std() / math.sqrt(n_functions))
+
+
+@pytest.mark.parametrize("family", drawn_functions.FAMILIES.values(), ids=list(drawn_functions.FAMILIES))
+def test_moments_of_a_family(family):
+    check_moments(family, family.moments)
+    must_fail(check_moments, family, lambda degree: family.moments(degree + 1))
+    must_fail(check_moments, family, lambda degree: (1.2 * family.moments(degree)[0], family.moments(degree)[1]))
+
+
+def check_drawn(draw):
+    """Every unit has its own function, another seed has others, and inputs stay in the domain."""
+    assert list(drawn_functions.FAMILIES)[-1] == "kinked"
+    lab, other = (Lab(make("pre", n_ctx=20), CUBICS, Interleaved(), n_units=6, n_contexts=8, seed=s) for s in (0, 1))
+    for name, family in drawn_functions.FAMILIES.items():
+        prompts = draw(lab, name)
+        assert prompts.xs.min() >= family.domain[0]
+        assert prompts.function.tolist() == [i // 2 for i in range(12)]
+        assert not torch.equal(prompts.ys, draw(other, name).ys)
+    # A unit's contexts together lie on one kinked function: but for one, all slopes between neighbours are 1 or -1.
+    xs, ys = prompts.xs.view(6, -1), prompts.ys.view(6, -1)
+    order = xs.argsort(1)
+    slopes = ys.gather(1, order).diff() / xs.gather(1, order).diff()
+    assert ((slopes.abs() - 1).abs() > 1e-9).sum(1).max() <= 1
+
+
+def test_every_unit_is_shown_a_function_of_its_own():
+    check_drawn(limits_continuous.prompts_of)
+    fixed = Lab(make("pre", n_ctx=20), CUBICS, Interleaved(), n_units=6, n_contexts=8)
+    must_fail(check_drawn, lambda lab, name: limits_continuous.prompts_of(fixed, name))
+
+
+def by_heart(prompts):
+    """The four named functions, known by heart, and 0 for all others."""
+    xs, ys = prompts.xs[..., 0].double(), prompts.ys[..., 0].double()
+    said = torch.zeros_like(ys)
+    for f in (torch.exp, torch.sin, torch.abs, lambda x: torch.log1p(x.clamp(min=-0.99))):
+        misses = (f(xs) - ys).abs()
+        # From the points before: the running largest miss, one step behind.
+        known = torch.cat([torch.ones_like(ys[:, :1]), misses.cummax(1).values[:, :-1]], 1) < 1e-6
+        said = torch.where(known, f(xs), said)
+    return said[..., None]
+
+
+def polynomials_and_by_heart(prompts):
+    """The same, that answers polynomials up to degree 3 by least squares: it has learned its task."""
+    fit = LeastSquares(CUBICS).predict(prompts)
+    is_polynomial = prompts.parameters.shape[1] > 1
+    return fit if is_polynomial else by_heart(prompts)
+
+
+def check_by_heart(predictor):
+    task = tasks.Polynomial(degrees=(3,), inputs=U, coefficients=U, n_points=16)
+    lab = calibration.Predicting(predictor, make("pre", n_ctx=32), task, Interleaved(), n_units=32, n_contexts=1)
+    finding = judge({"classes/continuous": continuous(lab), **UNTRAINED}, known(task))
+    assert finding.verdict == "contradicted"
+    assert finding.decided_by.quantity == "drawn"
+    assert finding.evidence["worst"].high < 1e-6
+
+
+def test_functions_known_by_heart_support_nothing(monkeypatch):
+    """Without families such a predictor was supported, and firmly."""
+    check_by_heart(polynomials_and_by_heart)
+    must_fail(check_by_heart, LeastSquares(CUBICS).predict)
+    old = registry.REGISTRY[CLAIM]
+    named = replace(old.criterion, conditions=old.criterion.conditions[:1])
+    monkeypatch.setitem(registry.REGISTRY, CLAIM, replace(old, criterion=named))
+    must_fail(check_by_heart, polynomials_and_by_heart)
+
+
 # ---- verdicts -------------------------------------------------------------------------------------------------------
 
 
-def made_up(shares, names=("exp", "sin", "log1p", "abs")) -> DataArray:
+def made_up(shares, names=NAMES) -> DataArray:
     """A model that leaves these shares of the variances, with a little noise; least squares leaves a hundredth."""
     noise = 1 + 0.05 * np.random.default_rng(1).standard_normal(64)
     variance = np.array([variance_and_floor(name, 3)[0] for name in names])
@@ -119,21 +207,26 @@ def made_up(shares, names=("exp", "sin", "log1p", "abs")) -> DataArray:
     return make_array([model, 0.01 * model], axes)
 
 
-UNTRAINED = {"twin/classes/continuous": made_up([5.0, 5, 5, 5])}
+UNTRAINED = {"twin/classes/continuous": made_up([5.0] * 6)}
 
 
 def check_judge(facts):
     for shares, expected in (
-        ([0.01, 0.02, 0.03, 0.08], "supported"),
-        ([0.01, 0.02, 0.03, 0.3], "contradicted"),
-        ([0.01, 0.3, 0.03, 0.01], "contradicted"),
-        ([0.01, 0.02, 0.03, 0.15], "inconclusive"),
+        ([0.01, 0.02, 0.03, 0.08, 0.05, 0.09], "supported"),
+        ([0.01, 0.02, 0.03, 0.3, 0.05, 0.05], "contradicted"),
+        ([0.01, 0.3, 0.03, 0.01, 0.05, 0.05], "contradicted"),
+        ([0.01, 0.02, 0.03, 0.15, 0.05, 0.05], "inconclusive"),
+        ([0.01, 0.02, 0.03, 0.04, 0.3, 0.05], "contradicted"),
+        ([0.01, 0.02, 0.03, 0.04, 0.05, 0.3], "contradicted"),
+        ([0.01, 0.02, 0.03, 0.04, 0.05, 0.15], "inconclusive"),
     ):
         finding = judge({"classes/continuous": made_up(shares), **UNTRAINED}, facts)
         assert finding.verdict == expected, shares
-        assert finding.estimate.value == pytest.approx(max(shares), rel=0.02)
-        assert [row["judged"] for row in finding.details] == [True] * 4
-        assert ("does not follow all" in finding.reason) == (expected == "contradicted")
+        assert finding.estimate.value == pytest.approx(max(shares[:4]), rel=0.02)
+        assert finding.evidence["drawn"].value == pytest.approx(max(shares[4:]), rel=0.02)
+        assert [row["judged"] for row in finding.details] == [True] * 6
+        assert ("does not follow" in finding.reason) == (expected == "contradicted")
+        assert " all continuous functions" not in finding.reason
 
 
 def test_judge():
@@ -143,11 +236,11 @@ def test_judge():
 
 
 def test_what_polynomials_cannot_do_is_not_asked_for():
-    """|x| is not judged of a model trained on lines, and nothing is where inputs do not reach."""
+    """What has a kink is not judged of a model trained on lines, and nothing is where inputs do not reach."""
     lines = tasks.Polynomial(degrees=(1,), inputs=U, coefficients=U, n_points=9)
-    finding = judge({"classes/continuous": made_up([0.01, 0.02, 0.03, 0.9]), **UNTRAINED}, known(lines))
+    finding = judge({"classes/continuous": made_up([0.01, 0.02, 0.03, 0.9, 0.05, 0.9]), **UNTRAINED}, known(lines))
     assert finding.verdict == "supported"
-    assert "Not judged: |x|," in finding.reason
+    assert "Not judged: |x| and kinked functions, drawn," in finding.reason
     for task, reason in (
         (tasks.Polynomial(degrees=(0,), inputs=U, coefficients=U, n_points=9), "approximate none of the functions"),
         (tasks.Polynomial(degrees=(3,), inputs=tasks.Uniform(-1, 0), coefficients=U, n_points=9), "do not cover"),
@@ -171,7 +264,7 @@ def test_a_function_within_reach_is_needed():
 
 
 def test_what_training_did_not_make_is_not_supported():
-    good = made_up([0.01] * 4)
+    good = made_up([0.01] * 6)
     finding = judge({"classes/continuous": good, "twin/classes/continuous": good}, known())
     assert finding.verdict == "inconclusive"
     assert "randomly initialised control" in finding.reason

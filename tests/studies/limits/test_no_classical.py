@@ -1,4 +1,4 @@
-"""The claim about classical algorithms: predictions by hand, choice and score apart, thresholds, other units."""
+"""The claim about classical algorithms: predictions by hand, the choice in every draw, thresholds, other units."""
 
 import functools
 from dataclasses import replace
@@ -13,7 +13,7 @@ from small_models import make
 from icl_interp import tasks
 from icl_interp.analyses.criterion import Criterion
 from icl_interp.analyses.lab import Lab
-from icl_interp.baselines import LeastSquares
+from icl_interp.baselines import LeastSquares, Ridge
 from icl_interp.experiments import calibration
 from icl_interp.models.tokens import Interleaved
 from icl_interp.prompts import as_numbers
@@ -21,9 +21,9 @@ from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import no_classical
 from icl_interp.studies.limits.claims.no_classical import (
+    ANY,
     CLIPPED,
     ITSELF,
-    NEAREST,
     NO_CLASSICAL_ALGORITHM_CLAIM,
     OF_TRUTH,
     ONE,
@@ -31,6 +31,9 @@ from icl_interp.studies.limits.claims.no_classical import (
     TANH,
     Comparison,
     bounded,
+    by_unit,
+    interval,
+    reshaped,
     similarity,
 )
 from icl_interp.studies.limits.constructions.functions import CONSTRUCTIONS, tossed, unsteady
@@ -118,12 +121,15 @@ def verdict(results, claim=CLAIM) -> str:
     return claim.judge_results(results, facts(n_units=N_UNITS)).verdict
 
 
-F = np.random.default_rng(3).standard_normal((3, N_UNITS, 2))
+F = np.random.default_rng(3).standard_normal((4, N_UNITS, 2))
 
 
 def near(to: tuple[float, float, float], seed: int):
-    """What somebody says who is this similar to F in the three arms, and no nearer once bounded: E[F | A] = A."""
-    r = np.array(to)[:, None, None]
+    """What somebody says who is this similar to F in the first three arms, and as near in the last as in the first.
+
+    It is no nearer once bounded: E[F | A] = A.
+    """
+    r = np.array([*to, to[0]])[:, None, None]
     return r * F + np.sqrt(r * (1 - r)) * np.random.default_rng(seed).standard_normal(F.shape)
 
 
@@ -132,13 +138,13 @@ def check_decision(claim, expected: str, *to: tuple[float, float, float], **more
     assert verdict(made_up(F, said, **more), claim) == expected
 
 
-def with_regions(one: tuple[float, float], nearest: float):
+def with_regions(one: tuple[float, float], any_: float):
     """The claim with other thresholds."""
     first, second, third = CLAIM.criterion.conditions
     inf = float("inf")
     changed = (
         replace(first, supports=(-inf, one[0]), contradicts=(one[1], inf)),
-        replace(second, supports=(-inf, nearest)),
+        replace(second, supports=(-inf, any_)),
         third,
     )
     return replace(CLAIM, criterion=Criterion("changed", changed, CLAIM.criterion.preconditions))
@@ -155,17 +161,58 @@ def test_thresholds():
 
 
 @pytest.mark.slow
-def test_all_arms_and_one_rival(monkeypatch):
-    """It resembles none only if none is near in any arm, and one only if the same one is near in all."""
-    check_decision(CLAIM, "inconclusive", (0.99, 0.7, 0.7))
-    check_decision(CLAIM, "inconclusive", (0.99, 0.99, 0.7))
-    check_decision(CLAIM, "inconclusive", (0.99, 0.99, 0.3), (0.3, 0.3, 0.99))
+def test_one_rival_in_all_arms(monkeypatch):
+    """It resembles one only if the same one is near in all arms: one that is near in distribution alone is none."""
+    check_decision(CLAIM, "supported", (0.99, 0.7, 0.99))
+    check_decision(CLAIM, "inconclusive", (0.99, 0.99, 0.87))
+    check_decision(CLAIM, "supported", (0.99, 0.99, 0.3), (0.3, 0.3, 0.99))
+    check_decision(CLAIM, "contradicted", (0.99, 0.97, 0.98), (0.3, 0.3, 0.99))
+
+    def of_each_arm(square, value, squared):
+        """The mutant: in each arm the nearest of that arm counts."""
+        return interval(square.min(1, keepdims=True), value, squared)
+
+    monkeypatch.setattr(no_classical, "interval", of_each_arm)
+    must_fail(check_decision, CLAIM, "supported", (0.99, 0.99, 0.3), (0.3, 0.3, 0.99))
+
+
+def check_any(claim, expected):
+    """What the model says is a function of an algorithm that no rival is: its size."""
+    wide = F * np.array([1.0, 3.0, 3.0, 3.0])[:, None, None]
+    f = np.abs(wide)
+    assert verdict(made_up(f, {"algorithm": wide}), claim) == expected
+
+
+@pytest.mark.slow
+def test_a_function_of_an_algorithm_is_not_none(monkeypatch):
+    """That nothing resembles it is said only where no function of what an algorithm says does."""
+    check_any(CLAIM, "inconclusive")
     one, _, truth = CLAIM.criterion.conditions
     without = replace(CLAIM, criterion=replace(CLAIM.criterion, conditions=(one, truth)))
-    must_fail(check_decision, without, "inconclusive", (0.99, 0.7, 0.7))
-    interval = no_classical.interval
-    monkeypatch.setattr(no_classical, "interval", lambda f, others, worst: interval(f, others, worst=False))
-    must_fail(check_decision, CLAIM, "inconclusive", (0.99, 0.99, 0.3), (0.3, 0.3, 0.99))
+    check_any(without, "supported")
+    must_fail(check_any, without, "inconclusive")
+
+
+def check_reshaped(reshape):
+    """Of |A| the bins find the shape; of noise nothing, since each half is predicted by the other."""
+    wide, noise = 3 * F, np.random.default_rng(11).standard_normal(F.shape)
+    answers = no_classical.Answers(np.abs(wide), 0 * F, {"a": wide, "noise": noise})
+    shape, nothing = reshape(answers)
+    assert similarity(answers.f, shape).min() > 0.97
+    assert abs(similarity(answers.f, nothing)).max() < 0.02
+    few = no_classical.Answers(*(x[:, :20] for x in (np.abs(wide), 0 * F)), {"noise": noise[:, :20]})
+    assert similarity(few.f, reshape(few)[0]).max() < 0.1  # with few units bins that saw them would explain much
+
+
+def test_functions_of_an_algorithm_are_found_on_the_other_half():
+    check_reshaped(reshaped)
+
+    def on_all(answers):
+        double = {name: np.concatenate([v, v], 1) for name, v in answers.said.items()}
+        twice = (np.concatenate([x, x], 1) for x in (answers.f, answers.mean))
+        return reshaped(no_classical.Answers(*twice, double))[:, :, : answers.f.shape[1]]
+
+    must_fail(check_reshaped, on_all)
 
 
 @pytest.mark.slow
@@ -186,51 +233,62 @@ def test_whoever_has_learned_nothing_supports_nothing():
     lab = bench(n_units=32)
     found = CLAIM.judge_results(calibration.measure(lab, facts(), [CLAIM]), facts())
     assert found.verdict == "inconclusive"
-    assert Comparison.of(lab.measure(own), lab.measure(rivals)).quantities()[OF_TRUTH].high < 0.5
+    assert Comparison.of(lab.measure(own), lab.measure(rivals)).quantities[OF_TRUTH].high < 0.5
     constant = CLAIM.judge_results(made_up(0 * F + 2, {"a": F}), facts(n_units=N_UNITS))
     assert constant.verdict == "inconclusive"
     assert constant.reason.startswith("With its examples in another order")
     assert np.isfinite([constant.estimate.value, constant.estimate.low, constant.estimate.high]).all()
 
 
-# ---- choosing on one half, scoring on the other ---------------------------------------------------------------------
+# ---- the choice in every draw ---------------------------------------------------------------------------------------
 
 
-def check_halves(compare):
-    """The bound is the one of the first half, the score that of the second, where another bound would be nearer."""
-    wide = 3 * F
-    f = wide.copy()
-    f[1, : N_UNITS // 2] = wide[1, : N_UNITS // 2].clip(-2, 2)
-    f[1, N_UNITS // 2 :] = wide[1, N_UNITS // 2 :].clip(-3.5, 3.5)
-    f[[0, 2]] /= 3
-    results = made_up(f, {"a": np.stack([f[0], wide[1], f[2]])})
-    found = compare(results["algorithms/own"], results["algorithms/rivals"])
-    assert found.chosen.one.form == CLIPPED
-    bound = found.chosen.one.bound * found.chosen.u
-    assert bound == pytest.approx(2, rel=0.15)
-    second = slice(N_UNITS // 2, None)
-    said = wide[1, second].clip(-bound, bound)
-    expected = 1 - ((f[1, second] - said) ** 2).mean() / f[1, second].var()
-    assert found.quantities()[ONE].value == pytest.approx(expected, abs=1e-9)
-    assert expected < 0.9
+def two_rivals(n_units):
+    """Two rivals, each far in rare contexts of its own: which one is nearer depends on the draw."""
+    g = np.random.default_rng(7)
+    f = g.standard_normal((4, n_units, 2))
+    rare = g.random((2, 1, n_units, 1)) < 0.1
+    return f, f + 1.5 * rare * g.choice([-1, 1], (2, 4, n_units, 2))
 
 
-@pytest.mark.slow
-def test_rivals_are_chosen_on_one_half_and_scored_on_the_other(monkeypatch):
-    check_halves(Comparison.of)
-    n = N_UNITS // 2
-    for halves in ((slice(n, None), slice(n, None)), (slice(0, n), slice(0, n)), (slice(n, None), slice(0, n))):
-        monkeypatch.setattr(no_classical, "halves", lambda n_units, halves=halves: halves)
-        must_fail(check_halves, Comparison.of)
+def check_draws(find):
+    """The interval's standard error is that of brute force, in which the choice is made anew each time."""
+    f, others = two_rivals(200)
+    found = find(*by_unit(f, others))
+    g, values = np.random.default_rng(0), []
+    for _ in range(2000):
+        rows = g.integers(200, size=200)
+        each = np.array([similarity(f[:, rows], other[:, rows]) for other in others])
+        values.append(each.min(1).max())
+    assert found.value == pytest.approx(max(similarity(f, other).min() for other in others), rel=1e-9)
+    low, high = np.quantile(values, [0.025, 0.975])
+    assert found.high - found.low == pytest.approx(high - low, rel=0.4)
+
+
+def test_the_nearest_is_chosen_in_every_draw():
+    check_draws(interval)
+
+    def chosen_once(square, value, squared):
+        """The mutant: the best of the sample alone, and what it is like where it is best."""
+        worst = no_classical.unlikeness(square.mean(0), value.mean(0), squared.mean(0)).max(-1)
+        return interval(square[:, [worst.argmax()]], value, squared)
+
+    must_fail(check_draws, chosen_once)
+
+
+def test_rivals_that_are_never_nearest_change_nothing():
+    f, others = two_rivals(200)
+    far = np.concatenate([others, others + 5])
+    assert interval(*by_unit(f, far)) == interval(*by_unit(f, others))
 
 
 def test_a_bound_is_the_same_in_all_arms():
     """Clipped at 1 in one arm and at 3 in the other it is near no bounded rival in both; each arm alone has one."""
     wide = 3 * F
-    f = np.stack([wide[0].clip(-1, 1), wide[1].clip(-3, 3), wide[2].clip(-3, 3)])
+    f = np.stack([wide[0].clip(-1, 1), *(one.clip(-3, 3) for one in wide[1:])])
     results = made_up(f, {"a": wide})
     found = Comparison.of(results["algorithms/own"], results["algorithms/rivals"])
-    assert found.quantities()[ONE].high < 0.9
+    assert found.quantities[ONE].high < 0.9
     assert all(found.similarities(rival)[a] > 0.99 for a, rival in enumerate(found.chosen.nearest))
 
 
@@ -297,15 +355,15 @@ def test_a_coin_at_the_query_is_no_noise():
 
 def quantities(task, said) -> dict[str, float]:
     lab = bench(task, 32, predict=said)
-    found = Comparison.of(lab.measure(own), lab.measure(rivals)).quantities()
-    return {key: found[key].value for key in (ONE, NEAREST, OF_TRUTH)}
+    found = Comparison.of(lab.measure(own), lab.measure(rivals)).quantities
+    return {key: found[key].value for key in (ONE, ANY, OF_TRUTH)}
 
 
 def check_other_units():
     """A model that says scale f + shift where it said f is as similar to every rival."""
 
     def said(prompts):
-        return LeastSquares(UNEVEN).predict(prompts).clamp(0.0, 3.0)
+        return Ridge(UNEVEN, 1.0).predict(prompts).clamp(0.0, 3.0)  # which knows where 0 is
 
     before = quantities(UNEVEN, said)
     for scale, shift in ((3.0, 0.0), (2.5, 7.0)):

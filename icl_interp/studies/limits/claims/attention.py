@@ -32,7 +32,7 @@ from icl_interp.studies.limits.measurements.ablation import (
     edit_size,
     without_attention,
 )
-from icl_interp.studies.limits.measurements.shift import RATE
+from icl_interp.studies.limits.measurements.shift import OWN_ERROR, RATE
 from icl_interp.tasks.functions import Continuous
 
 # Error over that of the best guess without the prompt. Without a context it is 1 at least, in every unit: partners of a
@@ -46,7 +46,8 @@ ATTENTION_ONLY, WITH_MLP = "attention only", "with MLP"
 LOW, HIGH = 0.1, 0.15  # error rates up to which a run has learned in context, and from which it has not
 AS_GOOD, WORSE = 2.0, 3.0  # times; a factor of 1.5 apart, as `claims.kinds` explains
 TINY = float(np.finfo(float).tiny)
-BY_DESIGN = "This only checks the design: in a plain transformer nothing but attention connects tokens."
+# Trained weights cannot fail it, so the answer itself says so in its first words.
+BY_DESIGN = "This is no evidence about training: in a plain transformer nothing but attention connects tokens."
 BESIDE = "No weights reach that where tokens exchange nothing: something beside attention connects the points."
 SCOPE = "these weights, this task, functions and inputs in distribution"
 
@@ -68,9 +69,9 @@ def _row(name: str, interval: Interval) -> dict[str, object]:
 def attention_necessary(results: Results, facts: Facts) -> Evidence:
     """Is anything learned in context where no token learns of another?"""
     result = results[without_attention]
-    differs, square = (float(result.sel(arm=arm, points=ALL).values.mean()) for arm in (BLIND, NOTHING))
-    quantities = {"functions differ": Estimate.exactly(f"error of {NO_PROMPT} / of 0", differs / max(square, TINY))}
-    if not quantities["functions differ"].value >= SHARED:
+    differs = ratio(result, BLIND, NOTHING)
+    quantities = {"functions differ": Estimate.of(f"error of {NO_PROMPT} / of 0", differs)}
+    if not differs.low >= SHARED:
         return Evidence(quantities, "", scope=SCOPE)
     alone = facts.config.mlp_only
     mine = "intact" if alone else "no attention"
@@ -86,7 +87,7 @@ def attention_necessary(results: Results, facts: Facts) -> Evidence:
     first = answer(
         NECESSARY,
         quantities,
-        "Without attention nothing is learned in context.",
+        "By design: without attention nothing is learned in context.",
         "Something is learned in context without attention.",
         "anything is learned in context without attention",
     )
@@ -164,12 +165,12 @@ def attention_sufficient(results: Results, facts: Facts) -> Evidence:
     alone = Arm.of(table, seeds.OWN if _alone(facts) else ATTENTION_ONLY, learned=False)
     full = Arm.of(table, WITH_MLP if _alone(facts) else seeds.OWN)
     arms = alone, full
-    quantities = kinds.prepared(arms, apart=True)
-    if not kinds.can_decide(arms):
+    quantities = kinds.prepared(arms, [OWN_ERROR], apart=True)
+    if not kinds.comparable(quantities):
         names = ATTENTION_ONLY, WITH_MLP
         too_few = kinds.needed(arms, names)
         return Evidence(quantities, too_few, scope=kinds.SCOPE, details=kinds.left_out(arms, names))
-    times = kinds.times(alone, full, "functions 1")
+    times = kinds.times(alone, full, OWN_ERROR)
     name = "error with attention only / with MLPs"
     quantities |= {"rate": _every_seed(alone), "ratio": Estimate.of(name, times, kinds.TIMES)}
     first = answer(
@@ -196,17 +197,25 @@ def attention_sufficient(results: Results, facts: Facts) -> Evidence:
     by_rate = decision.verdict != YES and decision.condition and decision.condition.quantity == "rate"
     one, other = (rate_words, times_words) if by_rate else (times_words, rate_words)
     says, caveat = f"{first} Their squared errors are {one}.", f"They are {other}."
-    twin = Estimate.of(name, kinds.times(alone, full, "functions 1", fresh=True), kinds.TIMES)
     return Evidence(
         quantities,
         says,
         quantities["ratio"],
         f"{kinds.SCOPE}, in distribution",
         causal=_without_mlp(results, facts),
-        twin={"rate": _every_seed(alone, fresh=True), "ratio": twin},
-        details=kinds.details(arms, (ATTENTION_ONLY, WITH_MLP), ["functions 1"]),
+        twin=_fresh(arms, name),
+        details=kinds.details(arms, (ATTENTION_ONLY, WITH_MLP), [OWN_ERROR]),
         caveat=caveat,
     )
+
+
+def _fresh(arms: tuple[Arm, Arm], name: str) -> dict[str, Estimate]:
+    """The same quantities of untrained models, where these have such numbers."""
+    fresh = kinds.untrained(arms, [RATE, OWN_ERROR])
+    if not fresh:
+        return {}
+    times = kinds.times(*fresh, OWN_ERROR, fresh=True)
+    return {"rate": _every_seed(fresh[0], fresh=True), "ratio": Estimate.of(name, times, kinds.TIMES)}
 
 
 def _every_seed(arm: Arm, fresh: bool = False) -> Estimate:
@@ -269,7 +278,7 @@ SUFFICIENT = Criterion(
 ATTENTION_NECESSARY_CLAIM = Claim(
     id="limits.attention_necessary",
     question="attention",
-    short="Models cannot learn in context without attention.",
+    short="By design models cannot learn in context without attention.",
     quote=Quote(
         "Indeed we found that the attention layers were both necessary and sufficient for ICL, with MLP "
         "only models unable to ICL.",

@@ -2,6 +2,9 @@
 
 An error rate is the mean squared error divided by that of predicting 0 on the same points. Least squares that knows
 the degree makes no error on these clean data, so this is r = eps / |eps* - eps0| of Naim & Asher (2025), section 3.3.
+
+Degrees are a list that anybody knows beforehand. So of models that are asked about degrees not trained on, polynomials
+of drawn powers are asked for as well: each function has its own choice.
 """
 
 import math
@@ -18,9 +21,20 @@ from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array
-from icl_interp.studies.limits.measurements.classes import OUTSIDE, errors, needs_polynomials, polynomial_in, singles
+from icl_interp.studies.limits.measurements.classes import (
+    DRAWN,
+    OUTSIDE,
+    errors,
+    needs_polynomials,
+    polynomial_in,
+    singles,
+    unseen_inside,
+)
 
 ALIKE = 3.0  # largest over smallest error rate; the paper's own differ by up to 2.1 between degrees (its Table 2)
+# From here on they differ. Both regions once met at 3. With 128 units of 8 prompts the extent over degrees has a
+# standard error of 0.07 decades, at half the sample 0.10: two of these, 0.2, are a factor of 1.6.
+APART = 5.0
 LOW = 0.1  # error rate up to which a class counts as learned in context: R2 > 0.9
 RESOLUTION = 1e-6  # rates below this count as equal: float32 and the sample tell no more
 SCOPE = "these weights, this task, functions and inputs in distribution"
@@ -166,11 +180,11 @@ def degrees_alike(results: Results, facts: Facts) -> Evidence:
     first = answer(
         DEGREES_ALIKE,
         scored | found,
-        "Errors relative to predicting 0 are about the same for every degree.",
-        "Errors relative to predicting 0 are not the same for every degree.",
-        "errors relative to predicting 0 are about the same for every degree",
+        "Errors relative to predicting 0 are about the same for the degrees asked.",
+        "Errors relative to predicting 0 are not the same for the degrees asked.",
+        "errors relative to predicting 0 are about the same for the degrees asked",
     )
-    threshold = bound(DEGREES_ALIKE, scored | found, "extent", f"at most {ALIKE:g}", f"more than {ALIKE:g}")
+    threshold = bound(DEGREES_ALIKE, scored | found, "extent", f"at most {ALIKE:g}", f"at least {APART:g}")
     says = (
         f"{first} Over {over} they go from {min(r['error rate'] for r in rows):.2g} to {found['highest'].value:.2g}, a "
         f"factor of {_times(found['extent'].value)} ({threshold})."
@@ -212,15 +226,35 @@ def _worst_ratio(result: DataArray, unseen: list[int], references: list[list[Cel
     return bootstrap(worst, *(array for pair in arrays for array in pair))
 
 
-def _quantities(result: DataArray, unseen: list[int], references: list[list[Cell]]) -> dict[str, Estimate]:
-    """What the criterion asks for: the worst ratio to a reference, and the highest of the model's rates."""
+def _drawn_ratio(result: DataArray, largest: int) -> Interval:
+    """Error rate on polynomials of drawn powers over that on the largest degree trained on, log10."""
+    cells = [
+        result.sel({"predictor": who, "class": name, "points": "own"}).values
+        for name in (DRAWN, f"degree {largest}")
+        for who in ("model", "zero")
+    ]
+    return bootstrap(lambda e, z, e_own, z_own: _logs(e, z) - _logs(e_own, z_own), *cells)
+
+
+def _quantities(
+    result: DataArray, unseen: list[int], references: list[list[Cell]], largest: int
+) -> dict[str, Estimate]:
+    """What the criterion asks for: ratios to the references, and the highest of the model's rates."""
     ratio = _worst_ratio(result, unseen, references, "own")
-    highest = _highest(_cells(result, [("model", d) for d in unseen], "own"))
+    error, zero = _cells(result, [("model", d) for d in unseen], "own")
+    drawn = (result.sel({"predictor": who, "class": DRAWN, "points": "own"}).values for who in ("model", "zero"))
+    every = [np.column_stack([mine, its]) for mine, its in zip((error, zero), drawn, strict=True)]
+    name = "highest error on unseen degrees and drawn powers, relative to predicting 0"
     return {
         "ratio": Estimate.of(
             "error on unseen degrees / error on the reference, both relative to predicting 0", ratio, "log10"
         ),
-        "highest": Estimate.of("highest error on unseen degrees, relative to predicting 0", highest),
+        "drawn": Estimate.of(
+            "error on drawn powers / error on the largest degree trained on, both relative to predicting 0",
+            _drawn_ratio(result, largest),
+            "log10",
+        ),
+        "highest": Estimate.of(name, _highest((every[0], every[1]))),
     }
 
 
@@ -228,14 +262,15 @@ def unseen_classes(results: Results, facts: Facts) -> Evidence:
     """Is the model as good on degrees that it was not trained on as models are that were?"""
     result = results[errors]
     trained, measured = _trained(facts), result.indexes["class"]
-    inside = [d for d in range(1, trained[-1]) if d not in trained and f"degree {d}" in measured]
+    inside = [d for d in unseen_inside(polynomial_in(facts)) if f"degree {d}" in measured]
     outside = [d for d in [trained[-1] + 1] if f"degree {d}" in measured]
     unseen = inside or outside
     quantities = {"unseen": Estimate.exactly("unseen degrees that can be scored", len(unseen))}
-    if not unseen:
+    if not unseen or f"degree {trained[-1]}" not in measured:
+        quantities["unseen"] = Estimate.exactly("unseen degrees that can be scored", 0)
         return Evidence(quantities, "")
     references = [_reference(facts, result, d) for d in unseen]
-    found = _quantities(result, unseen, references)
+    found = _quantities(result, unseen, references, trained[-1])
     words = [
         "a matched model trained on it" if cells[0][0] != "model" else f"its own on {_list([d for _, d in cells])}"
         for cells in references
@@ -244,16 +279,21 @@ def unseen_classes(results: Results, facts: Facts) -> Evidence:
     first = answer(
         UNSEEN_CLASSES,
         quantities | found,
-        "The model learns degrees that it was not trained on about as well as others.",
-        "On a degree that it was not trained on the model makes much larger errors.",
-        "the model learns degrees that it was not trained on as well as others",
+        f"The model learns the classes asked ({_list(unseen)}; polynomials of drawn powers), on which it was not "
+        "trained, about as well as others.",
+        {
+            "ratio": "On a degree that it was not trained on the model makes much larger errors.",
+            "drawn": "On polynomials of drawn powers, on which it was not trained, the model makes much larger errors.",
+        },
+        f"the model learns classes that it was not trained on ({_list(unseen)}; drawn powers) as well as others",
     )
-    threshold = bound(UNSEEN_CLASSES, quantities | found, "ratio", f"at most {ALIKE:g}", f"more than {ALIKE:g}")
-    says = (
-        f"{first} Relative to predicting 0 its error there is up to {_times(found['ratio'].value)} times that of the "
-        f"reference ({threshold}), and at most {found['highest'].value:.2g}."
+    degrees, drawn = (
+        f"{_times(found[key].value)} times "
+        f"({bound(UNSEEN_CLASSES, quantities | found, key, f'at most {ALIKE:g}', f'at least {APART:g}')})"
+        for key in ("ratio", "drawn")
     )
-    caveat = f"The reference is, for {against}."
+    says = f"{first} Relative to predicting 0 its error is up to {degrees} and {drawn} that of the reference."
+    caveat = f"The reference is, for {against}; for drawn powers, its own on degree {trained[-1]}."
     if found["highest"].high > LOW:
         caveat = _high(found["highest"])
     elif not inside:
@@ -265,7 +305,7 @@ def unseen_classes(results: Results, facts: Facts) -> Evidence:
         says,
         caveat=caveat,
         scope=scope,
-        twin=_quantities(_graft(result, results.twin[errors]), unseen, references),
+        twin=_quantities(_graft(result, results.twin[errors]), unseen, references, trained[-1]),
         details=(
             *_rate_rows(result, sorted(every, key=lambda c: c[1])),
             *_rate_rows(result, [c for cells in references for c in cells if c[0] != "model"]),
@@ -279,10 +319,13 @@ def _list(degrees: list[int]) -> str:
 
 
 def _outside(result: DataArray, degrees: list[int]) -> list[dict[str, Any]]:
-    """Error rates on classes that no function of the trained family comes from, beside least squares in that family."""
+    """Error rates on polynomials of drawn powers, and on classes that no function of the trained family comes from.
+
+    Beside the latter stands least squares in that family.
+    """
     rows = []
-    for name in [*(f"degree {d}" for d in degrees), OUTSIDE]:
-        for who in ("model", "least squares"):
+    for name in [DRAWN, *(f"degree {d}" for d in degrees), OUTSIDE]:
+        for who in ("model", "least squares")[: 1 if name == DRAWN else 2]:
             found = rate(result, who, name)
             rows.append(
                 {"class": name, "predictor": who, "error rate": found.value, "low": found.low, "high": found.high}
@@ -293,16 +336,21 @@ def _outside(result: DataArray, degrees: list[int]) -> list[dict[str, Any]]:
 HIGHEST = Condition("highest", (-INF, LOW), None, "log")
 DEGREES_ALIKE = Criterion(
     "squared error divided by that of predicting 0, on each degree trained on: largest over smallest at most a "
-    f"factor of {ALIKE:g}, and none above {LOW} / more than a factor of {ALIKE:g}",
-    (Condition("extent", (-INF, math.log10(ALIKE)), (math.log10(ALIKE), INF)), HIGHEST),
+    f"factor of {ALIKE:g}, and none above {LOW} / at least a factor of {APART:g}",
+    (Condition("extent", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)), HIGHEST),
     (Precondition("degrees", (2, INF), "Prompts are too short to score two degrees."),),
 )
 UNSEEN_CLASSES = Criterion(
     "squared error divided by that of predicting 0, on each degree not trained on (below the largest trained on; "
     "where none is, the next one), over that of a matched model trained on it, else over its own on the nearest "
-    f"trained ones; the largest: at most a factor of {ALIKE:g}, and no error above {LOW} of predicting 0 / more than "
-    f"a factor of {ALIKE:g}",
-    (Condition("ratio", (-INF, math.log10(ALIKE)), (math.log10(ALIKE), INF)), HIGHEST),
+    "trained ones, the largest; and on polynomials of powers that are drawn, over its own on the largest degree "
+    f"trained on: both at most a factor of {ALIKE:g}, and no error above {LOW} of predicting 0 / one at least a "
+    f"factor of {APART:g}",
+    (
+        Condition("ratio", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)),
+        Condition("drawn", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)),
+        HIGHEST,
+    ),
     (Precondition("unseen", (1, INF), "Prompts are too short to score a degree that was not trained on."),),
 )
 
@@ -314,8 +362,8 @@ DEGREES_ALIKE_CLAIM = Claim(
         "All models had roughly the same error rates for each polynomial class R^n[X], for as high as we tested.",
         "Naim & Asher (2025), section 4.1, Observation 1",
         "The paper does not say what counts as roughly the same; its own rates differ by up to a factor "
-        "of 2.1 (Table 2). We allow a factor of 3, and ask that every error be at most a tenth of that of "
-        "predicting 0.",
+        "of 2.1 (Table 2). We allow a factor of 3, call them different from a factor of 5 on, and ask that every "
+        "error be at most a tenth of that of predicting 0.",
     ),
     kind="learning",
     statement="Error rates in context are roughly the same for every degree of polynomials learned",
@@ -338,7 +386,8 @@ UNSEEN_CLASSES_CLAIM = Claim(
         "performance on unseen degrees comparable to models fully trained on these degrees.",
         "Naim & Asher (2025), section 4.3, with Figure 2 (trained on degrees 1, 3 and 5, tested on 2 and 4)",
         "We allow a factor of 3 between the errors relative to predicting 0. Where no model trained on the unseen "
-        "degree is at hand, we compare with the model's own errors on the nearest degrees it was trained on.",
+        "degree is at hand, we compare with the model's own errors on the nearest degrees it was trained on. Beside "
+        "degrees we ask for polynomials of drawn powers.",
     ),
     kind="learning",
     statement="The model learns in context classes of polynomials that it was not trained on",

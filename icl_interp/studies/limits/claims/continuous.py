@@ -1,4 +1,9 @@
-"""The claim of `limits` that models trained on polynomials follow continuous functions: exp, sin, ln(1+x) and |x|."""
+"""The claim of `limits` that models trained on polynomials follow continuous functions: exp, sin, ln(1+x) and |x|.
+
+A model may know these four by heart. So functions that nobody knows beforehand are asked for as well: families of
+smooth and of kinked functions, of which each unit is shown its own (`measurements.drawn_functions`). A verdict needs
+both kinds, and is about the functions asked.
+"""
 
 import functools
 
@@ -15,6 +20,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results, measurement
 from icl_interp.baselines.base import Predictor
 from icl_interp.baselines.regression import LeastSquares
+from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import bootstrap
 from icl_interp.results import make_array
@@ -25,6 +31,7 @@ from icl_interp.studies.limits.measurements.classes import (
     polynomial_task,
     squared_errors,
 )
+from icl_interp.studies.limits.measurements.drawn_functions import FAMILIES
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import CONTINUOUS, Continuous, FunctionName
 
@@ -37,39 +44,61 @@ DOMAINS: dict[FunctionName, tuple[float, float]] = {
     "abs": (-1.0, 1.0),
 }  # Figures 1 and 6
 PRINTED = {"exp": "exp", "sin": "sin", "log1p": "ln(1+x)", "abs": "|x|"}
+PRINTED |= {name: family.name for name, family in FAMILIES.items()}
 
 
-@measurement("classes/continuous")
+@measurement("classes/continuous", version=2)
 def continuous(lab: Lab) -> DataArray:
-    """Squared error on exp, sin and ln(1+x) over [0, 1] and |x| over [-1, 1], where the model's inputs reach as far.
+    """Squared error on exp, sin and ln(1+x) over [0, 1] and |x| over [-1, 1], and on functions of two families there.
 
-    The function is the same in every prompt, so units are groups of contexts. Beside the model stands least squares
+    Those whose domain the model's inputs do not cover are left out. A named function is the same in every prompt, so
+    units are groups of contexts; of a family each unit has a function of its own. Beside the model stands least squares
     with polynomials of the largest degree it was trained on.
     """
-    task, n_contexts = polynomial_task(lab), max(1, lab.unit_size // 8)
+    task = polynomial_task(lab)
     names = within(task.inputs.interval)
     predictors: dict[str, Predictor] = {"model": lab, "least squares": LeastSquares(task)}
     values = np.empty((len(predictors), len(names), lab.n_units))
     for column, name in enumerate(names):
-        law = Continuous(function=name, inputs=Uniform(*DOMAINS[name]), n_points=task.n_points)
-        prompts = law.sample(
-            lab.n_units, generator(lab.seed, f"classes/{name}"), n_contexts=n_contexts, dtype=torch.float64
-        )
+        prompts = prompts_of(lab, name)
         for row, predictor in enumerate(predictors.values()):
             square = squared_errors(predictor, prompts)[:, min(task.n_determining, task.n_points - 1) :]
             values[row, column] = per_unit(square, lab.n_units)
     axes = {"predictor": tuple(predictors), "function": names, "group": tuple(range(lab.n_units))}
-    return make_array(values, axes, note=f"{n_contexts} contexts a group; the same function in every prompt; float32")
+    note = f"{_n_contexts(lab)} contexts a group; a named function is the same in every prompt; float32"
+    return make_array(values, axes, note=note)
 
 
-def within(interval: tuple[float, float]) -> tuple[FunctionName, ...]:
-    """The continuous functions whose domain lies in an interval."""
-    return tuple(name for name, (low, high) in DOMAINS.items() if interval[0] <= low and high <= interval[1])
+def _n_contexts(lab: Lab) -> int:
+    return max(1, lab.unit_size // 8)
+
+
+def prompts_of(lab: Lab, name: str) -> Prompts:
+    """Prompts of a named function, or of a family: there each unit is one function."""
+    n_points, n_contexts, draw = lab.task.n_points, _n_contexts(lab), generator(lab.seed, f"classes/{name}")
+    if name not in FAMILIES:
+        law = Continuous(function=name, inputs=Uniform(*DOMAINS[name]), n_points=n_points)
+        return law.sample(lab.n_units, draw, n_contexts=n_contexts, dtype=torch.float64)
+    family = FAMILIES[name]
+    shape = (lab.n_units, n_contexts * n_points)
+    xs = Uniform(*family.domain).sample(shape, draw, torch.float64)
+    ys = family.draw(xs, draw)
+    xs, ys = (part.view(-1, n_points, 1) for part in (xs, ys))
+    function = torch.arange(lab.n_units).repeat_interleave(n_contexts)
+    return Prompts(xs, ys, torch.empty(len(xs), 0, dtype=torch.float64), function)
+
+
+def within(interval: tuple[float, float]) -> tuple[str, ...]:
+    """The continuous functions whose domain lies in an interval: those that are named, then families."""
+    domains = {**DOMAINS, **{name: family.domain for name, family in FAMILIES.items()}}
+    return tuple(name for name, (low, high) in domains.items() if interval[0] <= low and high <= interval[1])
 
 
 @functools.cache
-def variance_and_floor(name: FunctionName, degree: int) -> tuple[float, float]:
+def variance_and_floor(name: str, degree: int) -> tuple[float, float]:
     """Variance of a continuous function over its domain, and the share of it that the best polynomial leaves.
+
+    Of a family both are means over its functions.
 
     The best polynomial of a degree in mean square over the domain; Gauss-Legendre quadrature, each half of the domain
     by itself because |x| has a kink in the middle.
@@ -78,6 +107,8 @@ def variance_and_floor(name: FunctionName, degree: int) -> tuple[float, float]:
     >>> round(variance * 12, 9), round(floor, 9)
     (1.0, 1.0)
     """
+    if name in FAMILIES:
+        return FAMILIES[name].moments(degree)
     low, high = DOMAINS[name]
     nodes, weights = np.polynomial.legendre.leggauss(32)
     u = np.concatenate([(nodes - 1) / 2, (nodes + 1) / 2])  # over [-1, 1]
@@ -97,21 +128,38 @@ def shares(facts: Facts, result: DataArray, predictor: str) -> tuple[list[str], 
     return names, np.stack(each, -1), {name: floor for name, (_, floor) in constants.items()}
 
 
-def _worst_share(left: np.ndarray, keep: list[int]) -> Estimate:
-    worst = bootstrap(lambda mean: mean[..., keep].max(-1), left)
-    return Estimate.of("share of the variance left unexplained, worst function", worst, "share")
+KINDS = {"worst": "named", "drawn": "drawn"}  # quantities of the criterion, and the kind of functions each is about
+
+
+def _judged(names: list[str], floors: dict[str, float]) -> dict[str, list[int]]:
+    """By quantity, the places of the functions that polynomials of the model's degree approximate."""
+    near = [i for i, name in enumerate(names) if floors[name] <= LOW]
+    named = [i for i in near if names[i] not in FAMILIES]
+    return {"worst": named, "drawn": [i for i in near if i not in named]}
+
+
+def _worst_shares(left: np.ndarray, judged: dict[str, list[int]]) -> dict[str, Estimate]:
+    """Of either kind the share of the function, or of the family, that is followed worst."""
+    found = {}
+    for quantity, keep in judged.items():
+        if keep:
+            worst = bootstrap(lambda mean, keep=keep: mean[..., keep].max(-1), left)
+            name = f"share of the variance left unexplained, worst of the functions that are {KINDS[quantity]}"
+            found[quantity] = Estimate.of(name, worst, "share")
+    return found
 
 
 def continuous_functions(results: Results, facts: Facts) -> Evidence:
-    """Does the model follow the continuous functions that polynomials of its degree approximate?"""
+    """Does the model follow the continuous functions asked, which polynomials of its degree approximate?"""
     result = results[continuous]
     names, left, floors = shares(facts, result, "model")
     _, best, _ = shares(facts, result, "least squares")
-    keep = [i for i, name in enumerate(names) if floors[name] <= LOW]
-    quantities = {"functions": Estimate.exactly("functions that polynomials of its degree approximate", len(keep))}
-    if not keep:
+    judged = _judged(names, floors)
+    fewest = min(map(len, judged.values()))
+    quantities = {"functions": Estimate.exactly("functions or families of either kind that are asked for", fewest)}
+    if not fewest:
         return Evidence(quantities, "")
-    quantities["worst"] = _worst_share(left, keep)
+    quantities |= _worst_shares(left, judged)
     rows = []
     for i, name in enumerate(names):
         each = bootstrap(lambda mean: mean, left[:, i])
@@ -124,24 +172,30 @@ def continuous_functions(results: Results, facts: Facts) -> Evidence:
                 "high": each.high,
                 "least squares of its degree": float(best[:, i].mean()),
                 "best polynomial of its degree": floors[name],
-                "judged": i in keep,
+                "judged": any(i in keep for keep in judged.values()),
             }
         )
     degree = polynomial_in(facts).max_degree
-    worst = rows[max(keep, key=lambda i: left[:, i].mean())]
+    worst = {quantity: rows[max(keep, key=lambda i: left[:, i].mean())] for quantity, keep in judged.items()}
     first = answer(
         CRITERION,
         quantities,
-        "The model follows all continuous functions that polynomials of its degree approximate.",
-        "The model does not follow all continuous functions that polynomials of its degree approximate.",
-        "the model follows the continuous functions that polynomials of its degree approximate",
+        "The model follows the continuous functions asked, named and drawn ones.",
+        {
+            "worst": "The model does not follow all of the named continuous functions.",
+            "drawn": "The model does not follow continuous functions that are drawn at random.",
+        },
+        "the model follows the continuous functions asked",
     )
-    says = (
-        f"{first} Of the worst, {worst['class']}, it leaves {worst['unexplained']:.2g} of the variance unexplained "
-        f"({bound(CRITERION, quantities, 'worst', f'at most {LOW:g}', f'more than {HIGH:g}')})."
+    said = " and ".join(
+        f"{row['unexplained']:.2g} of {row['class']} "
+        f"({bound(CRITERION, quantities, quantity, f'at most {LOW:g}', f'more than {HIGH:g}')})"
+        for quantity, row in worst.items()
     )
-    caveat = f"Least squares of degree {degree} leaves {worst['least squares of its degree']:.2g}."
-    other = [PRINTED[name] for i, name in enumerate(names) if i not in keep]
+    says = f"{first} Of the variance it leaves unexplained, at worst, {said}."
+    by_least_squares = " and ".join(f"{row['least squares of its degree']:.2g}" for row in worst.values())
+    caveat = f"Least squares of degree {degree} leaves {by_least_squares}."
+    other = [row["class"] for row in rows if not row["judged"]]
     if other:
         caveat = f"Not judged: {' and '.join(other)}, because no polynomial of degree {degree} comes near."
     twin_names, twin_left, _ = shares(facts, results.twin[continuous], "model")
@@ -149,8 +203,9 @@ def continuous_functions(results: Results, facts: Facts) -> Evidence:
     return Evidence(
         quantities,
         says,
-        scope="these weights, the functions themselves (amplitude 1)",
-        twin={"worst": _worst_share(twin_left, keep)},
+        scope="these weights, these functions (amplitude 1 or the like): exp, sin, ln(1+x) and |x|, and random ones "
+        "that are as smooth or have one kink",
+        twin=_worst_shares(twin_left, judged),
         details=tuple(rows),
         caveat=caveat,
     )
@@ -172,10 +227,14 @@ def _out_of_reach(facts: Facts) -> str | None:
     )
 
 
+# The families joined the criterion because the four named functions are known beforehand: a
+# predictor that knows them by heart and follows no other function met it. The thresholds stayed.
 CRITERION = Criterion(
-    "share of a function's variance left unexplained, the worst of exp, sin, ln(1+x) on [0, 1] and |x| on [-1, 1] that "
-    f"polynomials of the largest trained degree approximate (to {LOW}): at most {LOW} / more than {HIGH}",
-    (Condition("worst", (-INF, LOW), (HIGH, INF), "log"),),
+    "share of a function's variance left unexplained, the worst of exp, sin, ln(1+x) on [0, 1] and |x| on [-1, 1], and "
+    "the worst of two families that are drawn (smooth functions on [0, 1], functions with a kink on [-1, 1]); those "
+    f"count that polynomials of the largest trained degree approximate (to {LOW}): both at most {LOW} / one more than "
+    f"{HIGH}",
+    (Condition("worst", (-INF, LOW), (HIGH, INF), "log"), Condition("drawn", (-INF, LOW), (HIGH, INF), "log")),
     (Precondition("functions", (1, INF), "No function is approximated by polynomials of the model's degree."),),
 )
 
@@ -189,7 +248,8 @@ CONTINUOUS_FUNCTIONS_CLAIM = Claim(
         "(e.g.,exp(x),sin(x),log(1+x)) as well as non-smooth functions such as |x| ...",
         "Naim & Asher (2025), section 4.2, after Proposition 2 (Figures 1 and 6)",
         "The paper shows plots. We ask that at most a tenth of each function's variance be left "
-        "unexplained, and leave out functions that no polynomial of the trained degree comes near.",
+        "unexplained, and leave out functions that no polynomial of the trained degree comes near. Beside the four "
+        "named functions we ask for random ones, smooth or with a kink, which no model can know by heart.",
     ),
     kind="learning",
     statement="Trained on polynomials, the model follows continuous functions that polynomials approximate",

@@ -69,8 +69,14 @@ def cells(sizes: Sequence[float], tested: Sequence[float]) -> list[tuple[int, in
 
 
 def _tested(arms: Sequence[Arm]) -> list[float]:
-    """The test intervals that are those of the arms, as far as runs were tested there."""
-    return [arm.a for arm in arms if all(other.has(f"both {arm.a:g}") for other in arms)]
+    """The test intervals that are those of the arms, as far as runs of every arm were tested there."""
+    return [arm.a for arm in arms if len(arm) and all(other.tested(f"both {arm.a:g}") for other in arms)]
+
+
+def _columns(arms: Sequence[Arm]) -> list[str]:
+    """The errors on these intervals: with functions and inputs scaled, and with functions alone."""
+    names = [f"{prefix} {sigma:g}" for prefix in ("both", "alone") for sigma in _tested(arms)]
+    return [name for name in names if all(arm.tested(name) for arm in arms)]
 
 
 def ordered(
@@ -85,7 +91,7 @@ def ordered(
     sizes, found = [arm.a for arm in arms], []
     for i, j, sigma in cells(sizes, _tested(arms)):
         column = f"{prefix} {sigma:g}"
-        if arms[0].has(column):
+        if arms[0].tested(column):
             found.append(((sizes[i], sizes[j], sigma), kinds.times(arms[i], arms[j], column, fresh)))
     n = len(found)
     smaller = sum(one.value < 1 for _, one in found) / n
@@ -106,8 +112,9 @@ DENSITY = Criterion(
 def density(results: Results, facts: Facts) -> Evidence:
     """Are runs the better on an interval the more of it was in their training distribution?"""
     arms, out = by_interval(results)
-    quantities = kinds.prepared(arms)
-    if not kinds.can_decide(arms):
+    columns = _columns(arms) or ["both"]  # where no interval was tested, no run has a number
+    quantities = kinds.prepared(arms, columns)
+    if not kinds.comparable(quantities):
         return Evidence(quantities, _too_few(arms), scope=SCOPE, details=_left_out_rows(arms, out))
     found, pairs = ordered(arms, "both")
     alone, _ = ordered(arms, "alone") if len(arms) > 1 else (found, [])
@@ -125,7 +132,7 @@ def density(results: Results, facts: Facts) -> Evidence:
         f"({bound(DENSITY, quantities, 'share', 'all', f'at most {HALF:.0%}')})."
     )
     caveat = f"Compared are models trained on U(-a, a), a = {_listed(arms)}, {kinds.counted(arms)}."
-    columns = [f"{prefix} {sigma:g}" for prefix in ("both", "alone") for sigma in _tested(arms)]
+    fresh = kinds.untrained(arms, [column for column in columns if column.startswith("both")])
     compared = tuple(
         {
             "trained on a": i,
@@ -142,7 +149,7 @@ def density(results: Results, facts: Facts) -> Evidence:
         quantities,
         says,
         scope=f"{SCOPE}, inputs and functions from U(-sigma, sigma)",
-        twin={"share": ordered(arms, "both", fresh=True)[0]},
+        twin={"share": ordered(fresh, "both", fresh=True)[0]} if fresh else {},
         details=(
             *kinds.details(arms, [f"a = {arm.a:g}" for arm in arms], columns),
             *compared,
@@ -193,11 +200,12 @@ def onset(arm: Arm, fresh: bool = False) -> np.ndarray:
 def larger(results: Results, facts: Facts) -> Evidence:
     """Do larger training intervals move the plateau's onset outwards, and is accuracy the price?"""
     arms, out = by_interval(results)
-    quantities = kinds.prepared(arms)
-    if not kinds.can_decide(arms):
+    first, last = (arms[0], arms[-1]) if all(map(len, arms)) else (None, None)
+    column = f"both {first.a:g}" if first else ""
+    quantities = kinds.prepared(arms, [column] if first else [])
+    if not (first and last and kinds.comparable(quantities)):
         return Evidence(quantities, _too_few(arms), scope=SCOPE, details=_left_out_rows(arms, out))
-    first, last = arms[0], arms[-1]
-    onsets, column = [onset(arm) for arm in arms], f"both {first.a:g}"
+    onsets = [onset(arm) for arm in arms]
     never = sum(int(np.isnan(found).sum()) for found in onsets)
     quantities["no plateau"] = Estimate.exactly("models whose prediction does not level off", never)
     if never:
@@ -240,10 +248,11 @@ def larger(results: Results, facts: Facts) -> Evidence:
     in_a = tuple(
         {"kind": f"a = {arm.a:g}", "level from |x| / a": x / arm.a} for arm, x in zip(arms, means, strict=True)
     )
-    fresh = [onset(arm, fresh=True) for arm in (last, first)]
-    twin = {"cost": Estimate.of(names[1], kinds.times(last, first, column, fresh=True), TIMES)}
-    if np.isfinite(fresh).all():
-        twin["onset"] = Estimate.of(names[0], kinds.ratio(fresh[0], fresh[1]), TIMES)
+    twin = {}
+    if fresh := kinds.untrained((last, first), [column]):
+        twin["cost"] = Estimate.of(names[1], kinds.times(*fresh, column, fresh=True), TIMES)
+    if fresh := kinds.untrained((last, first), list(SIDES)):
+        twin["onset"] = Estimate.of(names[0], kinds.ratio(*(onset(arm, fresh=True) for arm in fresh)), TIMES)
     return Evidence(
         quantities,
         says,

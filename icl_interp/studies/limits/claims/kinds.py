@@ -7,10 +7,14 @@ How far two kinds must differ was fixed before the arms were compared, from the 
 errors of five kinds with five seeds each have a standard deviation of 0.10 decades within a kind. The difference of two
 arms of five then has a standard error of 0.063 decades, at half the sample 0.089. Two of these are a factor of 1.5,
 which lies between a fifth less (0.8) and a fifth more (1.2). So neither region ends at "no difference".
+
+A run counts once, a copy of it not again (`measurements.seeds`). A run whose numbers are not at hand is left out and
+named. One that was measured and has an error of 0, of NaN or of infinity is not left out, since that would choose runs
+by what is compared: then nothing is compared.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +27,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.permutation import ratio
 from icl_interp.resampling import Interval
 from icl_interp.results import rows_in
-from icl_interp.studies.limits.measurements.seeds import LEAST, TRAINED, UNTRAINED
+from icl_interp.studies.limits.measurements.seeds import LEAST, NOWHERE, TRAINED, UNTRAINED
 from icl_interp.studies.limits.measurements.shift import RATE
 
 SMALLER, LARGER = 0.8, 1.2  # times: a fifth less, and a fifth more
@@ -42,6 +46,8 @@ class Arm:
         recipe: of a kind that comes with the package, else "".
         runs: those that count. fresh: untrained models of the same config.
         out: runs that have not learned the task, and why.
+        unmeasured: runs whose numbers are not at hand.
+        known: whether it is known how they were trained.
     """
 
     name: str
@@ -49,6 +55,8 @@ class Arm:
     runs: tuple[Row, ...]
     fresh: tuple[Row, ...]
     out: tuple[str, ...]
+    unmeasured: tuple[str, ...]
+    known: bool
 
     @classmethod
     def of(cls, table: DataFrame, name: str, learned: bool = True) -> "Arm":
@@ -60,14 +68,19 @@ class Arm:
             learned: leave out runs that have not learned their task.
         """
         mine = [row for row in rows_in(table) if row["arm"] == name]
-        runs = [row for row in mine if row["weights are"] == TRAINED]
-        short = [row for row in runs if learned and row[RATE] >= 1 - LEARNED_R2]
+        every = [row for row in mine if row["weights are"] == TRAINED]
+        short = [row for row in every if learned and row[RATE] >= 1 - LEARNED_R2]
+        # Where nothing is measured, because nothing could be decided, all runs are only counted.
+        measured = any(row["numbers"] != NOWHERE for row in every)
+        absent = [row for row in every if measured and row["numbers"] == NOWHERE and row not in short]
         return cls(
             name,
             mine[0]["recipe"] if mine else "",
-            tuple(row for row in runs if row not in short),
+            tuple(row for row in every if row not in short and row not in absent),
             tuple(row for row in mine if row["weights are"] == UNTRAINED),
             tuple(f"{row['run']} (R2 {1 - row[RATE]:.2g})" for row in short),
+            tuple(str(row["run"]) for row in absent),
+            bool(mine and mine[0]["training"]),
         )
 
     def __len__(self) -> int:
@@ -78,13 +91,17 @@ class Arm:
         """The half-width of the interval that it was trained on."""
         return float(self.runs[0]["a"])
 
-    def has(self, column: str) -> bool:
-        """Whether every run was measured so."""
-        return all(np.isfinite(row.get(column, np.nan)) for row in self.runs)
+    def tested(self, column: str) -> bool:
+        """Whether runs were measured so."""
+        return any(np.isfinite(row.get(column, np.nan)) for row in self.runs)
 
     def numbers(self, column: str, fresh: bool = False) -> Float[np.ndarray, " run"]:
         """The numbers of all runs, or of the untrained ones."""
-        return np.array([float(row[column]) for row in (self.fresh if fresh else self.runs)])
+        return np.array([float(row.get(column, np.nan)) for row in (self.fresh if fresh else self.runs)])
+
+    def without_logarithm(self, columns: Sequence[str]) -> int:
+        """How many runs have a number, in any of these columns, of which there is no logarithm."""
+        return sum(not _has_logarithm(row, columns) for row in self.runs)
 
     def geometric(self, column: str) -> float:
         """Geometric mean over runs."""
@@ -95,9 +112,19 @@ class Arm:
         return ", ".join(f"{value:.2g}" for value in self.numbers(column))
 
 
+def _has_logarithm(row: Row, columns: Sequence[str]) -> bool:
+    return all(0 < row.get(column, np.nan) < INF for column in columns)
+
+
 def times(top: Arm, bottom: Arm, column: str, fresh: bool = False) -> Interval:
     """How many times the numbers of one arm are those of another: geometric means, exact permutation interval."""
     return ratio(top.numbers(column, fresh), bottom.numbers(column, fresh))
+
+
+def untrained(arms: Sequence[Arm], columns: Sequence[str]) -> list[Arm] | None:
+    """The same arms with those untrained models whose numbers have logarithms; None where an arm has no such model."""
+    fit = [replace(arm, fresh=tuple(row for row in arm.fresh if _has_logarithm(row, columns))) for arm in arms]
+    return fit if all(arm.fresh for arm in fit) else None
 
 
 def fewest(arms: Sequence[Arm]) -> int:
@@ -129,20 +156,50 @@ TRAINED_ALIKE = Precondition(
     "The groups were trained in {value:.0f} ways (steps, batches, learning rates or curricula), not in one.",
     optional=True,
 )
-PRECONDITIONS = (seeds_needed(), TRAINED_ALIKE, TRAINED_EQUALLY)
+TRAINING_KNOWN = Precondition(
+    "training unknown",
+    (0, 0),
+    "Of {value:.0f} of the groups nothing tells how they were trained (config.json of a run folder does), and the "
+    "claim is about kinds of training.",
+)
+COMPARABLE = Precondition(
+    "no number",
+    (0, 0),
+    "Nothing was compared: {value:.0f} of the runs have an error that is 0, NaN or infinite.",
+    optional=True,
+)
 
 
-def prepared(arms: Sequence[Arm], apart: bool = False, least: int = LEAST) -> dict[str, Estimate]:
+def preconditions(least: int = LEAST) -> tuple[Precondition, ...]:
+    """What every claim about a kind of training asks first; an arm needs so many seeds."""
+    return TRAINING_KNOWN, seeds_needed(least), COMPARABLE, TRAINED_ALIKE, TRAINED_EQUALLY
+
+
+PRECONDITIONS = preconditions()
+
+
+def prepared(
+    arms: Sequence[Arm], columns: Sequence[str], apart: bool = False, least: int = LEAST
+) -> dict[str, Estimate]:
     """The quantities of the preconditions.
 
     Args:
         arms: those that are compared.
+        columns: the numbers that are compared.
         apart: each arm has a median of its own, for claims about the error in distribution itself: a common one would
             bound the very difference that is asked about.
         least: seeds that an arm needs.
     """
-    found = {"seeds": Estimate.exactly("seeds of the smaller group", fewest(arms))}
-    if not can_decide(arms, least):
+    unknown = sum(not arm.known for arm in arms if arm.runs)
+    found = {
+        "training unknown": Estimate.exactly("groups of unknown training", unknown),
+        "seeds": Estimate.exactly("seeds of the smaller group", fewest(arms)),
+    }
+    if unknown or not can_decide(arms, least):
+        return found
+    blank = sum(arm.without_logarithm((RATE, *columns)) for arm in arms)
+    found["no number"] = Estimate.exactly("runs with an error that is 0, NaN or infinite", blank)
+    if blank:
         return found
     rates = [np.log(arm.numbers(RATE)) for arm in arms]
     groups = rates if apart else [np.concatenate(rates)]
@@ -154,6 +211,11 @@ def prepared(arms: Sequence[Arm], apart: bool = False, least: int = LEAST) -> di
         ),
         "trainings": Estimate.exactly("ways in which the groups were trained", len(trainings)),
     }
+
+
+def comparable(quantities: dict[str, Estimate]) -> bool:
+    """Whether `prepared` found every arm fit to be compared, as far as its numbers go."""
+    return "trainings" in quantities
 
 
 def in_brackets(interval: Interval) -> str:
@@ -170,19 +232,23 @@ def counted(arms: Sequence[Arm]) -> str:
     """How many seeds there are, and how many were left out."""
     sizes = [len(arm) for arm in arms]
     said = f"{sizes[0]} seeds each" if len(set(sizes)) == 1 else f"{' and '.join(map(str, sizes))} seeds"
-    n_out = sum(len(arm.out) for arm in arms)
+    n_out = sum(len(arm.out) + len(arm.unmeasured) for arm in arms)
     return said + (f", {n_out} left out" if n_out else "")
 
 
 def left_out(arms: Sequence[Arm], names: Sequence[str]) -> tuple[Row, ...]:
-    """A row a run that has not learned its task: details of a finding."""
-    return tuple(
-        {"kind": name, "left out, not learned": run} for arm, name in zip(arms, names, strict=True) for run in arm.out
-    )
+    """A row a run that has not learned its task, or whose numbers are not at hand: details of a finding."""
+    rows: list[Row] = []
+    for arm, name in zip(arms, names, strict=True):
+        rows += [{"kind": name, "left out, not learned": run} for run in arm.out]
+        rows += [{"kind": name, "left out, not measured": run} for run in arm.unmeasured]
+    return tuple(rows)
 
 
 def needed(arms: Sequence[Arm], names: Sequence[str], least: int = LEAST) -> str:
-    """What seeds are missing, and how to make them."""
+    """What seeds are missing, and how to make them; nothing where all are there."""
+    if can_decide(arms, least):
+        return ""
     missing = [(arm, name) for arm, name in zip(arms, names, strict=True) if len(arm) < least]
     counts = [f"{name}: {len(arm)} of {least}" for arm, name in missing]
     return f"Seeds at hand: {', '.join(counts)}. {how_to_train([arm for arm, _ in missing])}"

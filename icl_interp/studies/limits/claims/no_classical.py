@@ -1,6 +1,12 @@
-"""The claim of `limits` that predictions resemble those of no classical learning algorithm."""
+"""The claim of `limits` that predictions resemble those of no classical learning algorithm.
 
-from dataclasses import dataclass, replace
+A model that has learned its task is near every algorithm that solves it, in distribution. So what is asked is whether
+one algorithm, also bounded, is near in all test conditions: in distribution and a little beyond, where algorithms that
+agree there differ from each other. That none is near is said only if functions of what an algorithm says do no better,
+whatever these functions are.
+"""
+
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +19,7 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, P
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
-from icl_interp.resampling import Interval, bootstrap
+from icl_interp.resampling import Interval, bootstrap, draw_weights
 from icl_interp.studies.limits.measurements.algorithms import (
     ARMS,
     LAW_MEAN,
@@ -33,8 +39,10 @@ PLAIN, CLIPPED, TANH = "", "clipped at", "tanh at"
 # Bounds B that are tried, in standard deviations of the prediction in distribution: 9 % apart.
 BOUNDS = np.geomspace(0.5, 8.0, 33)
 TINY = np.finfo(float).tiny
+LOOKS = 500  # draws in which the nearest rival is looked for
+N_BINS = 24  # of what an algorithm says: with four arms of 512 prompts each has 43 prompts
 FORMS = {PLAIN: np.array([INF]), CLIPPED: BOUNDS, TANH: BOUNDS}
-ALIKE = 2e-3  # of similarity: of rivals as near as this to the nearest the first counts, plain ones before bounded ones
+ALIKE = 2e-3  # of similarity: of rivals as near as this to the nearest the first is named, plain ones first
 
 
 @dataclass(frozen=True)
@@ -93,10 +101,10 @@ class Answers:
         said = {who: others.sel(who=who).values for who in names}
         return cls(model.sel(who=MODEL).values, others.sel(who=LAW_MEAN).values, said)
 
-    def rows(self, units: slice) -> "Answers":
-        """Those of some units."""
-        said = {name: values[:, units] for name, values in self.said.items()}
-        return replace(self, f=self.f[:, units], mean=self.mean[:, units], said=said)
+    @property
+    def u(self) -> float:
+        """Standard deviation of the model's output in distribution."""
+        return float(self.f[0].std())
 
     def by(self, rival: Rival, u: float) -> Float[np.ndarray, "arm unit prompt"]:
         """What a rival says, its bound in units of u."""
@@ -121,56 +129,81 @@ def similarity(
     return 1 - unlikeness(((f - other) ** 2).mean(-1), centred.mean(-1), (centred**2).mean(-1))
 
 
-def interval(f: np.ndarray, others: np.ndarray, worst: bool) -> Interval:
-    """Similarity with its interval, in the arm in which it is smallest, or largest: that is found in every draw.
+def by_unit(f: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What `unlikeness` needs, a mean over each unit's prompts: (unit, other, arm), and twice (unit, 1, arm).
 
     Args:
         f: what the model says, `(arm, unit, prompt)`.
-        others: what others say, one for each arm.
-        worst: whether the arm with the smallest similarity counts.
+        others: what others say, `(other, arm, unit, prompt)`.
     """
-    centred = f - f.mean((1, 2), keepdims=True)
-    means = [x.mean(-1).T for x in ((f - others) ** 2, centred, centred**2)]  # (unit, arm) each
+    centred = (f - f.mean((1, 2), keepdims=True))[None]
+    square, value, squared = (x.mean(-1).transpose(2, 0, 1) for x in ((f - others) ** 2, centred, centred**2))
+    return square, value, squared
 
-    def statistic(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -> np.ndarray:
-        found = unlikeness(square, value, squared)
-        return found.max(-1) if worst else found.min(-1)
 
-    far = bootstrap(statistic, *means, positive=True)
+def nearest_in_all(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -> np.ndarray:
+    """Unlikeness of the nearest other, where it is largest: which one, and where, is found in every draw."""
+    return unlikeness(square, value, squared).max(-1).min(-1)
+
+
+def interval(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -> Interval:
+    """Similarity to the nearest of several others, in the arm in which that is smallest; arguments as from `by_unit`.
+
+    The nearest is chosen in every draw. Others that are the nearest in none of `LOOKS` draws are left out: there are a
+    thousand rivals.
+    """
+    weights = np.concatenate([np.full((1, len(square)), 1 / len(square)), draw_weights(len(square))[:LOOKS]])
+    means = (np.tensordot(weights, part, 1) for part in (square, value, squared))
+    contenders = np.unique(unlikeness(*means).max(-1).argmin(-1))
+    far = bootstrap(nearest_in_all, square[:, contenders], value, squared, positive=True)
     tails = tuple((1 - high, 1 - low) for low, high in far.tails)
     return Interval(1 - far.value, 1 - far.high, 1 - far.low, far.se, tails)
 
 
-# ---- choosing on one half of the units, scoring on the other --------------------------------------------------------
+# ---- the rivals -----------------------------------------------------------------------------------------------------
 
 
-def halves(n_units: int) -> tuple[slice, slice]:
-    """The units on which a rival is chosen, and those on which it is scored."""
-    return slice(0, n_units // 2), slice(n_units // 2, None)
-
-
-def compared(answers: Answers, u: float) -> tuple[list[Rival], Float[np.ndarray, "rival arm"]]:
-    """All rivals, each algorithm as it is, then bounded in both forms at every B, with their similarities."""
+def rivals_of(answers: Answers) -> tuple[list[Rival], Float[np.ndarray, "unit rival arm"]]:
+    """All rivals, each algorithm as it is, then bounded in both forms at every B, with their squared differences."""
     every, found = [], []
     for form, bounds in FORMS.items():
         for name, values in answers.said.items():
             every += [Rival(name, form, float(b)) for b in bounds]
-            scaled = bounds[:, None, None, None] * (u if form else 1.0)  # a model that never varies has no u
+            scaled = bounds[:, None, None, None] * (answers.u if form else 1.0)  # a model that never varies has no u
             said = bounded(values, answers.mean, form, scaled)
-            found.append(similarity(answers.f, said).reshape(len(bounds), -1))
-    return every, np.concatenate(found)
+            found.append(by_unit(answers.f, np.broadcast_to(said, (len(bounds), *values.shape)))[0])
+    return every, np.concatenate(found, 1)
+
+
+def reshaped(answers: Answers) -> Float[np.ndarray, "algorithm arm unit prompt"]:
+    """For each algorithm the function of what it says that is nearest to the model: no form is assumed.
+
+    The mean of the model's predictions in `N_BINS` bins of the algorithm's, all arms together, and lines between. Each
+    half of the units is predicted by bins of the other.
+    """
+    n_units = answers.f.shape[1]
+    first = np.arange(n_units) < n_units // 2
+    target, found = answers.f - answers.mean, []
+    for values in answers.said.values():
+        reading, out = values - answers.mean, np.empty_like(values)
+        for part in (first, ~first):
+            x, y = reading[:, ~part].ravel(), target[:, ~part].ravel()
+            order = np.array_split(x.argsort(kind="stable"), N_BINS)
+            knots = np.array([[x[rows].mean(), y[rows].mean()] for rows in order])
+            out[:, part] = answers.mean[:, part] + np.interp(reading[:, part], *knots.T)
+        found.append(out)
+    return np.stack(found)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Rivals that were chosen on one half of the units.
+    """Rivals that are named.
 
     Attributes:
         one: the one whose smallest similarity over the arms is largest.
         nearest: the nearest of each arm.
         each: of each algorithm the form and bound that `one` would be chosen among.
-        u: the standard deviation of the model's output in distribution, on that half too: the half that scores has no
-            part in the bounds.
+        u: the standard deviation of the model's output in distribution.
     """
 
     one: Rival
@@ -179,14 +212,12 @@ class Chosen:
     u: float
 
     @classmethod
-    def on(cls, answers: Answers) -> "Chosen":
-        """The choice on these answers."""
-        u = float(answers.f[0].std())
-        every, found = compared(answers, u)
+    def among(cls, answers: Answers, every: list[Rival], found: Float[np.ndarray, "rival arm"]) -> "Chosen":
+        """The choice by similarity."""
         of_each = {name: [i for i, rival in enumerate(every) if rival.algorithm == name] for name in answers.said}
         each = tuple(every[rows[_first_best(found[rows].min(-1))]] for rows in of_each.values())
         nearest = tuple(every[_first_best(column)] for column in found.T)
-        return cls(every[_first_best(found.min(-1))], nearest, each, u)
+        return cls(every[_first_best(found.min(-1))], nearest, each, answers.u)
 
 
 def _first_best(values: Float[np.ndarray, " rival"]) -> int:
@@ -195,58 +226,60 @@ def _first_best(values: Float[np.ndarray, " rival"]) -> int:
 
 # ---- evidence -------------------------------------------------------------------------------------------------------
 
-ONE, NEAREST, OF_TRUTH, ITSELF = "one rival", "nearest in each arm", "truth", "itself"
+ONE, ANY, OF_TRUTH, ITSELF = "one rival", "a function of one algorithm", "truth", "itself"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model beside its rivals: those that were chosen on one half of the units, and the answers of the other half."""
+    """A model beside its rivals: the answers, those that are named, and what the criterion asks for of the rivals."""
 
     chosen: Chosen
-    scored: Answers
-    truth: Estimate
+    answers: Answers
+    quantities: dict[str, Estimate]
 
     @classmethod
     def of(cls, model: DataArray, others: DataArray) -> "Comparison":
         """From `algorithms/own` and `algorithms/rivals`."""
         answers = Answers.of(model, others)
-        first, second = halves(answers.f.shape[1])
-        near = interval(answers.f[:1], others.sel(who=TRUTH).values[:1], worst=True)
-        truth = Estimate.of("similarity to the target in distribution", near)
-        return cls(Chosen.on(answers.rows(first)), answers.rows(second), truth)
+        every, square = rivals_of(answers)
+        _, value, squared = by_unit(answers.f, answers.f[None])
+        found = 1 - unlikeness(square.mean(0), value.mean(0), squared.mean(0))
+        truth = others.sel(who=TRUTH).values[None]
+        quantities = {
+            ONE: Estimate.of(
+                "similarity to the algorithm nearest overall, where it is smallest", interval(square, value, squared)
+            ),
+            ANY: Estimate.of(
+                "similarity to the nearest function of what one algorithm says, where it is smallest",
+                interval(*by_unit(answers.f, reshaped(answers))),
+            ),
+            OF_TRUTH: Estimate.of(
+                "similarity to the target in distribution", interval(*by_unit(answers.f[:1], truth[:, :1]))
+            ),
+        }
+        return cls(Chosen.among(answers, every, found), answers, quantities)
 
     def similarities(self, rival: Rival) -> Float[np.ndarray, " arm"]:
-        """Of the model to a rival, by arm, on the half on which it was not chosen."""
-        return similarity(self.scored.f, self.scored.by(rival, self.chosen.u))
-
-    def quantities(self) -> dict[str, Estimate]:
-        """What the criterion asks for of the rivals."""
-        one = self.scored.by(self.chosen.one, self.chosen.u)
-        nearest = np.stack([self.scored.by(rival, self.chosen.u)[a] for a, rival in enumerate(self.chosen.nearest)])
-        return {
-            ONE: Estimate.of(
-                "similarity to the algorithm nearest overall, where it is smallest",
-                interval(self.scored.f, one, worst=True),
-            ),
-            NEAREST: Estimate.of(
-                "similarity to the nearest algorithm of each test condition, where it is largest",
-                interval(self.scored.f, nearest, worst=False),
-            ),
-            OF_TRUTH: self.truth,
-        }
+        """Of the model to a rival, by arm."""
+        return similarity(self.answers.f, self.answers.by(rival, self.chosen.u))
 
 
+# Supported once asked that in each test condition the nearest algorithm be far, in distribution too. There every
+# algorithm that solves the task is near a model that has learned it, so the claim could not be supported. Now no single
+# algorithm may be near in all conditions. Rivals were chosen on half of the pairs and scored on the other: by the seed
+# the standard error went from 0.002 to 0.011, since few contexts make most of the differences and the interval knew
+# nothing of the choice. Now all pairs count, twice as many contexts each, and the choice is made again in every draw.
 CRITERION = Criterion(
     "similarity to an algorithm: 1 - mean squared difference / variance of the predictions, over the prompts of a "
     "test condition. An algorithm counts as it is, or clipped to [-B, B] or as B tanh(A / B) about the best guess "
-    "without the prompt, with one B in all test conditions; algorithm and B are chosen on one half of the units and "
-    f"scored on the other. The nearest algorithm of every test condition at most {UNLIKE}, and the target in "
-    f"distribution at least {FOLLOWS}, because a model that has learned nothing resembles nothing / one algorithm at "
-    f"least {RESEMBLES} in every test condition. Asked where the model, its examples in another order, is at least "
-    f"{RESEMBLES} similar to itself in every test condition",
+    "without the prompt, with one B in all test conditions. Of each the test condition counts in which it is least "
+    f"similar; the nearest is at most {UNLIKE} similar there, so is the best function, of any form, of what an "
+    f"algorithm says, and the target in distribution is at least {FOLLOWS} similar, because a model that has learned "
+    f"nothing resembles nothing / the nearest is at least {RESEMBLES} similar. Asked where the model, its examples in "
+    f"another order, is at least {RESEMBLES} similar to itself in every test condition",
     (
         Condition(ONE, (-INF, UNLIKE), (RESEMBLES, INF)),
-        Condition(NEAREST, (-INF, UNLIKE), None),
+        Condition(ANY, (-INF, UNLIKE), None),
         Condition(OF_TRUTH, (FOLLOWS, INF), None),
     ),
     (
@@ -265,20 +298,20 @@ def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
     model, others, same = results[own], results[rivals], results[itself]
     found = Comparison.of(model, others)
     f = model.sel(who=MODEL).values
-    quantities = found.quantities()
+    quantities = dict(found.quantities)
     quantities[ITSELF] = Estimate.of(
         "similarity to itself with the examples in another order, where it is smallest",
-        interval(f, same.sel(who=SELF).values, worst=True),
+        interval(*by_unit(f, same.sel(who=SELF).values[None])),
     )
     alike = sum(found.similarities(rival).min() >= RESEMBLES for rival in found.chosen.each)
     first = answer(
         CRITERION,
         quantities,
-        "The predictions resemble those of no classical algorithm.",
+        "No classical algorithm predicts what the model predicts in all test conditions.",
         f"The predictions resemble those of a classical algorithm: {found.chosen.one}.",
         "the predictions resemble those of a classical algorithm",
     )
-    worst, nearest, truth, again = (quantities[key].value for key in (ONE, NEAREST, OF_TRUTH, ITSELF))
+    worst, reshaped_, truth, again = (quantities[key].value for key in (ONE, ANY, OF_TRUTH, ITSELF))
     named = str(found.chosen.one) in first
     scale = "1: the same, 0: as a constant"
     of_one = bound(CRITERION, quantities, ONE, f"at most {UNLIKE}", f"at least {RESEMBLES}")
@@ -298,15 +331,15 @@ def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
     elif truth < FOLLOWS and not named:
         third = f"In distribution its similarity to the target is only {truth:.3g} (asked: at least {FOLLOWS})."
     elif not named:
-        third = f"The nearest of any one condition has {nearest:.3g} (asked: at most {UNLIKE})."
+        third = f"The best function of what one algorithm says has {reshaped_:.3g} (asked: at most {UNLIKE})."
     return Evidence(
         quantities,
         f"{first} {second}",
         caveat=third,
-        scope="these weights, this task, predictions at the last query in three test conditions: in distribution, "
-        "functions x 3, query at an end of the inputs' interval; bounds in standard deviations of the prediction in "
-        "distribution",
-        twin=Comparison.of(results.twin[own], others).quantities(),
+        scope="these weights, this task, predictions at the last query in four test conditions: in distribution, "
+        "functions x 3, query at an end of the inputs' interval, scale and query drawn near these; bounds in standard "
+        "deviations of the prediction in distribution",
+        twin=Comparison.of(results.twin[own], others).quantities,
         details=_rows(found, f, others, same),
     )
 
@@ -344,16 +377,16 @@ def excluded(facts: Facts) -> str | None:
 NO_CLASSICAL_ALGORITHM_CLAIM = Claim(
     id="limits.no_classical_algorithm",
     question="algorithm",
-    short="The model's predictions resemble those of no classical learning algorithm.",
+    short="No classical learning algorithm predicts what the model predicts.",
     quote=Quote(
         "It does not resemble the application of any classical learning algorithm such as least squares, "
         "ridge regression, or interpolation.",
         "Naim & Asher (2025), section 6, before Proposition 3",
         "The paper argues from the form of the model's formula and compares no predictions. We compare the model's "
-        "predictions with those of classical algorithms in distribution, for functions scaled by 3, and at the ends of "
-        "the input interval. An algorithm may also be bounded, because a model with LayerNorm is. In distribution a "
-        "model that has learned its task is near every algorithm that solves it, so the sentence, taken literally, "
-        "can hardly be true there; the similarities in each test condition are listed.",
+        "predictions with those of classical algorithms in distribution, for functions scaled by 3, at the ends of "
+        "the input interval, and for scales and queries drawn near these. An algorithm may also be bounded, because a "
+        "model with LayerNorm is. In distribution a model that has learned its task is near every algorithm that "
+        "solves it. So we ask whether one algorithm is near in all conditions, which may be false of every algorithm.",
     ),
     kind="learning",  # argued from the design, but a model that failed at its task would be like no algorithm too
     statement="Predictions resemble those of no classical learning algorithm",

@@ -18,7 +18,7 @@ from icl_interp.studies.limits.claims import kinds
 from icl_interp.studies.limits.claims.far_words import NO, YES
 from icl_interp.studies.limits.claims.kinds import LARGER, SCOPE, SMALLER, TIMES, Arm
 from icl_interp.studies.limits.measurements import seeds
-from icl_interp.studies.limits.measurements.shift import INSIDE, SIGMAS
+from icl_interp.studies.limits.measurements.shift import INSIDE, OWN_ERROR, SIGMAS
 
 MARGIN = 1.5  # times, either way: errors of two widths within it are equal
 APART = 0.45  # times: 1 / 1.5 less two standard errors of eight seeds a width at half the sample
@@ -61,8 +61,9 @@ NO_NORM = Criterion(
 def no_norm(results: Results, facts: Facts) -> Evidence:
     """Are runs without a norm the better ones in distribution?"""
     arms = _arms(results, seeds.functions.name, facts)
-    quantities = kinds.prepared(arms, apart=True)
-    if not kinds.can_decide(arms):
+    columns = [f"functions {s:g}" for s in SIGMAS]
+    quantities = kinds.prepared(arms, columns, apart=True)
+    if not kinds.comparable(quantities):
         too_few = kinds.needed(arms, (WITHOUT, WITH))
         return Evidence(quantities, too_few, scope=SCOPE, details=kinds.left_out(arms, (WITHOUT, WITH)))
     found = {s: kinds.times(*arms, f"functions {s:g}") for s in SIGMAS}
@@ -80,13 +81,16 @@ def no_norm(results: Results, facts: Facts) -> Evidence:
     scaled = [
         {"functions scaled by": s, name: i.value, "low": i.low, "high": i.high} for s, i in found.items() if s != 1
     ]
+    twin = {}
+    if fresh := kinds.untrained(arms, [OWN_ERROR]):
+        twin["ratio"] = Estimate.of(name, kinds.times(*fresh, OWN_ERROR, fresh=True), TIMES)
     return Evidence(
         quantities,
         says,
         quantities["ratio"],
         f"{SCOPE}, in distribution",
-        twin={"ratio": Estimate.of(name, kinds.times(*arms, "functions 1", fresh=True), TIMES)},
-        details=(*kinds.details(arms, (WITHOUT, WITH), [f"functions {s:g}" for s in SIGMAS]), *scaled),
+        twin=twin,
+        details=(*kinds.details(arms, (WITHOUT, WITH), columns), *scaled),
         caveat=caveat,
     )
 
@@ -131,8 +135,9 @@ def gains(without: Arm, normed: Arm, fresh: bool = False) -> tuple[Interval, Int
 def near(results: Results, facts: Facts) -> Evidence:
     """Are runs without a norm better near the boundary of the domain, and more so than inside?"""
     arms = _arms(results, seeds.inside.name, facts)
-    quantities = kinds.prepared(arms)
-    if not kinds.can_decide(arms):
+    columns = [f"inside {x:g}" for x in INSIDE]
+    quantities = kinds.prepared(arms, columns)
+    if not kinds.comparable(quantities):
         too_few = kinds.needed(arms, (WITHOUT, WITH))
         return Evidence(quantities, too_few, scope=SCOPE, details=kinds.left_out(arms, (WITHOUT, WITH)))
     edge, inner, more = gains(*arms)
@@ -160,7 +165,10 @@ def near(results: Results, facts: Facts) -> Evidence:
             f"Near the boundary it is {kinds.in_brackets(edge)}.",
         )
     says = f"{_most_near_the_boundary(decision)} {at_edge}"
-    edge_twin, _, more_twin = gains(*arms, fresh=True)
+    twin = {}
+    if fresh := kinds.untrained(arms, columns):
+        edge_twin, _, more_twin = gains(*fresh, fresh=True)
+        twin = quantity(edge_twin, more_twin)
     by_kind = [
         {"kind": name, "squared error near the boundary / in the inner half": rise}
         for name, rise in zip((WITHOUT, WITH), rises, strict=True)
@@ -169,9 +177,9 @@ def near(results: Results, facts: Facts) -> Evidence:
         quantities,
         says,
         scope=f"{SCOPE}, the query within the inputs' interval",
-        twin=quantity(edge_twin, more_twin),
+        twin=twin,
         details=(
-            *kinds.details(arms, (WITHOUT, WITH), [f"inside {x:g}" for x in INSIDE]),
+            *kinds.details(arms, (WITHOUT, WITH), columns),
             *by_kind,
             {"error without / with normalisation, inner half": inner.value, "low": inner.low, "high": inner.high},
         ),
@@ -203,8 +211,9 @@ def size(results: Results, facts: Facts) -> Evidence:
     role = next((name for name in ("wider", "narrower") if name in set(table["arm"])), "wider")
     large, small = (role, seeds.OWN) if role == "wider" else (seeds.OWN, role)
     arms = Arm.of(table, large), Arm.of(table, small)
-    quantities = kinds.prepared(arms, least=WIDTHS)
-    if not kinds.can_decide(arms, WIDTHS):
+    columns = [f"functions {s:g}" for s in SIGMAS]
+    quantities = kinds.prepared(arms, columns, least=WIDTHS)
+    if not kinds.comparable(quantities):
         counts = " and ".join(f"{len(Arm.of(table, name))} of {WIDTHS} of {said}" for name, said in _called(role))
         widths = kinds.how_to_train([Arm.of(table, seeds.OWN)], "model.d_model=32")
         return Evidence(
@@ -213,9 +222,8 @@ def size(results: Results, facts: Facts) -> Evidence:
             scope=SCOPE,
             details=kinds.left_out(arms, ("wider", "narrower")),
         )
-    columns = [f"functions {s:g}" for s in SIGMAS if s > 1]
-    errors = [np.exp(np.mean([np.log(arm.numbers(column)) for column in columns], axis=0)) for arm in arms]
-    found, within = ratio(*errors), kinds.times(*arms, "functions 1")
+    errors = [np.exp(np.mean([np.log(arm.numbers(column)) for column in columns[1:]], axis=0)) for arm in arms]
+    found, within = ratio(*errors), kinds.times(*arms, OWN_ERROR)
     quantities["ratio"] = Estimate.of("squared error of wider / narrower models", found, TIMES)
     threshold = bound(SIZE, quantities, "ratio", f"{1 / MARGIN:.2f} to {MARGIN}", f"at most {APART}")
     says = (
@@ -228,7 +236,7 @@ def size(results: Results, facts: Facts) -> Evidence:
         says,
         quantities["ratio"],
         f"{SCOPE}, functions scaled",
-        details=kinds.details(arms, ("wider", "narrower"), ["functions 1", *columns]),
+        details=kinds.details(arms, ("wider", "narrower"), columns),
         caveat=f"In distribution it is {kinds.in_brackets(within)} times.",
     )
 
@@ -254,7 +262,7 @@ SIZE = Criterion(
     f"training (geometric mean), {WIDTHS} seeds of each width. Supported if it is between {1 / MARGIN:.2f} and "
     f"{MARGIN} times. Contradicted if it is at most {APART} times.",
     (Condition("ratio", (1 / MARGIN, MARGIN), (0.0, APART), "log"),),
-    (kinds.seeds_needed(WIDTHS), kinds.TRAINED_ALIKE, kinds.TRAINED_EQUALLY),
+    kinds.preconditions(WIDTHS),
 )
 
 NO_NORM_BETTER_CLAIM = Claim(

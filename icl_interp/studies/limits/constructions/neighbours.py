@@ -2,6 +2,7 @@
 
 All of them answer constant functions, for which the mean of the labels is exact, and make an error that is added by
 hand. So the squared error of each is a formula, and seeds of a kind differ by what their errors are told to differ by.
+Nobody trained them, but all stand for runs of one training (`TRAINING`): without it no kind of training is judged.
 """
 
 import functools
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from icl_interp.checkpoints.companions import Role
-from icl_interp.checkpoints.config import RunConfig
+from icl_interp.checkpoints.config import RunConfig, TrainingConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction
 from icl_interp.models.tokens import Interleaved
@@ -33,6 +34,7 @@ BETTER, NEAR, SIZE, DENSITY, LARGER, SUFFICIENT = (
         "attention_sufficient",
     )
 )
+TRAINING = TrainingConfig(steps=1000)
 N_SEEDS, N_WIDTHS = 5, 8  # seeds of an arm; of each of two widths
 SPREAD = 0.02  # by which seeds of a kind differ in what is wrong with them, relative
 EMPTY = LABEL  # tokens are single numbers here, so this coordinate is always 0: what centring takes off shows in it
@@ -117,7 +119,11 @@ def companions(others: Mapping[Role, tuple[HookedTransformer, Polynomial]]) -> d
     """Models with the tasks they stand for, as companions."""
     return {
         role: Checkpoint(
-            model, task, Interleaved(), RunConfig(model.cfg, task), provenance={"name": f"hand-set, {role}"}
+            model,
+            task,
+            Interleaved(),
+            RunConfig(model.cfg, task, training=TRAINING),
+            provenance={"name": f"hand-set, {role}"},
         )
         for role, (model, task) in others.items()
     }
@@ -142,7 +148,7 @@ def arms(
     beside = {Role(SEED, further=i): (model, task) for i, model in enumerate(mine[1:])}
     for role, (models, its_task) in others.items():
         beside |= {replace(role, further=i): (model, its_task) for i, model in enumerate(models)}
-    return Case(mine[0], task, companions=companions(beside))
+    return Case(mine[0], task, companions=companions(beside), training=TRAINING)
 
 
 def _either(g: torch.Generator, task: Polynomial, arms_by_role: Mapping[str, Sequence[HookedTransformer]]) -> Case:

@@ -9,7 +9,19 @@ from plotly.graph_objects import Figure
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.figures.style import BLUE, GREY, INK, ORANGE, VERDICTS, finish, log_axis, panel_title, place, rows_axis
+from icl_interp.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    VERDICTS,
+    finish,
+    log_axis,
+    panel_title,
+    place,
+    rows_axis,
+)
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.limits.claims import continuous as limits_continuous
@@ -35,7 +47,8 @@ MEANING = {
     "least squares": "least squares of the largest degree the model was trained on",
 }
 LEAST = -0.5  # similarity at which the axis ends: an algorithm that lies beyond is drawn there
-SIGNS = dict(zip(ARMS, (("circle", BLUE), ("triangle-up", ORANGE), ("square-open", INK)), strict=True))
+LOOKS_OF_ARMS = ("circle", BLUE), ("triangle-up", ORANGE), ("square-open", INK), ("diamond-open", GREEN)
+SIGNS = dict(zip(ARMS, LOOKS_OF_ARMS, strict=True))
 
 
 def classes(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
@@ -193,7 +206,7 @@ def _draw_similarities(figure: Figure, found: Comparison, axis: str) -> int:
             layer="below",
         )
     figure.add_annotation(
-        text="resembles, if all three lie to the right",
+        text="resembles, if all four lie to the right",
         xref=f"x{axis}",
         x=UNLIKE,
         xanchor="right",

@@ -1,9 +1,10 @@
 """What classical algorithms and a model predict for the same queries, in distribution and near it.
 
-Every query is the last point of a prompt. Prompts come in units of two, as everywhere: an antithetic pair of functions
-with one context each, or two contexts of one function where the law of functions has no symmetry.
+Every query is the last point of a prompt. Prompts come in units of four: an antithetic pair of functions with two
+contexts each, or four contexts of one function where the law of functions has no symmetry.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -28,11 +29,16 @@ from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
 from icl_interp.tasks.rescaled import Rescaled
 
-ARMS = ("in distribution", "functions x 3", "query at the edge")
+ARMS = ("in distribution", "functions x 3", "query at the edge", "scale and query drawn")
 SCALED = 3.0
+# The factor and the ends are known beforehand. So in one more arm both are drawn, near that factor and near the ends:
+# what is asked there is hardly more than in the other arms.
+FACTORS = (2.5, 3.5)
+OUTER = 0.1  # of the interval's half-width
 MODEL, SELF, SEED = "model", "itself, context reshuffled", "another seed"
 TRUTH, LAW_MEAN = "truth", "law's mean"
-UNIT_SIZE = 2  # prompts of a unit
+N_CONTEXTS = 2  # of each function of a pair; twice as many do not make intervals shorter: a few contexts decide
+UNIT_SIZE = 2 * N_CONTEXTS  # prompts of a unit
 
 
 class Values(NamedTuple):
@@ -55,15 +61,32 @@ def polynomials_in(task: object) -> Values | None:
 
 
 def arms(lab: Lab) -> dict[str, Prompts]:
-    """The same prompts in distribution, with functions scaled by 3, and with the query at an end of the interval."""
-    inside = lab.units("algorithms/prompts")
-    xs = inside.xs.clone()
-    ends = torch.tensor(lab.task.inputs.interval, dtype=torch.float64)
-    xs[:, -1, 0] = ends[torch.arange(len(inside)) % 2]
-    at_edge = Prompts(xs, lab.task.targets(inside.parameters, xs), inside.parameters, inside.function)
-    parameters = SCALED * inside.parameters
-    scaled = Prompts(inside.xs, lab.task.targets(parameters, inside.xs), parameters, inside.function)
-    return dict(zip(ARMS, (inside, scaled, at_edge), strict=True))
+    """The same prompts four times: as they are, with functions scaled, with the query moved, and with both.
+
+    Functions are scaled by 3 and queries put at an end of the inputs' interval. Where both are drawn, each unit has a
+    factor from `FACTORS`, log-uniform, and each query lies in the outer tenth next to that end.
+    """
+    inside = lab.units("algorithms/prompts", n_contexts=N_CONTEXTS)
+    n, ends = len(inside), torch.tensor(lab.task.inputs.interval, dtype=torch.float64)
+    draw = generator(lab.seed, "algorithms/places")
+    at_end = ends[torch.arange(n) % 2]
+    inwards = OUTER * (ends.mean() - at_end) * torch.rand(n, generator=draw, dtype=torch.float64)
+    low, high = map(math.log, FACTORS)
+    factors = (low + (high - low) * torch.rand(n // UNIT_SIZE, generator=draw, dtype=torch.float64)).exp()
+    each = factors.repeat_interleave(UNIT_SIZE)[:, None]
+    changes = (
+        (inside.parameters, None),
+        (SCALED * inside.parameters, None),
+        (inside.parameters, at_end),
+        (each * inside.parameters, at_end + inwards),
+    )
+    found = {}
+    for arm, (parameters, queries) in zip(ARMS, changes, strict=True):
+        xs = inside.xs.clone()
+        if queries is not None:
+            xs[:, -1, 0] = queries
+        found[arm] = Prompts(xs, lab.task.targets(parameters, xs), parameters, inside.function)
+    return {**found, ARMS[0]: inside}
 
 
 def reshuffled(prompts: Prompts, seed: int) -> Prompts:
@@ -90,7 +113,7 @@ def algorithms(task: Polynomial) -> dict[str, Predictor]:
     return found
 
 
-@measurement("algorithms/rivals")
+@measurement("algorithms/rivals", version=2)
 def rivals(lab: Lab) -> DataArray:
     """Predictions for the query of each prompt that need no model: (arm, who, unit, prompt).
 
@@ -109,14 +132,14 @@ def rivals(lab: Lab) -> DataArray:
     return _array(lab, found, (TRUTH, LAW_MEAN, *known), "at the query; float64")
 
 
-@measurement("algorithms/own")
+@measurement("algorithms/own", version=2)
 def own(lab: Lab) -> DataArray:
     """The model's predictions for the query of each prompt of `rivals`: (arm, who, unit, prompt)."""
     found = [_stacked(lab, [said]) for said in at_queries(lab, arms(lab))]
     return _array(lab, found, (MODEL,), "at the query; the model in its own float32")
 
 
-@measurement("algorithms/itself")
+@measurement("algorithms/itself", version=2)
 def itself(lab: Lab) -> DataArray:
     """What else the same training predicts for the query of each prompt of `rivals`: (arm, who, unit, prompt).
 
@@ -134,8 +157,9 @@ def at_queries(lab: Lab, asked: Mapping[str, Prompts]) -> list[Float[Tensor, " b
 
     At the edge prompts differ from those in distribution by their query only, so these contexts are read once.
     """
-    inside, scaled, at_edge = (asked[arm] for arm in ARMS)
-    sweeps = [Sweep(p, q.xs[:, -1:], ("query",)) for p, q in ((inside, inside), (scaled, scaled), (inside, at_edge))]
+    inside, scaled, at_edge, drawn = (asked[arm] for arm in ARMS)
+    places = ((inside, inside), (scaled, scaled), (inside, at_edge), (drawn, drawn))
+    sweeps = [Sweep(p, q.xs[:, -1:], ("query",)) for p, q in places]
     return [as_numbers(f)[:, 0].double() for f in lab.run_single(sweeps)]
 
 
@@ -145,5 +169,5 @@ def _stacked(lab: Lab, said: list[Tensor]) -> np.ndarray:
 
 def _array(lab: Lab, values: list[np.ndarray], who: tuple[str, ...], note: str) -> DataArray:
     axes = {"arm": ARMS, "who": who, "unit": tuple(range(lab.n_units)), "prompt": tuple(range(UNIT_SIZE))}
-    shown = "1 context a function" if lab.task.paired else f"{UNIT_SIZE} contexts a function"
+    shown = f"{N_CONTEXTS if lab.task.paired else UNIT_SIZE} contexts a function"
     return make_array(values, axes, note=f"{note}; {shown}")

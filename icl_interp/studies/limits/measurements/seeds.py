@@ -17,6 +17,8 @@ from pandas import DataFrame
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
+from icl_interp.checkpoints import bundled as zoo
+from icl_interp.checkpoints import store
 from icl_interp.checkpoints.companions import kind_of, training_of
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError, shown
@@ -30,6 +32,7 @@ SCHEMA = "icl_interp.seeds/1"
 FILE = Path(__file__).parent.parent / "results" / "seeds.json"
 LEAST = 4  # seeds of each arm: 3 against 3 can never decide (analyses.permutation)
 N_FRESH = 4  # untrained models of a kind that are measured here
+COPY = 1e-3  # relative change of all weights together up to which a run is a copy of another, and no seed of its own
 OWN = "model"  # the arm that the analysed model belongs to
 SEED = "another seed"
 TRAINED, UNTRAINED = "trained", "untrained"
@@ -68,7 +71,8 @@ class Arm:
 
     Attributes:
         name: `OWN`, or the role that they have beside the model.
-        kind: names the kind (`companions.kind_of`). training: names how they were trained, but for the seed.
+        kind: names the kind (`companions.kind_of`).
+        training: names how they were trained, but for the seed; "" where nothing tells.
         recipe: of a kind that comes with the package, else "".
         a: of U(-a, a), where inputs and functions come from one; else NaN.
         runs: trained. untrained: numbers of models with fresh weights, where they come with the package.
@@ -86,6 +90,11 @@ class Arm:
     def enough(self) -> bool:
         """Whether it has seeds enough to decide anything."""
         return len(self.runs) >= LEAST
+
+    @property
+    def decides(self) -> bool:
+        """Whether it has seeds enough, of a training that is known."""
+        return self.enough and bool(self.training)
 
 
 @functools.cache
@@ -141,26 +150,57 @@ def _arm(name: str, given: Sequence[Checkpoint]) -> Arm:
     kind = kind_of(run)
     bundled = kinds().get(kind, Kind("", (), ()))
     found: dict[str, Run] = {}
-    by_weights = {one["weights"]: one for one in bundled.runs}
+    copied: set[str] = set()  # weights of the package's runs that were given, or copies of them
     for one in given:
         if kind_of(encode(one.config)) == kind:
             weights = weights_hash(one.model)
-            numbers = by_weights[weights]["numbers"] if weights in by_weights else None
+            source = _source(one, weights, bundled.runs)
+            numbers = source["numbers"] if source and source["weights"] == weights else None
             seed = one.config.training.seed if one.config.training else None
-            found.setdefault(weights, Run(one.name, seed, weights, numbers, one))
-    # A seed is one run: other weights of the same seed (an edited model's, say) stand in its place.
+            if weights not in found and (source is None or source["weights"] not in copied):
+                found[weights] = Run(one.name, seed, weights, numbers, one)
+            copied |= {source["weights"]} if source else set()
+    # A seed is one run: other weights of the same seed (an edited model's, say) stand in its place, and so do copies.
     taken = {run.seed for run in found.values()}
-    runs = [*found.values(), *(_bundled(one) for one in bundled.runs if one["seed"] not in taken)]
+    others = [one for one in bundled.runs if one["seed"] not in taken and one["weights"] not in copied]
+    runs = [*found.values(), *map(_bundled, others)]
     a = half_width(given[0].task)
+    training = training_of(run)
     return Arm(
         name,
         kind,
-        run_id(training_of(run)),
+        run_id(training) if training else "",
         bundled.recipe,
         float("nan") if a is None else a,
         tuple(runs),
         bundled.untrained,
     )
+
+
+def _source(one: Checkpoint, weights: str, runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The run of the package that a run of its kind is, or is a copy of; None for one of its own."""
+    if known := next((run for run in runs if run["weights"] == weights), None):
+        return known
+    return next((run for run in runs if is_copy(one.model, _model_of(run["name"]))), None)
+
+
+@functools.cache
+def _model_of(name: str) -> HookedTransformer:
+    """A run of the package, or a further seed of one of its recipes."""
+    folder = zoo.folder(name)
+    return store.load(folder if folder.exists() else zoo.ZOO / "seeds" / name).model
+
+
+def is_copy(model: HookedTransformer, other: HookedTransformer) -> bool:
+    """Whether all weights of a model together differ from another's by a relative change of at most `COPY`.
+
+    Weights of two seeds are independent, so that they differ by as much as they are large.
+    """
+    mine, its = ({name: t.detach().double() for name, t in one.named_parameters()} for one in (model, other))
+    if {name: t.shape for name, t in mine.items()} != {name: t.shape for name, t in its.items()}:
+        return False
+    change = sum(float((mine[name] - its[name]).square().sum()) for name in mine)
+    return change <= COPY**2 * sum(float(t.square().sum()) for t in its.values())
 
 
 def _bundled(run: Mapping[str, Any]) -> Run:
@@ -173,29 +213,38 @@ def _bundled(run: Mapping[str, Any]) -> Run:
 def table(lab: Lab, roles: Sequence[str], families: Sequence[str]) -> DataFrame:
     """A row a run of each arm, trained ones first, then untrained ones: who it is, its error rate, and its numbers.
 
-    Where no second arm has seeds enough, nothing could be decided: then nothing is measured, and numbers that do not
-    come with the package are NaN.
+    Where no second arm has seeds enough, or nothing tells how the model was trained, nothing could be decided: then
+    nothing is measured, and numbers that do not come with the package are NaN. The package has the error rate alone of
+    kinds with few seeds. Their runs are measured here if their weights are at hand, else they are "not measured".
     """
     found = arms(lab, roles)
-    decidable = found[0].enough and any(arm.enough for arm in found[1:])
-    bundled = any(run.numbers for arm in found if arm.enough for run in arm.runs)
+    decidable = found[0].decides and any(arm.decides for arm in found[1:])
+    bundled = any(_whole(run.numbers, families) for arm in found if arm.enough for run in arm.runs)
     sample = Sample() if bundled else Sample(n_functions=4 * lab.n_units, more=1)
     at = sizes() if bundled else tuple(sorted({arm.a for arm in found if arm.enough and np.isfinite(arm.a)}))
     rows, blank = [], untrained_families(families)
     for arm in found:
         measure = functools.partial(measured, sample=sample, sizes=at)
         for run in arm.runs:
-            numbers, source = run.numbers, BUNDLED
-            if numbers is None and decidable and arm.enough and run.checkpoint:
+            numbers, source = run.numbers, BUNDLED if _whole(run.numbers, families) else NOWHERE
+            if source == NOWHERE and decidable and arm.enough and run.checkpoint:
                 numbers, source = measure(run.checkpoint, families), HERE
             rows.append(_row(arm, TRAINED, run, numbers, source))
         if decidable and arm.enough:
-            for i, numbers in enumerate(arm.untrained or [measure(_fresh(arm, i), blank) for i in range(N_FRESH)]):
+            whole = all(_whole(numbers, blank) for numbers in arm.untrained)
+            made = arm.untrained if whole else ()
+            for i, numbers in enumerate(made or [measure(_fresh(arm, i), blank) for i in range(N_FRESH)]):
                 rows.append(_row(arm, UNTRAINED, Run(f"fresh weights {i + 1}", None, ""), numbers, BUNDLED))
     wanted = _columns(rows, families)
     note = f"{sample.n_functions} functions x {sample.n_contexts} contexts, seed {sample.seed}, the same for all runs"
     note += f"; {sample.more} times as many in distribution" if sample.more > 1 else ""
     return table_of_rows([{key: row.get(key, np.nan) for key in wanted} for row in rows], note)
+
+
+def _whole(numbers: Numbers | None, families: Sequence[str]) -> bool:
+    """Whether numbers hold those of every family, and not the error rate alone."""
+    known = {key.split()[0] for key in numbers or {}}
+    return bool(numbers) and all(PREFIXES[family][0] in known for family in families)
 
 
 def _fresh(arm: Arm, i: int) -> Checkpoint:
@@ -221,7 +270,7 @@ def _row(arm: Arm, training: str, run: Run, numbers: Numbers | None, source: str
         "run": run.name,
         "seed": float("nan") if run.seed is None else run.seed,
         "weights": run.weights[:12],
-        "numbers": source if numbers else NOWHERE,
+        "numbers": source,
         "kind": arm.kind,
         "training": arm.training,
         "recipe": arm.recipe,
@@ -230,7 +279,13 @@ def _row(arm: Arm, training: str, run: Run, numbers: Numbers | None, source: str
     }
 
 
-PREFIXES = {"functions": ("functions",), "inside": ("inside",), "intervals": ("both", "alone"), "onsets": ("onset",)}
+PREFIXES = {
+    "functions": ("functions",),
+    "own functions": ("functions",),
+    "inside": ("inside",),
+    "intervals": ("both", "alone"),
+    "onsets": ("onset",),
+}
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], families: Sequence[str]) -> list[str]:
@@ -241,20 +296,20 @@ def _columns(rows: Sequence[Mapping[str, Any]], families: Sequence[str]) -> list
     return [*told, RATE, *(key for key in keys if key.split()[0] in prefixes)]
 
 
-@measurement("seeds/functions")
+@measurement("seeds/functions", version=2)
 def functions(lab: Lab) -> DataFrame:
     """Errors as functions are scaled, of the runs like the model and of those without a norm, without MLPs, wider."""
     roles = ("no norm", "with norm", "attention only", "with MLP", "wider", "narrower")
     return table(lab, roles, ("functions",))
 
 
-@measurement("seeds/inside")
+@measurement("seeds/inside", version=2)
 def inside(lab: Lab) -> DataFrame:
     """Errors across the inputs' interval, of the runs like the model and of those with or without a norm."""
     return table(lab, ("no norm", "with norm"), ("inside",))
 
 
-@measurement("seeds/intervals")
+@measurement("seeds/intervals", version=2)
 def intervals(lab: Lab) -> DataFrame:
     """Errors of runs trained on several U(-a, a) on each of these, and where their outputs level off."""
     return table(lab, ("interval",), ("intervals", "onsets") if lab.config.model.normalization_type else ("intervals",))
