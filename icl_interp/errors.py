@@ -10,7 +10,6 @@ import math
 import numbers
 import re
 import reprlib
-import sys
 import unicodedata
 from collections.abc import Iterable
 from itertools import islice
@@ -144,6 +143,20 @@ def whole(value: object, name: str, low: int, high: int = 2**63 - 1) -> int:
     return int(value)
 
 
+def is_real(value: object) -> bool:
+    """Whether it is a finite number that a float can hold; True and False are none.
+
+    >>> is_real(1), is_real(math.inf), is_real("1"), is_real(10**400)
+    (True, False, False, False)
+    """
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond the range of a float
+        return False
+
+
 def real(value: Any, name: str, low: float = -math.inf, *, above: bool = False) -> Any:
     """The value itself, where it is a finite number from `low` up, or above it.
 
@@ -156,9 +169,7 @@ def real(value: Any, name: str, low: float = -math.inf, *, above: bool = False) 
     Traceback (most recent call last):
     icl_interp.errors.InputError: radius must be a number above 0, but got '6'
     """
-    fits = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    # A comparison, because math.isfinite() fails on a whole number beyond the range of a float.
-    if not fits or not abs(value) <= sys.float_info.max or value < low or (above and value == low):
+    if not is_real(value) or value < low or (above and value == low):
         where = "" if low == -math.inf else f" above {low:g}" if above else f" from {low:g} up"
         raise InputError(f"{name} must be a {'finite ' if not where else ''}number{where}, but got {shown(value)}")
     return value

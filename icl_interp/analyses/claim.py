@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from icl_interp.analyses.criterion import Criterion, Decision, Estimate, Verdict
@@ -117,10 +118,11 @@ class Claim:
         """The part of the id before the dot."""
         return self.id.partition(".")[0]
 
-    def finding(self, results: Mapping[str, Result], facts: Facts) -> Finding:
+    def finding(self, results: Mapping[str, Result], facts: Facts, file: Path | None = None) -> Finding:
         """The finding that these results give; an error on the way makes it inconclusive and is said and logged.
 
-        One broken claim then costs no other its finding. Errors of measurements stand in `facts.failed` by name.
+        One broken claim then costs no other its finding. Errors of measurements stand in `facts.failed` by name. Where
+        the results were read from a `file`, that is at fault: the log has a line, and no traceback.
         """
         try:
             names = [name for name in self.needs if name in facts.failed]
@@ -130,6 +132,9 @@ class Claim:
             json.dumps(finite(encode(finding.to_dict())))  # what cannot be written would cost the whole report later
             return finding
         except Exception as error:
+            if file is not None:
+                log.warning("%s could not be judged: %s", self.id, blamed(file, error))
+                return self._broken(f"judging failed with {in_one_line(error)}", blamed(file, error))
             log.warning("judging %s failed", self.id, exc_info=True)
             return self._broken(f"judging failed with {in_one_line(error)}")
 
@@ -275,9 +280,14 @@ class Claim:
             quote=self.quote,
         )
 
-    def _broken(self, error: str) -> Finding:
-        reason = f"{self.id} could not be judged: {error}. The log has the traceback."
+    def _broken(self, error: str, blame: str = "") -> Finding:
+        reason = f"{self.id} could not be judged: {blame or f'{error}. The log has the traceback.'}"
         return replace(self._unasked("inconclusive", reason), error=error)
+
+
+def blamed(file: Path, error: Exception) -> str:
+    """What is said of results from a file that a claim or a figure could not read."""
+    return f"{file} does not hold what it needs ({in_one_line(error)}): was it edited, or written by another version?"
 
 
 def in_one_line(error: Exception) -> str:

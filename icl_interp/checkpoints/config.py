@@ -10,7 +10,7 @@ from typing import Any, Literal
 from icl_interp.errors import InputError, counted, shown, unknown
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.provenance import build, decode, encode, finite
+from icl_interp.provenance import build, check_scalar, decode, encode, finite
 from icl_interp.stored import Stored
 from icl_interp.tasks import covariance, functions, registry
 from icl_interp.tasks.base import Task
@@ -33,6 +33,10 @@ class Curriculum:
     degrees: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("first_points", "until"):
+            check_scalar(getattr(self, name), int, f"curriculum.{name}")
+        if not isinstance(self.degrees, tuple):
+            raise InputError(f"curriculum.degrees must be pairs (step, degrees), but got {shown(self.degrees)}")
         if self.first_points < 2 or self.until < 0:
             raise InputError(
                 "curriculum needs first_points >= 2 and until >= 0, but got "
@@ -91,7 +95,7 @@ class TrainingConfig:
                 raise InputError(
                     f"training.{name} must be a positive number, but got {shown(value)} (write 0.001 or 1.0e-3)"
                 )
-        if self.decay not in ("cosine", "linear", "constant"):
+        if not isinstance(self.decay, str) or self.decay not in ("cosine", "linear", "constant"):
             raise InputError(f"training.decay must be cosine, linear or constant, but got {shown(self.decay)}")
         steps = self.snapshots
         whole = isinstance(steps, tuple) and all(isinstance(s, int) and not isinstance(s, bool) for s in steps)
@@ -99,6 +103,10 @@ class TrainingConfig:
             raise InputError(
                 f"training.snapshots must be whole numbers that increase from 0 up, but got {shown(steps)}"
             )
+        for f in fields(self):  # what is left: True for a number, a seed that is none
+            check_scalar(getattr(self, f.name), f.type, f"training.{f.name}")
+        if not isinstance(self.curriculum, Curriculum):
+            raise InputError(f"training.curriculum must be a Curriculum, but got {shown(self.curriculum)}")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from icl_interp.analyses.claim import blamed
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
@@ -46,22 +48,35 @@ FIGURES.add("mechanism_patterns", ReportFigure(mechanism.patterns, mechanism.PAT
 MECHANISM = ("mechanism", "mechanism_patterns")  # they belong to no claim
 
 
-def draw(results: Mapping[str, Result], findings: Sequence[Finding], facts: Facts) -> dict[str, Figure]:
+def draw(
+    results: Mapping[str, Result], findings: Sequence[Finding], facts: Facts, file: Path | None = None
+) -> dict[str, Figure]:
     """Every figure that the stored results allow, in a fixed order.
 
     A figure is a pure function of what is stored and changes no number. Results that no figure knows are left alone;
     a finding on any claim, also one of your own, has its row in "claims". A figure that cannot be drawn, for want of a
     measurement that failed, say, is left out and the log says why: it costs no other.
+
+    Args:
+        results: what is stored.
+        findings: on the model.
+        facts: about the model.
+        file: what all of it was read from, where it was.
     """
-    drawn = {name: draw_one(name, results, findings, facts) for name in FIGURES}
+    drawn = {name: draw_one(name, results, findings, facts, file) for name in FIGURES}
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def draw_one(name: str, results: Mapping[str, Result], findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """One figure; None where the stored results do not allow it."""
+def draw_one(
+    name: str, results: Mapping[str, Result], findings: Sequence[Finding], facts: Facts, file: Path | None = None
+) -> Figure | None:
+    """One figure; None where the stored results do not allow it. Arguments are those of `draw`."""
     try:
         figure = FIGURES[name].draw(Results(results), findings, facts)
         return None if figure is None else safe(figure)
-    except Exception:
-        log.warning("the figure %s could not be drawn and is left out", name, exc_info=True)
+    except Exception as error:
+        if file is None:
+            log.warning("the figure %s could not be drawn and is left out", name, exc_info=True)
+        else:  # the file is at fault, not the code: a line says so
+            log.warning("the figure %s is left out: %s", name, blamed(file, error))
         return None

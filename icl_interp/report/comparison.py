@@ -113,7 +113,7 @@ class Comparison:
         """
         if name not in catalogue.FIGURES:
             raise unknown("figure", name, catalogue.FIGURES)
-        every = {model: catalogue.draw_one(name, r.results, r.findings, r.facts) for model, r in self._named()}
+        every = {model: catalogue.draw_one(name, r.results, r.findings, r.facts, r.file) for model, r in self._named()}
         drawn = {model: figure for model, figure in every.items() if figure is not None}
         if len(drawn) < 2:
             without = ", ".join(model for model in every if model not in drawn)

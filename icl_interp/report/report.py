@@ -67,7 +67,7 @@ class Report:
     @property
     def figures(self) -> dict[str, Any]:
         """Plotly figures that the stored results allow, by name; drawn anew at each access."""
-        return catalogue.draw(self.results, self.findings, self.facts)
+        return catalogue.draw(self.results, self.findings, self.facts, self.file)
 
     def figure(
         self, name: str, width: str | float = "column", panel: int | str | None = None, style: str | Style = "sans"
@@ -87,7 +87,7 @@ class Report:
         """
         if name not in catalogue.FIGURES:
             raise unknown("figure", name, catalogue.FIGURES)
-        drawn = catalogue.draw_one(name, self.results, self.findings, self.facts)
+        drawn = catalogue.draw_one(name, self.results, self.findings, self.facts, self.file)
         if drawn is None:
             raise InputError(
                 f"this report has no figure {shown(name)}, since nothing that it shows was measured; it has "
@@ -110,14 +110,15 @@ class Report:
         claim = registry.REGISTRY.get(finding.id)
         if claim is None:
             return finding
-        stored = self.provenance.get("measurements", {})
+        versions = self.provenance.get("measurements")
+        stored = versions if isinstance(versions, Mapping) else {}
         # What was never measured has no version: the claim does not apply, the measurement failed, or other twins did.
         spared = {name for name in claim.needs if name.startswith(TWINS[1:]) and name not in self.results}
         never = spared | facts.failed.keys()
         asked = {name: m for name, m in claim.needs.items() if name not in never} if claim.applies(facts) else {}
         other = {name: stored.get(name, 1) for name, m in asked.items() if stored.get(name, 1) != m.version}
         if not other:
-            return claim.finding(self.results, facts)
+            return claim.finding(self.results, facts, self.file)
         names = ", ".join(f"{name} is of version {v}, not {claim.needs[name].version}" for name, v in other.items())
         return replace(finding, kept=f"The stored verdict is kept: {names}. Analyse the model again.")
 
@@ -154,14 +155,14 @@ class Report:
     def to_html(self, path: str | Path) -> Path:
         """Write one self-contained page: it opens offline and fetches nothing."""
         figures = self.figures
-        with self._reads("the page"):
+        with self.reads("the page"):
             text = page.render(self._data(self.results), figures)  # of results it reads no more than the names
         write_atomically(Path(path), text)
         return Path(path)
 
     def to_markdown(self) -> str:
         """A model card in Markdown: the answer, the verdicts in tables, how to load the model, where it comes from."""
-        with self._reads("the model card"):
+        with self.reads("the model card"):
             return card.markdown(self.checkpoint, self.model, self.findings, self.provenance)
 
     def save(self, folder: str | Path, formats: Sequence[str] = ("html", "json")) -> Path:
@@ -223,8 +224,15 @@ class Report:
         )
 
     @contextmanager
-    def _reads(self, reader: str) -> Iterator[None]:
-        """Where a stored report does not hold what a reader of it needs, the error says so in a line."""
+    def reads(self, reader: str) -> Iterator[None]:
+        """Where a stored report does not hold what a reader of it needs, the error says so in a line.
+
+        Args:
+            reader: who reads it, for example "the page".
+
+        Raises:
+            InputError: what went wrong, and in which file. An error about a report that was measured here stays.
+        """
         try:
             yield
         except Exception as error:
@@ -238,12 +246,12 @@ class Report:
             ) from error
 
     def _repr_html_(self) -> str:
-        with self._reads("the summary"):
+        with self.reads("the summary"):
             return page.summary(self._data(self.results))
 
 
 def _model(stored: Stored) -> dict[str, Any]:
     """The facts about the model, where they are what they should be."""
-    Facts.from_dict(stored.mapping(), stored.where)
-    stored["r2"].number()
-    return stored.facts()
+    known = Facts.from_dict(stored.mapping(), stored.where)
+    # Numbers that are not finite stand as text in a file.
+    return {**stored.facts(), "r2": stored["r2"].number(), "in_distribution": dict(known.in_distribution)}

@@ -64,6 +64,11 @@ def screen(report: Report, verbose: bool = False) -> Group:
         report: what was found.
         verbose: whether each claim's reason is shown, and each claim that does not apply.
     """
+    with report.reads("the screen"):
+        return _screen(report, verbose)
+
+
+def _screen(report: Report, verbose: bool) -> Group:
     shown = [f for f in report.findings if f.verdict != "not_applicable"]
     left_out = [f for f in report.findings if f.verdict == "not_applicable"]
     parts: list[RenderableType] = [_model(report), Text(answer(shown)), _counts(report.findings)]

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError, counted
+from icl_interp.errors import InputError, counted, is_real, shown, whole
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator as stream
 from icl_interp.tasks import checks
@@ -41,8 +41,9 @@ class Task(ABC):
         checks.check_fields(cls)
 
     def __post_init__(self) -> None:
-        if self.n_points < 2:
-            raise InputError(f"n_points counts the query too, so it must be at least 2, but got {self.n_points}")
+        if is_real(self.n_points) and self.n_points < 2:
+            raise InputError(f"n_points counts the query too, so it must be at least 2, but got {shown(self.n_points)}")
+        whole(self.n_points, "n_points", 2)
         checks.check_sizes(self)
         self._check_law("inputs")
         self._check_dim("inputs", self.dim)
@@ -51,8 +52,8 @@ class Task(ABC):
         """Refuse anything but a distribution: a mapping without its kind, a bare number."""
         if not is_law(getattr(self, name)):
             raise InputError(
-                f"{name} must be a law, for example Uniform(-1, 1), but got {getattr(self, name)!r} (a law of your own "
-                "needs sample, scaled, interval, mean and std)"
+                f"{name} must be a law, for example Uniform(-1, 1), but got {shown(getattr(self, name))} (a law of "
+                "your own needs sample, scaled, interval, mean and std)"
             )
 
     def _check_dim(self, name: str, dim: int) -> None:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, is_real, shown
 
 
 @runtime_checkable
@@ -82,8 +82,9 @@ class Uniform:
     high: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise InputError(f"Uniform needs two finite numbers, the lower first, but got ({self.low}, {self.high})")
+        if not (is_real(self.low) and is_real(self.high) and self.low < self.high):
+            got = f"({shown(self.low)}, {shown(self.high)})"
+            raise InputError(f"Uniform needs two finite numbers, the lower first, but got {got}")
 
     def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
         """Independent draws of the given shape."""
@@ -119,8 +120,9 @@ class Normal:
     mean: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.std) and math.isfinite(self.mean) and self.std > 0):
-            raise InputError(f"Normal needs a positive, finite std, but got std={self.std}, mean={self.mean}")
+        if not (is_real(self.std) and is_real(self.mean) and self.std > 0):
+            got = f"std={shown(self.std)}, mean={shown(self.mean)}"
+            raise InputError(f"Normal needs a finite mean and a positive, finite std, but got {got}")
 
     def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
         """Independent draws of the given shape."""

@@ -7,9 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError, unknown
+from icl_interp.errors import InputError, shown, unknown
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform, is_symmetric
+
+MAX_DEGREE = 10**6  # a function has a number for each degree up to it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +35,14 @@ class Polynomial(Task):
         super().__post_init__()
         self._check_law("coefficients")
         if not isinstance(self.degrees, (tuple, list)):
-            raise InputError(f"degrees must be a list of whole numbers, for example (1,), but got {self.degrees!r}")
+            raise InputError(
+                f"degrees must be a list of whole numbers, for example (1,), but got {shown(self.degrees)}"
+            )
         object.__setattr__(self, "degrees", tuple(self.degrees))
         if not self.degrees or any(not isinstance(d, int) or isinstance(d, bool) or d < 0 for d in self.degrees):
-            raise InputError(f"degrees must be whole numbers from 0 up, at least one, but got {self.degrees}")
+            raise InputError(f"degrees must be whole numbers from 0 up, at least one, but got {shown(self.degrees)}")
+        if max(self.degrees) > MAX_DEGREE:
+            raise InputError(f"degrees must be at most {MAX_DEGREE:,}, but got {shown(max(self.degrees))}")
 
     @property
     def max_degree(self) -> int:
@@ -123,7 +129,7 @@ class Continuous(Task):
         super().__post_init__()
         if self.amplitude is not None:
             self._check_law("amplitude")
-        if self.function not in CONTINUOUS:
+        if not isinstance(self.function, str) or self.function not in CONTINUOUS:
             raise unknown("function", self.function, CONTINUOUS)
         reaches_pole = not isinstance(self.inputs, Uniform) or self.inputs.low <= -1
         if self.function == "log1p" and reaches_pole:

@@ -21,13 +21,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError, whole
+from icl_interp.errors import InputError, real, whole
 from icl_interp.provenance import generator as stream
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.covariance import Rows, Vector
 from icl_interp.tasks.distributions import Distribution, Normal, is_symmetric
 
 STANDARD = Normal(1.0)
+MAX_NUMBERS = 10**6  # of a network, for the same reason
 MAX_DEPTH = 12  # of a tree: a function has 2^(depth + 1) numbers, and an evaluation holds 2,048 functions at once
 
 
@@ -151,6 +152,11 @@ class ReLUNetwork(_OfManyInputs):
     def __post_init__(self) -> None:
         super().__post_init__()
         whole(self.hidden, "hidden", 1)
+        if self.hidden * (self.n_dims + 1) > MAX_NUMBERS:
+            raise InputError(
+                f"a network of hidden={self.hidden:,} units and n_dims={self.n_dims:,} inputs has more than the "
+                f"{MAX_NUMBERS:,} weights that a function may have: choose smaller sizes"
+            )
         self._check_law("weights")
         self._check_law("readout")
 
@@ -295,8 +301,7 @@ def skewed_covariance(n_dims: int, power: float = 2.0, seed: int | None = 0) -> 
     (1.6, 0.4)
     """
     whole(n_dims, "n_dims", 1)
-    if not (isinstance(power, (int, float)) and math.isfinite(power) and power >= 0):
-        raise InputError(f"power must be a number from 0 up, but got {power!r}")
+    real(power, "power", 0)
     spectrum = torch.arange(1, n_dims + 1, dtype=torch.float64) ** -power
     spectrum = n_dims * spectrum / spectrum.sum()
     if seed is None:

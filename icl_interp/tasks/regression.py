@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError, shown
+from icl_interp.errors import InputError, is_real, real, shown, whole
 from icl_interp.tasks import covariance
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.covariance import Rows, Vector
@@ -27,8 +27,8 @@ class Exponential:
     mean: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.mean < math.inf:
-            raise InputError(f"Exponential needs a positive, finite mean, but got {self.mean}")
+        if not is_real(self.mean) or self.mean <= 0:
+            raise InputError(f"Exponential needs a positive, finite mean, but got {shown(self.mean)}")
 
     def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
         """Independent draws of the given shape."""
@@ -47,10 +47,9 @@ class LogNormal:
     median: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (0 < self.std < math.inf and 0 < self.median < math.inf):
-            raise InputError(
-                f"LogNormal needs a positive, finite std and median, but got std={self.std}, median={self.median}"
-            )
+        if not (is_real(self.std) and is_real(self.median) and self.std > 0 and self.median > 0):
+            got = f"std={shown(self.std)}, median={shown(self.median)}"
+            raise InputError(f"LogNormal needs a positive, finite std and median, but got {got}")
 
     def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
         """Independent draws of the given shape."""
@@ -122,13 +121,13 @@ class LinearRegression(Task):
     single_orthant: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.n_dims, int) or self.n_dims < 1:
-            raise InputError(f"n_dims must be a whole number from 1 up, but got {self.n_dims!r}")
+        whole(self.n_dims, "n_dims", 1)
         super().__post_init__()
-        if not (isinstance(self.covariance_scale, (int, float)) and 0 < self.covariance_scale < math.inf):
-            raise InputError(f"covariance_scale must be a positive number, but got {self.covariance_scale!r}")
-        if not (isinstance(self.noise_std, (int, float)) and 0 <= self.noise_std < math.inf):
-            raise InputError(f"noise_std must be a number from 0 up, but got {self.noise_std!r}")
+        if not is_real(self.covariance_scale) or self.covariance_scale <= 0:
+            raise InputError(f"covariance_scale must be a positive number, but got {shown(self.covariance_scale)}")
+        real(self.noise_std, "noise_std", 0)
+        if not isinstance(self.single_orthant, bool):
+            raise InputError(f"single_orthant must be true or false, but got {shown(self.single_orthant)}")
         for name in ("weights", "query"):
             self._check_law_or_vector(name, optional=name == "query")
         self._check_covariance()
@@ -150,7 +149,9 @@ class LinearRegression(Task):
 
     def _check_covariance(self) -> None:
         value: Any = self.covariance
-        if value == SKEWED:
+        if isinstance(value, str) and value == SKEWED:
+            if self.n_dims > covariance.MAX_ROWS:  # before they are made, which takes as long as their cube
+                raise InputError(covariance.too_many_rows(self.n_dims))
             value = skewed_covariance(self.n_dims)
         if value is None or isinstance(value, (Exponential, LogNormal)):
             return

@@ -4,7 +4,6 @@ A model that has learned f answers scale f + shift as well, if its tokens show f
 changed alike. Nothing that is said about how it learns may depend on that.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -12,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError, shown
+from icl_interp.errors import InputError, real, shown, whole
 from icl_interp.tasks import checks
 from icl_interp.tasks.base import Scalable, Task
 from icl_interp.tasks.registry import register
@@ -51,11 +50,11 @@ class Rescaled(Task):
                 f"values of a {type(self.task).__name__} are the next inputs, so they cannot be rescaled by themselves"
             )
         for name in ("scale", "shift"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
-                raise InputError(f"{name} must be a finite number, but got {shown(value)}")
+            real(getattr(self, name), name)
         if self.scale == 0:
             raise InputError("scale must not be 0: every value would be the same number")
+        self._check_law("inputs")
+        whole(self.n_points, "n_points", 2)
         own = {"inputs": self.inputs, "n_points": self.n_points}
         if own != {name: getattr(self.task, name) for name in own}:
             object.__setattr__(self, "task", replace(self.task, **own))

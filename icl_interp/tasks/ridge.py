@@ -81,7 +81,7 @@ class RidgeFunction(Task):
                 f"Ellipsoid((4.0, 1.0, 0.25)), but got {shown(self.inputs)}"
             )
         super().__post_init__()
-        if self.link not in get_args(LinkName):
+        if not isinstance(self.link, str) or self.link not in get_args(LinkName):
             raise unknown("link", self.link, get_args(LinkName))
         for name, low in (("lipschitz", "above 0"), ("noise_std", "from 0 up"), ("intercept", None)):
             self._check_number(name, low)
@@ -107,7 +107,9 @@ class RidgeFunction(Task):
                 f"sigma must be given, because that of {shown(self.inputs)} is not known: {self.dim} positive numbers "
                 f"or {self.dim} rows of a symmetric positive definite matrix"
             )
-        variances = torch.linalg.eigvalsh(_matrix(self._own_sigma))
+        sigma = torch.tensor(self._own_sigma, dtype=torch.float64)
+        # Of a diagonal its numbers: eigenvalues take as long as the cube of their number.
+        variances = sigma if sigma.ndim == 1 else torch.linalg.eigvalsh(sigma)
         if not variances.min() > 1e-12 * variances.max():
             raise InputError(
                 "sigma has no inverse in float64, because its variances differ by more than a factor of 1e12: it is "

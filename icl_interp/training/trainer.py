@@ -35,6 +35,7 @@ from icl_interp.training.curriculum import learning_rate, task_at
 from icl_interp.training.size import check_size
 
 log = logger(__name__)
+MEASURED = ("error", "low", "high", "r2")  # of a finished model, in its provenance
 FILES = (store.CONFIG, store.MODEL, store.PROVENANCE, store.SNAPSHOTS, state.STATE, state.METRICS)
 
 
@@ -69,6 +70,8 @@ def train(
     check_round_trip(config)
     where = checked_device(device)
     check_size(config)
+    # Of the finished model the error is evaluated: what cannot be scored is refused before it is trained.
+    evaluation.Sample(config.task, n_functions=1, n_contexts=1, seed=0)
     out = Path(out)
     with process.alone_in(out):
         _Run(config, config.training, out, where).go(progress)
@@ -222,8 +225,9 @@ class _Run:
         return store.read_provenance(self.out, self.config)
 
     def _finished(self) -> bool:
-        """Whether the last file of the last checkpoint, the provenance, was written."""
-        return bool(self._provenance().get("finished"))
+        """Whether the last file of the last checkpoint, the provenance, was written, with the error of the model."""
+        facts = self._provenance()
+        return bool(facts.get("finished")) and set(MEASURED) <= set(facts.get("in_distribution", ()))
 
     def _kept(self) -> str:
         if self.saved is None:

@@ -16,6 +16,7 @@ from icl_interp.analyses.facts import Facts, is_large
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.errors import InputError, shown
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.probes.heads import HeadOrthogonality, n_directions
 from icl_interp.provenance import generator
@@ -215,6 +216,8 @@ def _position(found: Sequence[Comparison]) -> Estimate:
 def _causal(ablation: DataArray, roles: dict[str, relevance.Role]) -> dict[str, object]:
     interactions = {}
     for name in ablation.indexes["pair"]:
+        if unknown := set(name.split(" ~ ")) - roles.keys():  # in a report that was edited
+            raise InputError(f"{pair_ablation.name} has a pair of the head {shown(min(unknown))}, which is none here")
         both, first, second = ablation.sel(pair=name).values
         if all(roles[head] == "yes" for head in name.split(" ~ ")) and first + second > 0:
             interactions[name] = float((both - first - second) / (first + second))
