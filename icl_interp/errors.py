@@ -10,7 +10,6 @@ import math
 import numbers
 import re
 import reprlib
-import sys
 import unicodedata
 from collections.abc import Iterable
 from itertools import islice
@@ -150,10 +149,12 @@ def is_real(value: object) -> bool:
     >>> is_real(1), is_real(math.inf), is_real("1"), is_real(10**400)
     (True, False, False, False)
     """
-    # A comparison, because math.isfinite() fails on a whole number beyond the range of a float.
-    return (
-        isinstance(value, numbers.Real) and not isinstance(value, bool) and bool(abs(value) <= sys.float_info.max)  # pyright: ignore[reportOperatorIssue]
-    )
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond the range of a float
+        return False
 
 
 def real(value: Any, name: str, low: float = -math.inf, *, above: bool = False) -> Any:

@@ -95,7 +95,7 @@ class TrainingConfig:
                 raise InputError(
                     f"training.{name} must be a positive number, but got {shown(value)} (write 0.001 or 1.0e-3)"
                 )
-        if self.decay not in ("cosine", "linear", "constant"):
+        if not isinstance(self.decay, str) or self.decay not in ("cosine", "linear", "constant"):
             raise InputError(f"training.decay must be cosine, linear or constant, but got {shown(self.decay)}")
         steps = self.snapshots
         whole = isinstance(steps, tuple) and all(isinstance(s, int) and not isinstance(s, bool) for s in steps)

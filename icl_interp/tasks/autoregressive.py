@@ -73,7 +73,7 @@ class AutoregressiveProcess(Task):
     def __post_init__(self) -> None:
         for name in ("n_dims", "tiles"):
             whole(getattr(self, name), name, 1)
-        if self.matrices not in get_args(MatrixName):
+        if not isinstance(self.matrices, str) or self.matrices not in get_args(MatrixName):
             raise unknown("law of matrices", self.matrices, get_args(MatrixName))
         if self.matrices in _PAIRED and self.n_dims % 2:
             raise InputError(f"n_dims must be even for {self.matrices}, which come in pairs, but got {self.n_dims}")

@@ -122,7 +122,7 @@ class Normal:
     def __post_init__(self) -> None:
         if not (is_real(self.std) and is_real(self.mean) and self.std > 0):
             got = f"std={shown(self.std)}, mean={shown(self.mean)}"
-            raise InputError(f"Normal needs a positive, finite std and a finite mean, but got {got}")
+            raise InputError(f"Normal needs a finite mean and a positive, finite std, but got {got}")
 
     def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
         """Independent draws of the given shape."""

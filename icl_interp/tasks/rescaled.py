@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError, real, shown
+from icl_interp.errors import InputError, real, shown, whole
 from icl_interp.tasks import checks
 from icl_interp.tasks.base import Scalable, Task
 from icl_interp.tasks.registry import register
@@ -53,6 +53,8 @@ class Rescaled(Task):
             real(getattr(self, name), name)
         if self.scale == 0:
             raise InputError("scale must not be 0: every value would be the same number")
+        self._check_law("inputs")
+        whole(self.n_points, "n_points", 2)
         own = {"inputs": self.inputs, "n_points": self.n_points}
         if own != {name: getattr(self.task, name) for name in own}:
             object.__setattr__(self, "task", replace(self.task, **own))

@@ -81,7 +81,7 @@ class RidgeFunction(Task):
                 f"Ellipsoid((4.0, 1.0, 0.25)), but got {shown(self.inputs)}"
             )
         super().__post_init__()
-        if self.link not in get_args(LinkName):
+        if not isinstance(self.link, str) or self.link not in get_args(LinkName):
             raise unknown("link", self.link, get_args(LinkName))
         for name, low in (("lipschitz", "above 0"), ("noise_std", "from 0 up"), ("intercept", None)):
             self._check_number(name, low)
