@@ -35,6 +35,7 @@ MADE = {  # what a link in the repository leads to, and the page that is made of
     "../icl_interp/cli.py": "reference/command_line.md",
     "pages/hooks.md": "reference/hooks.md",
     "pages/errata.md": "errata.md",
+    "../SECURITY.md": "security.md",
 }
 GUIDES = {"Add a claim", "Add a task", "Add a probe", "Add an intervention", "Add a format", "Add a study"}
 
@@ -48,6 +49,7 @@ def sources() -> dict[str, str]:
     found |= {f"claims/{name}.md": text for name, text in catalogue.pages().items()}
     found |= {f"reference/{name}.md": text for name, text in api().items()}
     found |= {"reference/command_line.md": command_line(), "reference/hooks.md": hooks(), "errata.md": errata()}
+    found["security.md"] = linked((ROOT / "SECURITY.md").read_text("utf-8"), ROOT / "SECURITY.md", "")
     return found
 
 

@@ -139,7 +139,7 @@ def leads_somewhere(path, text):
 
 
 def test_links_lead_somewhere():
-    for path in (*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+    for path in (*DOCS.rglob("*.md"), *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY"))):
         leads_somewhere(path, path.read_text("utf-8"))
     assert len(leads_somewhere(DOCS / "index.md", (DOCS / "index.md").read_text("utf-8"))) > 10
     must_fail(leads_somewhere, DOCS / "index.md", "[a](nowhere.md)")
