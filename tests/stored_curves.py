@@ -4,9 +4,10 @@ import numpy as np
 from pandas import DataFrame
 from xarray import DataArray
 
-from icl_interp.analyses.bench import DRAWN, GRID
+from icl_interp.analyses.bench import GRID
+from icl_interp.analyses.places import DRAWN
 from icl_interp.results import make_array, make_curve, make_table
-from icl_interp.studies.limits.measurements.far import AT_DRAWN
+from icl_interp.studies.limits.measurements.between import AT_DRAWN
 
 STATISTICS = ("gap", "squared error", "law's mean")
 

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.analyses.facts import is_large, x_unit
+from icl_interp.analyses.places import sizes
 from icl_interp.analyses.plan import Numbers
 from icl_interp.analyses.sizes import Sizes
 from icl_interp.checkpoints import store
@@ -46,11 +47,6 @@ from icl_interp.tasks.vectors import inner, rays
 # Far queries are multiples of `Bench.x_unit`, so that far means the same whatever interval the model was trained on.
 MAGNITUDES = np.round(10.0 ** np.arange(-1, 6.01, 0.25), 12)  # 0.1 .. 1e6, four a decade
 GRID = np.concatenate([-MAGNITUDES[::-1], MAGNITUDES])
-# Between these a place is drawn: half decades up to where the grid ends, decades beyond. What a model does at the known
-# places of a grid it need not do between them, so no verdict rests on the grid alone.
-STRATA = 10.0 ** np.concatenate([np.arange(0, 6, 0.5), np.arange(6, 10.01)])  # 1, 3.2, .. 1e6, 1e7, .. 1e10
-MIDDLES = np.sqrt(STRATA[:-1] * STRATA[1:])  # what a drawn place is called by: the middle of its stratum
-DRAWN = np.concatenate([-MIDDLES[::-1], MIDDLES])
 ENOUGH = 32  # units for an interval that only says whether a head matters
 Xs = Sequence[float] | np.ndarray  # queries, one coordinate each
 
@@ -250,46 +246,24 @@ class Bench:
         return self.x_unit * GRID
 
     @cached_property
-    def drawn_sizes(self) -> np.ndarray:
-        """Sizes of drawn far queries with their sign, (unit, place), ordered as `DRAWN`: one of each stratum.
-
-        Log-uniform within a stratum, and independent of one another: two that lay exactly a decade apart would miss
-        what has that period. Two units share each place, so that contexts of two functions can be compared there.
-        """
-        draw = generator(self.seed, "lab/places")
-        n = -(-self.n_units // 2)
-        share = torch.rand(n, len(DRAWN), generator=draw, dtype=torch.float64).numpy()
-        low, high = np.log(STRATA[:-1]), np.log(STRATA[1:])
-        low, high = (np.concatenate([edge[::-1], edge]) for edge in (low, high))
-        sizes = self.x_unit * np.sign(DRAWN) * np.exp(low + share * (high - low))
-        return np.repeat(sizes, 2, 0)[: self.n_units]
+    def drawn_sizes(self) -> Float[np.ndarray, "unit place"]:
+        """Signed sizes of drawn far queries, in units of x: `places.sizes`."""
+        return self.x_unit * sizes(self.n_units, generator(self.seed, "lab/places"))
 
     @cached_property
     def rays(self) -> Float[Tensor, "unit dim"]:
-        """The direction in which each unit's far queries are drawn: that of an in-distribution query.
-
-        Two units share each. Of inputs of one coordinate both directions are drawn, of longer ones a ray and its
-        opposite.
-        """
+        """The direction of each unit's drawn queries: that of an in-distribution query; two units share each."""
         queries = self.prompts.xs[:: self.unit_size, -1]
         return rays(queries[torch.arange(self.n_units) // 2 * 2])
 
     def drawn(self, prompts: Prompts, sizes: Float[np.ndarray, "unit place"]) -> Float[Tensor, "batch place dim"]:
-        """Queries along the rays of the prompts' units, at signed sizes of their own.
-
-        Args:
-            prompts: some of the lab's, as many of each unit.
-            sizes: positive along the ray, negative against it.
-        """
+        """Queries along (or, with a negative size, against) the rays of the prompts' units, as many prompts of each."""
         queries = torch.from_numpy(sizes)[..., None] * self.rays[:, None]
         return queries.repeat_interleave(len(prompts) // self.n_units, 0)
 
     @cached_property
     def drawn_queries(self) -> Float[Tensor, "batch place dim"]:
-        """`drawn` of all prompts at `drawn_sizes`, and at the two ends of the grid: -1e6 and 1e6 units, the last two.
-
-        One tensor for whoever asks, so that its places are read once (`Sweep.queries`).
-        """
+        """Those of all prompts at `drawn_sizes`, and at both ends of the grid; one tensor, so that it is read once."""
         ends = np.tile(self.x_unit * MAGNITUDES[-1] * np.array([-1.0, 1.0]), (self.n_units, 1))
         return self.drawn(self.prompts, np.concatenate([self.drawn_sizes, ends], 1))
 
@@ -357,18 +331,11 @@ class Bench:
         return self.task.targets(prompts.parameters, places(xs, self.task.dim).expand(len(prompts), -1, -1))
 
     def ask_at(
-        self,
-        queries: Float[Tensor, "batch point dim"],
-        prompts: Prompts | None = None,
-        *,
-        query: Sequence[Intervention] = (),
-        context: Sequence[Intervention] = (),
-        probes: Sequence[Probe] = (),
+        self, queries: Float[Tensor, "batch point dim"], prompts: Prompts | None = None, **asked: Sequence[Any]
     ) -> Sweep:
-        """`ask` with places of each prompt's own, as `drawn` gives them; probes know them by their number."""
-        labels = tuple(range(queries.shape[1]))
-        edits = tuple(context), tuple(query)
-        return Sweep(prompts or self.prompts, queries, labels, None, *edits, tuple(probes))
+        """`ask` with places of each prompt's own; probes know these by their number."""
+        edits = {key: tuple(values) for key, values in asked.items()}
+        return Sweep(prompts or self.prompts, queries, tuple(range(queries.shape[1])), **edits)
 
     def ask(
         self,

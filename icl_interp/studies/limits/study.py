@@ -12,8 +12,10 @@ from icl_interp.studies.limits.claims import classes as classes_claims
 from icl_interp.studies.limits.claims import context as context_claims
 from icl_interp.studies.limits.claims import continuous as continuous_claims
 from icl_interp.studies.limits.claims import failure as failure_claims
+from icl_interp.studies.limits.claims import high_norm as high_norm_claims
 from icl_interp.studies.limits.claims import intervals as intervals_claims
 from icl_interp.studies.limits.claims import layernorm as layernorm_claims
+from icl_interp.studies.limits.claims import layernorm_cause as cause_claims
 from icl_interp.studies.limits.claims import layers as layers_claims
 from icl_interp.studies.limits.claims import no_classical as no_classical_claims
 from icl_interp.studies.limits.claims import patterns as patterns_claims
@@ -138,7 +140,7 @@ STUDY = Study(
     "Naim & Asher (2025), Analyzing limits for in-context learning",
     claims=(
         layernorm_claims.LAYERNORM_SATURATION_CLAIM,
-        layernorm_claims.LAYERNORM_CAUSES_SATURATION_CLAIM,
+        cause_claims.LAYERNORM_CAUSES_SATURATION_CLAIM,
         failure_claims.LAYERNORM_CAUSES_FAILURE_CLAIM,
         context_claims.CONTEXT_ERASED_CLAIM,
         asymptote_claims.LINEAR_ASYMPTOTE_CLAIM,
@@ -150,7 +152,7 @@ STUDY = Study(
         algorithms_claims.BETTER_THAN_UNKNOWN_DEGREE_CLAIM,
         no_classical_claims.NO_CLASSICAL_ALGORITHM_CLAIM,
         boundary_claims.BOUNDARY_IMMEDIATE_CLAIM,
-        boundary_claims.NO_ICL_AT_HIGH_NORM_CLAIM,
+        high_norm_claims.NO_ICL_AT_HIGH_NORM_CLAIM,
         shift_claims.NO_NORM_BETTER_CLAIM,
         shift_claims.ERROR_NEAR_BOUNDARY_CLAIM,
         shift_claims.SIZE_DOES_NOT_HELP_CLAIM,

@@ -16,10 +16,10 @@ from small_models import TASK as SHORT
 from small_models import make, small_lab
 from stored_curves import drawn, ends
 
-from icl_interp.analyses import bench as bench_module
-from icl_interp.analyses.bench import DRAWN, STRATA, Bench
+from icl_interp.analyses.bench import Bench
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.places import DRAWN, MIDDLES, STRATA
 from icl_interp.experiments.calibration import TASK, Case
 from icl_interp.models import tokens
 from icl_interp.models.tokens import Interleaved
@@ -32,7 +32,7 @@ from icl_interp.studies.limits.claims.layernorm import SATURATION, largest_chang
 from icl_interp.studies.limits.constructions.layers import random_pre_norm, scalar_layer
 from icl_interp.studies.limits.constructions.mechanisms import Beside, aligned, idle_norm
 from icl_interp.studies.limits.dials import of_labels
-from icl_interp.studies.limits.measurements import far
+from icl_interp.studies.limits.measurements import between, far
 from icl_interp.tasks.distributions import Normal
 from icl_interp.tasks.regression import LinearRegression
 
@@ -354,7 +354,7 @@ def check_drawn(found, lab):
 
 def test_what_is_measured_at_drawn_places_is_that_of_whole_prompts():
     lab = small_lab()
-    found = far.drawn(lab)
+    found = between.drawn(lab)
     check_drawn(found, lab)
     must_fail(check_drawn, found.copy(data=found.values[..., ::-1]), lab)
     must_fail(check_drawn, found.copy(data=np.roll(found.values, 2, 1)), lab)
@@ -385,5 +385,5 @@ def test_places_that_sweeps_share_are_read_once(monkeypatch):
 def test_the_strata_end_where_nothing_further_is_asked():
     assert STRATA[0] == 1
     assert STRATA[-1] == pytest.approx(1e10)
-    assert len(bench_module.MIDDLES) == 16
-    assert list(np.abs(DRAWN[far.stratum(1e5, 1e6, 1)])) == pytest.approx([10**5.25, 10**5.75])
+    assert len(MIDDLES) == 16
+    assert list(np.abs(DRAWN[between.stratum(1e5, 1e6, 1)])) == pytest.approx([10**5.25, 10**5.75])

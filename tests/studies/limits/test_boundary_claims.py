@@ -9,10 +9,12 @@ from small_models import TASK, long, small_lab
 from stored_curves import approach, certificate, drawn, ends, intact, used
 from xarray import DataArray
 
-from icl_interp.analyses.bench import DRAWN, GRID
+from icl_interp.analyses.bench import GRID
+from icl_interp.analyses.places import DRAWN
 from icl_interp.results import make_array, make_curve, table_of_rows
-from icl_interp.studies.limits.claims import boundary as claims
-from icl_interp.studies.limits.claims.boundary import arm_rows, decades_to_level, decodable, relative_error, swapped
+from icl_interp.studies.limits.claims import high_norm as claims
+from icl_interp.studies.limits.claims.boundary import decades_to_level
+from icl_interp.studies.limits.claims.high_norm import arm_rows, decodable, relative_error, swapped
 from icl_interp.studies.limits.measurements import boundary
 from icl_interp.studies.limits.measurements.boundary import ARMS, SCALES
 from icl_interp.studies.limits.measurements.context import BEYOND, INNER, far_out

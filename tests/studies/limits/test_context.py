@@ -11,7 +11,7 @@ from small_models import small_lab
 from stored_curves import certificate, drawn, ends, plateaus, used
 from xarray import DataArray
 
-from icl_interp.analyses.bench import DRAWN
+from icl_interp.analyses.places import DRAWN
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.context import amplitude, decay, parts, share_of_truth, spread
 from icl_interp.studies.limits.measurements import far

@@ -11,7 +11,7 @@ from small_models import TASK, make, small_lab
 from icl_interp.analyses.lab import Lab
 from icl_interp.models.tokens import Interleaved
 from icl_interp.prompts import as_numbers
-from icl_interp.studies.limits.claims.layernorm import growth_exponents
+from icl_interp.studies.limits.claims.layernorm_cause import growth_exponents
 from icl_interp.studies.limits.measurements import far
 from icl_interp.tasks import Polynomial, Uniform
 

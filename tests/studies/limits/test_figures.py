@@ -14,8 +14,9 @@ from icl_interp.figures.text import number
 from icl_interp.report import Report
 from icl_interp.studies.heads.claims.orthogonality import pairs_in
 from icl_interp.studies.limits.claims.context import spread, told_by
-from icl_interp.studies.limits.claims.layernorm import growth_exponents
+from icl_interp.studies.limits.claims.layernorm_cause import at_drawn_places, growth_exponents
 from icl_interp.studies.limits.figures import heads
+from icl_interp.studies.limits.measurements.between import pairs
 from icl_interp.studies.limits.measurements.failure import SCALES
 
 
@@ -86,6 +87,11 @@ def growth_shows(r: Report, figure: go.Figure):
     def exponent(arm, results, name):
         square = arm.sel(statistic="squared increment").values.mean(0)
         each = growth_exponents(square, arm["x"].values, scale.u(results))
+        if (between := at_drawn_places(results).get(name)) is not None and arm is not other:
+            steps = pairs(between.values).mean(0)
+            seen = np.isfinite(steps)
+            drawn = growth_exponents(steps[seen], between["x"].values[seen], scale.u(results))
+            each = np.concatenate([each, drawn])
         return each.max() if name in ("intact", "sham") else each.min()
 
     for row, name in enumerate(names):

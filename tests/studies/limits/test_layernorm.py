@@ -13,23 +13,17 @@ from stored_curves import certificate, drawn, ends
 from xarray import DataArray
 
 from icl_interp.analyses import scale
-from icl_interp.analyses.bench import DRAWN, MAGNITUDES
+from icl_interp.analyses.bench import MAGNITUDES
 from icl_interp.analyses.criterion import Decision, Estimate
+from icl_interp.analyses.places import DRAWN
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_curve, make_table
-from icl_interp.studies.limits.claims.layernorm import (
-    FALLS,
-    SATURATION,
-    _measured_onset,
-    fading,
-    growth_exponents,
-    last_change,
-    scale_grows,
-)
+from icl_interp.studies.limits.claims.layernorm import SATURATION, _measured_onset, fading, last_change, scale_grows
+from icl_interp.studies.limits.claims.layernorm_cause import FALLS, growth_exponents
 from icl_interp.studies.limits.constructions.layers import blind_read_out, random_pre_norm, scalar_layer
-from icl_interp.studies.limits.measurements import boundary, far
+from icl_interp.studies.limits.measurements import between, boundary, far
 
 SATURATES, CAUSE = (f"limits.layernorm_{n}" for n in ("saturation", "causes_saturation"))
 GRID = far.GROWTH
@@ -80,7 +74,7 @@ def test_elasticities_of_scales_are_exact():
     draw = np.random.default_rng(0)
     log_x = np.log(10) * (4 + 2 * draw.random((40, 4)))
     for power in (1.0, 0.0, 0.5):
-        assert far._slopes(log_x, power * log_x + 2) == pytest.approx(np.full(40, power), abs=1e-12)
+        assert between._slopes(log_x, power * log_x + 2) == pytest.approx(np.full(40, power), abs=1e-12)
 
     def of(*powers):
         each = np.repeat(np.reshape(powers, (-1, 1, 2)), 40, 1)

@@ -7,7 +7,7 @@ from known import facts
 from measuring import judged_on
 from xarray import DataArray
 
-from icl_interp.analyses.bench import DRAWN, MIDDLES
+from icl_interp.analyses.places import DRAWN, MIDDLES
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.asymptote import departure, departures, growth, unsteady
 from icl_interp.studies.limits.measurements import far

@@ -7,16 +7,16 @@ from xarray import DataArray
 
 from icl_interp.analyses import scale
 from icl_interp.analyses.answer import bound
-from icl_interp.analyses.bench import MIDDLES
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.places import MIDDLES
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.limits.claims import context as over_contexts
 from icl_interp.studies.limits.claims.far_words import EDGE, NO, SD, YES, asked, of, percent, undecided
-from icl_interp.studies.limits.measurements import boundary, context, far
+from icl_interp.studies.limits.measurements import between, boundary, context, far
 from icl_interp.studies.limits.measurements.far import power
 
 DEPENDS = 0.05  # of u: spread over contexts from which "whatever the context says" means something
@@ -56,7 +56,7 @@ def departure(
     """
     arrays = [_moments(ends, xs)]
     if drawn is not None:
-        arrays = [far.pairs(arrays[0]), _moments_of_pairs(*drawn)]
+        arrays = [between.pairs(arrays[0]), _moments_of_pairs(*drawn)]
 
     def worst(*means: np.ndarray) -> np.ndarray:
         return np.max([_worst(mean) for mean in means], axis=0)
@@ -131,7 +131,7 @@ def unsteady(
         a, b = (_by_pair(departures(f, xs)[0]) for f, xs in drawn)
         larger = np.maximum(_steepness(a), _steepness(b))[..., 0]
         along_rays = np.square((a.mean(-1) - b.mean(-1)) / larger)
-        parts = [*map(far.pairs, parts), along_rays.T]
+        parts = [*map(between.pairs, parts), along_rays.T]
 
     def change(a: np.ndarray, b: np.ndarray, *along_rays: np.ndarray) -> np.ndarray:
         larger = np.maximum(np.maximum(np.abs(a), np.abs(b)), TINY)
@@ -143,10 +143,10 @@ def unsteady(
 
 def _drawn_lines(results: Results, x_unit: float) -> list[tuple[np.ndarray, np.ndarray]]:
     """f at three drawn places and their |x|, on the grid and beyond it: `departure`'s `drawn`."""
-    f, sizes = results[far.drawn_ends].values, np.abs(results[far.drawn_places].values)
+    f, sizes = results[between.drawn_ends].values, np.abs(results[between.drawn_places].values)
     half = len(MIDDLES)
     outwards = np.stack([sizes[:, half:], sizes[:, :half][:, ::-1]])  # (direction, unit, stratum)
-    on_grid, beyond = (np.moveaxis(outwards[..., list(at)], -1, 1) for at in far.LINE_AT)
+    on_grid, beyond = (np.moveaxis(outwards[..., list(at)], -1, 1) for at in between.LINE_AT)
     end = np.full_like(on_grid[:, :1], far.LINE[-1] * x_unit)
     return [(f[:, :3], np.concatenate([on_grid, end], 1)), (f[:, 3:], beyond)]
 
@@ -314,8 +314,8 @@ LINEAR_ASYMPTOTE_CLAIM = Claim(
     measurements=(
         scale.own,
         far.ends,
-        far.drawn_ends,
-        far.drawn_places,
+        between.drawn_ends,
+        between.drawn_places,
         far.intact,
         far.contexts,
         far.in_distribution,

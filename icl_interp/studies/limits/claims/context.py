@@ -27,7 +27,7 @@ from icl_interp.studies.limits.claims.far_words import (
     predicted,
     undecided,
 )
-from icl_interp.studies.limits.measurements import context, far
+from icl_interp.studies.limits.measurements import between, context, far
 from icl_interp.studies.limits.measurements.context import ERASED_AT, ROUNDING
 from icl_interp.studies.limits.measurements.far import power
 
@@ -37,7 +37,7 @@ TINY = float(np.finfo(float).tiny)
 ERASED, KEPT = 0.05, 0.2  # far spread over that nearby: erased up to the first, not erased above the second
 FALLS = -0.9  # log-log slope of the spread from which on it falls like 1/|x|
 AMPLITUDE = Condition("amplitude", (-INF, ERASED), (KEPT, INF), "log")
-_FAR, _BEYOND = far.stratum(1e4, 1e6), far.stratum(1e6, 1e10)  # drawn places
+_FAR, _BEYOND = between.stratum(1e4, 1e6), between.stratum(1e6, 1e10)  # drawn places
 
 
 def parts(curve: DataArray) -> np.ndarray:
@@ -82,7 +82,7 @@ def amplitude(far_out: np.ndarray, near: DataArray, drawn: np.ndarray | None = N
     """
     arrays = [far_out, parts(near)]
     if drawn is not None:
-        arrays = [far.pairs(array) for array in (*arrays, drawn)]
+        arrays = [between.pairs(array) for array in (*arrays, drawn)]
 
     def ratio(a: np.ndarray, b: np.ndarray, *between: np.ndarray) -> np.ndarray:
         largest = np.max([_variance(a).mean(-1), *(v.max(-1) for v in between)], axis=0)
@@ -104,7 +104,7 @@ def lasting(near: DataArray, drawn: np.ndarray) -> Interval:
     def ratio(inside: np.ndarray, beyond: np.ndarray) -> np.ndarray:
         return np.sqrt(beyond.min(-1) / np.maximum(_variance(inside).mean(-1), TINY))
 
-    return bootstrap(ratio, *map(far.pairs, (parts(near), drawn)), positive=True)
+    return bootstrap(ratio, *map(between.pairs, (parts(near), drawn)), positive=True)
 
 
 def largest_deviation(ends: DataArray, drawn: DataArray, near: DataArray) -> Estimate:
@@ -167,7 +167,7 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
     if not spread(near).max() > ROUNDING * np.abs(near.values[0]).max():
         quantities["used"] = Estimate.exactly(NEARBY, 0.0)
         return Evidence(quantities, "")
-    ends, drawn = results[far.ends], results[far.drawn]
+    ends, drawn = results[far.ends], results[between.drawn]
     quantities |= _far_spread(curve, near, results[context.beyond], x_unit, drawn)
     quantities["largest"] = largest_deviation(ends, drawn, near)
     if (onset := predicted(results[far.certificate], x_unit)) is not None:
@@ -322,7 +322,7 @@ CONTEXT_ERASED_CLAIM = Claim(
         far.intact,
         far.contexts,
         far.ends,
-        far.drawn,
+        between.drawn,
         far.in_distribution,
         far.certificate,
         far.plateaus,

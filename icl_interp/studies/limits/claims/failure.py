@@ -16,7 +16,7 @@ from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.limits.claims.far_words import BY_ALGEBRA, EDGE, NO, YES, asked, in_lower_case, percent
 from icl_interp.studies.limits.claims.layernorm import needs_norm
-from icl_interp.studies.limits.measurements import far
+from icl_interp.studies.limits.measurements import between, far
 from icl_interp.studies.limits.measurements.failure import DRAWN, FUNCTIONS, NEAR, QUERIES, SCALES, failure
 from icl_interp.studies.limits.measurements.far import power
 
@@ -36,7 +36,7 @@ NAME = "share of the failure that freezing every norm removes"
 def _per_unit(errors: DataArray, arm: str, place: str, as_at: str = "") -> np.ndarray:
     """Squared errors, a number a unit; where `as_at` is a drawn place one a pair, which shares that place."""
     values = errors.sel(arm=arm, place=place).values
-    return far.pairs(values) if (as_at or place) in DRAWN else values
+    return between.pairs(values) if (as_at or place) in DRAWN else values
 
 
 def relative_error(errors: DataArray, arm: str, place: str) -> Interval:

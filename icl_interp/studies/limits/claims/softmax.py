@@ -24,7 +24,7 @@ from icl_interp.probes.sweep import together
 from icl_interp.resampling import bootstrap
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.far_words import asked
-from icl_interp.studies.limits.measurements import far
+from icl_interp.studies.limits.measurements import between, far
 from icl_interp.studies.limits.measurements.far import power
 
 CONCENTRATED = 0.05  # delta up to which a pattern counts as its hardmax (total variation distance)
@@ -82,7 +82,7 @@ def concentration(lab: Lab) -> Planned[DataArray]:
 
 def _drawn_sizes(lab: Lab) -> Float[np.ndarray, "unit place"]:
     """A size from 1e4 to 1e5 units in each direction, log-uniform: in either half decade as often as in the other."""
-    strata = [far.stratum(1e4, 1e5, sign) for sign in (-1, 1)]
+    strata = [between.stratum(1e4, 1e5, sign) for sign in (-1, 1)]
     which = np.arange(lab.n_units) // 2 % 2  # units of a pair share a place
     return np.stack([lab.drawn_sizes[np.arange(lab.n_units), at[which]] for at in strata], 1)
 

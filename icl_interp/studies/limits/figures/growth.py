@@ -28,7 +28,7 @@ from icl_interp.figures.style import (
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import Interval
 from icl_interp.studies.limits.claims.failure import CRITERION
-from icl_interp.studies.limits.claims.layernorm import LEVEL, exponent
+from icl_interp.studies.limits.claims.layernorm_cause import LEVEL, at_drawn_places, exponent
 from icl_interp.studies.limits.measurements import far
 from icl_interp.studies.limits.measurements.failure import SCALES
 
@@ -64,11 +64,14 @@ def growth(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
     _sizes(figure, squares, curve["x"].values)
     twin = results.twin.get(far.norm_arms)
     exponents = []
+    between = {name: (steps,) for name, steps in at_drawn_places(results).items()}
     for row, (name, arm) in enumerate(arms.items()):
-        exponents.append(exponent(arm, _u(u), name not in PLATEAUS))
+        squares_of = [arm.sel(statistic="squared increment"), *between.get(name, ())]
+        exponents.append(exponent(squares_of, _u(u), name not in PLATEAUS))
         figure.add_trace(_point(name, labels[row], row, exponents[-1], "growth exponent", "2"))
         if twin is not None and name in twin.indexes["arm"]:
-            of_twin = exponent(twin.sel(arm=name), _u(results.twin.get(scale.own)), name not in PLATEAUS)
+            known = twin.sel(arm=name, statistic="squared increment")
+            of_twin = exponent([known], _u(results.twin.get(scale.own)), name not in PLATEAUS)
             figure.add_trace(_twin(labels[row], row, of_twin.value))
     _exponent_axes(figure, labels, exponents)
     panel_title(figure, "Size of the prediction", domains[0])
