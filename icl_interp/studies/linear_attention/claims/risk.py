@@ -368,8 +368,8 @@ COVARIATE_SHIFT_CLAIM = Claim(
         "In contrast to query shifts, covariate shifts cannot be fully tolerated. ... if we consider test prompts "
         "where the covariates are scaled by a constant c ≠ 1, then ŷ_query ≈ ... = c² x_query^T w ≠ x_query^T w",
         "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), 'Covariate shifts' (between slides 21 and 27), eq. (5)",
-        "The factor c² is the limit for long prompts. We scale all inputs by c = 1, 2 and 3, and by drawn c, on prompts "
-        "of the trained length, and fit the power of c with which predictions outgrow the labels.",
+        "The factor c² is the limit for long prompts. We scale all inputs by c = 1, 2 and 3, and by drawn c, on "
+        "prompts of the trained length, and fit the power of c with which predictions outgrow the labels.",
     ),
     kind="learning",
     statement="Inputs scaled by c are not tolerated: predictions come out c² times too large",
