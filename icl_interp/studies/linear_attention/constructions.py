@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -109,6 +110,43 @@ def times(factor: float, scale: float, g: torch.Generator) -> Case:
     """A multiple of W*; u^2 is the fourth power of the scale times |U|^2."""
     task = two_variances(g)
     return Case(layer(factor * trained_landscape(task).product, scale), task)
+
+
+def biased(model: HookedTransformer, g: torch.Generator) -> HookedTransformer:
+    """The layer with biases of queries and keys: its product stays, and predictions move by a third of their size."""
+    attn = model.blocks[0].attn
+    with torch.no_grad():
+        for bias in (attn.b_Q, attn.b_K):
+            noise = torch.randn(bias.shape, generator=g, dtype=torch.float64)
+            bias.copy_(noise * (0.5 / noise.square().mean().sqrt()))
+    return model
+
+
+def beside_cancelling(model: HookedTransformer, g: torch.Generator) -> HookedTransformer:
+    """The layer with two more heads of one random map, which take each other off."""
+    old = model.blocks[0].attn
+    larger = HookedTransformer(replace(model.cfg, n_heads=3, d_head=model.cfg.head_width)).double().eval()
+    weights = {name: weight.clone() for name, weight in model.state_dict().items()}
+    for name, weight in old.named_parameters():
+        if name == "b_O":
+            continue
+        one = torch.randn(weight.shape, generator=g, dtype=torch.float64)
+        other = -one if name == "W_O" else one
+        weights[f"blocks.0.attn.{name}"] = torch.cat([weight.detach(), one, other])
+    larger.load_state_dict(weights)
+    return larger
+
+
+def _edited(edit: Callable[[HookedTransformer, torch.Generator], HookedTransformer], g: torch.Generator) -> Case:
+    case = _optimum(g, isotropic)
+    return replace(case, model=edit(case.model, g))
+
+
+def _idle(g: torch.Generator) -> Case:
+    """The best layer, whose predictions nobody hears: they are those of least squares."""
+    case = _optimum(g, isotropic)
+    assert isinstance(case.task, LinearRegression)
+    return replace(case, predictor=LeastSquares(case.task).predict)
 
 
 def _other_length(low: int, high: int, g: torch.Generator) -> Case:
@@ -257,6 +295,24 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
         "Theorem 4.2 is the exact risk of this layer, for M = N / 4 and for M = N",
         functools.partial(_optimum, make=noisy),
         {CONVERGED: YES, RISK: YES},
+    ),
+    Construction(
+        "LSA layer at the optimum, beside two heads that cancel",
+        "maps are summed over heads",
+        functools.partial(_edited, beside_cancelling),
+        {CONVERGED: YES, IDENTITY: YES, BALANCED: "not_applicable"},
+    ),
+    Construction(
+        "LSA layer at the optimum, with biases",
+        "its product is the best one, and does not make the predictions",
+        functools.partial(_edited, biased),
+        {CONVERGED: OPEN, IDENTITY: OPEN, BALANCED: OPEN},
+    ),
+    Construction(
+        "LSA layer at the optimum, idle beside least squares",
+        "its product is the best one, and something else makes the predictions",
+        _idle,
+        {CONVERGED: OPEN, IDENTITY: OPEN, BALANCED: OPEN},
     ),
     Construction(
         "LSA layer 10 % off the optimum",

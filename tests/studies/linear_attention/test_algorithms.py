@@ -210,7 +210,7 @@ def test_other_examples_are_those_of_another_function():
 def test_order():
     found = judge("order_free", layer(BEST))
     assert (found.verdict, value(found) < 1e-12) == ("supported", True)
-    assert "Nothing in the model's design" in found.reason
+    assert "By algebra: nothing in the model's design" in found.reason
     found = judge("order_free", SOFTMAX)
     assert found.verdict == "contradicted"
     assert "learned positions and causal attention" in found.reason

@@ -10,6 +10,10 @@ from lsa_models import BEST, RANDOM, TASK, WHERE, N, bench, judge, layer, value
 from xarray import DataArray
 
 from icl_interp.analyses.criterion import Estimate
+from icl_interp.baselines.regression import LeastSquares
+from icl_interp.experiments import calibration
+from icl_interp.experiments.calibration import Case
+from icl_interp.models.units import LinearSelfAttention
 from icl_interp.results import make_curve
 from icl_interp.studies.linear_attention.claims import risk as claims
 from icl_interp.studies.linear_attention.constructions import by_place
@@ -63,7 +67,8 @@ def measured():
 
 def check_risk(result: DataArray, who: str):
     """At each M within 4 standard errors of the exact risk, group by group, N fixed beforehand."""
-    assert tuple(result.indexes["M"]) == (2, 8, 32)
+    assert {2, 8, 32} < set(result.indexes["M"])
+    assert len(result.indexes["M"]) == 4  # one more is drawn
     for m in result.indexes["M"]:
         gap = result.sel(who="model", M=m).values - result.sel(who=who, M=m).values
         assert abs(gap.mean()) < 4 * gap.std() / len(gap) ** 0.5
@@ -152,6 +157,58 @@ def check_isotropic(query_covariance):
 def test_errors_at_shifted_queries_are_the_exact_ones():
     check_isotropic(9 * 2 * torch.eye(2))  # three times as far, with the mean variance 2
     must_fail(check_isotropic, 9 * TASK.covariance_matrix / 2)
+
+
+# ---- places that are drawn -------------------------------------------------------------------------------------------
+
+
+def drawn_at(seed: int):
+    lab, _ = bench(layer(BEST))
+    lab.seed = seed
+    queries = lsa_shifts.drawn_queries(torch.zeros(20_000, 2), torch.tensor(2.0).double(), lab)
+    return lsa_shifts.lengths(lab), lsa_shifts.drawn_factors(lab), queries
+
+
+def test_places_are_drawn_by_the_seed():
+    (lengths, factors, queries), again, other = drawn_at(0), drawn_at(0), drawn_at(1)
+    assert (lengths, factors) == again[:2]
+    assert torch.equal(queries, again[2])
+    assert factors != other[1]
+    assert len({drawn_at(seed)[0] for seed in range(8)}) > 1
+    for seed in range(8):
+        low, high = lsa_shifts.DRAWN_FACTORS
+        assert all(low <= c <= high for c in drawn_at(seed)[1])
+    # Their mean variance is that of the usual queries, times the square of the larger factor.
+    variance = float(queries.square().mean())
+    assert variance == pytest.approx((2 * factors[-1]) ** 2, rel=0.05)
+    covariance = queries.T @ queries / len(queries)
+    assert float(covariance[0, 1].abs()) > 0.1 * variance  # not those of the task's own axes
+
+
+def check_shifts(predict):
+    """A predictor that is the best layer's at known shifts, and clipped elsewhere: only what is drawn can tell."""
+    assert judge_with(predict, "covariate_shift").verdict == "supported"
+
+
+def judge_with(predict, claim: str):
+    case = Case(layer(BEST), TASK, predictor=predict, n_units=64)
+    (finding,) = calibration.judge(case, (f"linear_attention.{claim}",))
+    return finding
+
+
+def by_heart(prompts):
+    """c^2 too large where inputs are 1, 2 or 3 times as usual (told by their size), as least squares elsewhere."""
+    unit = LinearSelfAttention.from_product(BEST)
+    size = (prompts.xs.square().mean((1, 2)) / 2).sqrt()
+    near = (size[:, None] / torch.tensor(lsa_shifts.INPUT_FACTORS)).log().abs().min(1).values
+    known = near < 0.1
+    return torch.where(known[:, None, None], unit.predict(prompts), LeastSquares(TASK).predict(prompts))
+
+
+@pytest.mark.slow
+def test_known_shifts_alone_support_nothing():
+    check_shifts(LinearSelfAttention.from_product(BEST).predict)
+    must_fail(check_shifts, by_heart)
 
 
 @pytest.mark.slow
