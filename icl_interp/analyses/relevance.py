@@ -2,6 +2,10 @@
 
 A head matters by the size of its effect, not by its significance: with enough prompts every effect is significant.
 Where the sample cannot tell, the head counts both ways: a share of heads is an interval from the lowest to the highest.
+
+Heads of a layer that attend alike in every prompt are one head of several parts: together they write the same mixture
+of tokens, read by the sum of their matrices. So they are ablated together and count once. Two copies of a head whose
+outputs cancel do nothing together, though either alone would be missed.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from xarray import DataArray
 
@@ -27,6 +32,9 @@ MATTERS, IDLE = 2.0, 1.25  # factors on the error from which a head matters, and
 # model with an R2 of .999 moves its prediction by .03 u.
 MOVES, STILL = 0.03, 0.015
 SMALLEST = 1e-24  # mean square change, in u^2, up to which nothing moved
+SAME = 1e-10  # share of a pattern's square that another's multiple leaves, up to which they are one pattern
+N_SEEN = 16  # prompts on which patterns are compared
+FIRST = "first alike"
 # A share of heads rests on two families of intervals: which heads matter, and what these do. Both hold together at
 # 95 %; those of the second level as often as the rarest of `EXTREMES` asks, which firm verdicts rest on.
 USUAL, STRICT = 1 - 0.05 / 2, 1 - 2 * EXTREMES[-1] / 2
@@ -41,36 +49,83 @@ def labels(lab: Lab) -> tuple[str, ...]:
     return tuple(f"{layer}.{head}" for layer, head in lab.heads)
 
 
-@measurement("heads/relevance", version=2)
+def first_alike(lab: Lab) -> list[int]:
+    """For each head the place of the first head of its layer with the same pattern, its own where it is the first.
+
+    Patterns are the same where one is a multiple of the other at every query of some prompts, up to rounding.
+    """
+    names = [f"blocks.{i}.attn.hook_pattern" for i in range(lab.model.cfg.n_layers)] if lab.heads else []
+    with torch.no_grad():
+        _, cache = lab.model.run_with_cache(lab.tokens(lab.one_each[:N_SEEN]), names_filter=names)
+    found: list[int] = []
+    for name in names:
+        patterns = cache[name].double().transpose(0, 1).flatten(1)  # (head, prompt x query x key)
+        products, start = (patterns @ patterns.T).cpu(), len(found)
+        for head in range(len(patterns)):
+            sizes = products[head, head] * products.diagonal()[:head]
+            alike = products[head, :head] ** 2 >= (1 - SAME) * sizes
+            first = (alike & (sizes > 0)).nonzero()
+            found.append(start + int(first[0]) if len(first) else start + head)
+    return found
+
+
+@measurement("heads/relevance", version=3)
 def relevance(lab: Lab) -> Planned[DataArray]:
     """What happens in distribution when a head's pattern is made uniform, and when its output is made its mean.
 
     rise: of the squared error over scored points; movement: squared change of the prediction, in u^2 (for models that
-    learned nothing, whose error says nothing); intact: the squared error itself. Of vectors errors are means over
-    coordinates, and changes are squared lengths, as u^2 is the sum of their variances.
+    learned nothing, whose error says nothing); intact: the squared error itself; first alike: `first_alike`. Heads that
+    attend alike are ablated together. Of vectors errors are means over coordinates, and changes are squared lengths, as
+    u^2 is the sum of their variances.
     """
     unit = float((yield from lab.need(scale.own)).sel(statistic="u"))
     base, truth = lab.predictions()
     intact = (base - truth).square().mean((1, 2))
-    values = []
+    firsts, of_first = first_alike(lab), {}
     with lab.single.fixed_weights():
-        for head in lab.heads:
-            edits: tuple[Intervention, ...] = (SwapPattern("uniform", (head,)), lab.head_means.only(head))
+        for first in sorted(set(firsts)):
+            heads = tuple(head for head, its in zip(lab.heads, firsts, strict=True) if its == first)
+            edits: tuple[Intervention, ...] = (SwapPattern("uniform", heads), lab.head_means.only(*heads))
             rows = []
             for edit in edits:
                 out, _ = lab.predictions(edit)
                 missed = (out - truth).square().mean((1, 2))
                 moved = (out - base).square().mean((1, 2)) * out.shape[2]  # a mean over points, a sum over coordinates
-                parts = (missed - intact, moved / unit**2 if unit else moved * 0, intact)
+                place = torch.full_like(intact, first)
+                parts = (missed - intact, moved / unit**2 if unit else moved * 0, intact, place)
                 rows.append([lab.by_unit(part, lab.head_sample) for part in parts])
-            values.append(rows)
+            of_first[first] = rows
     axes = {
         "head": labels(lab),
         "intervention": ("uniform", "mean ablation"),
-        "statistic": ("rise", "movement", "intact"),
+        "statistic": ("rise", "movement", "intact", FIRST),
         "unit": tuple(range(lab.units_in(lab.head_sample))),
     }
+    values = [of_first[first] for first in firsts]
     return make_array(values, axes, note=f"{len(lab.head_sample)} prompts, all scored points")
+
+
+def copies(results: Results) -> frozenset[str]:
+    """Heads that attend like one before them: they count with that one, and not again."""
+    result = results[relevance]
+    if FIRST not in result.indexes["statistic"]:  # of an older version
+        return frozenset()
+    firsts = result.sel(statistic=FIRST).values[:, 0, 0]
+    return frozenset(name for i, name in enumerate(result.indexes["head"]) if firsts[i] != i)
+
+
+def that_move(result: DataArray) -> list[bool]:
+    """For each head whether predictions move without it, by `STILL` u at least; copies do not count.
+
+    For what is measured over heads, where nothing is known of how well the model has learned. It is by the mean over
+    the sample, without an interval.
+
+    Args:
+        result: of `relevance`.
+    """
+    most = result.sel(statistic="movement").values.mean(-1).max(-1)
+    left_out = copies(Results({relevance.name: result}))
+    return [bool(m >= STILL**2) and name not in left_out for m, name in zip(most, result.indexes["head"], strict=True)]
 
 
 @dataclass(frozen=True)
@@ -168,14 +223,20 @@ class Standing:
 
 @dataclass(frozen=True)
 class Mattering:
-    """The heads of a model by what ablating them does, at both levels of confidence: a family of claims asks for it."""
+    """The heads of a model by what ablating them does, at both levels of confidence: a family of claims asks for it.
+
+    Attributes:
+        by_level: what ablating each head does.
+        copies: heads that attend like one before them, which do not count.
+    """
 
     by_level: Mapping[float, Mapping[str, Effect]]
+    copies: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, results: Results, facts: Facts) -> "Mattering":
         """From stored results."""
-        return cls({level: effects(results, facts, level) for level in (USUAL, STRICT)})
+        return cls({level: effects(results, facts, level) for level in (USUAL, STRICT)}, copies(results))
 
     @property
     def roles(self) -> dict[str, Role]:
@@ -189,8 +250,9 @@ class Mattering:
         return counted("heads that matter", self.among(USUAL, dict.fromkeys(self.by_level[USUAL], does)))
 
     def among(self, level: float, heads: "Mapping[str, Standing]") -> "dict[str, Standing]":
-        """The standings of heads where those that do not matter do not count."""
-        return {name: head.among(self.by_level[level][name]) for name, head in heads.items()}
+        """The standings of heads where those that do not matter do not count, nor do copies."""
+        found = {name: head.among(self.by_level[level][name]) for name, head in heads.items()}
+        return found | {name: Standing("out", OUT) for name in self.copies if name in found}
 
 
 def counted(name: str, heads: Mapping[str, Standing]) -> Estimate:

@@ -1,18 +1,24 @@
 """Which heads matter: the rise of the error by brute force, effect sizes on made-up rises, and shares of heads."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from helpers import must_fail
 from known import facts
-from small_models import small_lab
+from small_models import make, small_lab
 
 from icl_interp.analyses import relevance as relevance_module
 from icl_interp.analyses import scale
+from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.relevance import Standing, counted, effects, proportions, relevance, relevant, roles
 from icl_interp.analyses.relevance import share_of_heads as share
+from icl_interp.experiments.calibration import TASK
 from icl_interp.interventions.attention import SwapPattern
+from icl_interp.models.tokens import Interleaved
+from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_array
 
 UNITS = 64
@@ -102,6 +108,52 @@ def test_a_head_that_matters_to_a_typical_function_is_relevant_whatever_the_mean
     intact = results["heads/relevance"].values
     intact[:, :, 2, :2] *= 1e4  # two functions on which the model is far off, with the head as without it
     assert role_of(results, 0.99) == "yes"
+
+
+# ---- heads that attend alike ----------------------------------------------------------------------------------------
+
+
+def with_heads(written):
+    """A small model with copies of head 1.0 beside it in its layer, whose outputs count so many times."""
+    model = make("pre", n_layers=2, n_ctx=40)
+    cfg = replace(model.cfg, n_heads=model.cfg.n_heads + len(written), d_head=model.cfg.head_width)
+    wider = HookedTransformer(cfg).eval()
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for layer in range(2):
+        for name in ("W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V", "W_O"):
+            key = f"blocks.{layer}.attn.{name}"
+            copied = [weights[key][:1] * (factor if name == "W_O" else 1) for factor in written]
+            weights[key] = torch.cat([weights[key], *copied])
+    missing = wider.load_state_dict(weights, strict=False)
+    assert not missing.unexpected_keys
+    return wider
+
+
+def lab_of(model):
+    return Lab(model, TASK, Interleaved(), n_units=8, n_contexts=1)
+
+
+def check_alike():
+    """A pair that cancels and copies of a head change nothing: effects stay, and nobody counts twice."""
+    plain = Results({"heads/relevance": lab_of(with_heads(())).measure(relevance)})
+    n_heads = make("pre").cfg.n_heads
+    known = effects(plain, facts(r2=0.0))
+    for written in ((5.0, -5.0), (2.0, -1.5, -0.5)):
+        results = Results({"heads/relevance": lab_of(with_heads(written)).measure(relevance)})
+        found = effects(results, facts(r2=0.0))
+        for name, effect in known.items():
+            assert found[name].value == pytest.approx(effect.value, rel=1e-3)
+        more = {f"{i}.{n_heads + k}" for i in range(2) for k in range(len(written))}
+        assert relevance_module.copies(results) == more
+        counting = relevance_module.Mattering.of(results, facts(r2=0.0))
+        before = relevance_module.Mattering.of(plain, facts(r2=0.0))
+        assert counting.counted.value == before.counted.value
+
+
+def test_heads_that_attend_alike_count_once_and_are_ablated_together(monkeypatch):
+    check_alike()
+    monkeypatch.setattr(relevance_module, "first_alike", lambda lab: list(range(len(lab.heads))))
+    must_fail(check_alike)
 
 
 # ---- shares of heads ------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from icl_interp.tasks import Continuous, Polynomial, Uniform
 
 ALIKE_ID = "limits.patterns_alike"
 STATISTICS = ("between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")
+STATISTICS = (*STATISTICS, "response low", "response high")
 N = 40
 
 
@@ -37,7 +38,7 @@ def run(degrees=(1, 3), **changes):
     return found
 
 
-def lab_of(found, n_units=6, n_contexts=4) -> Lab:
+def lab_of(found, n_units=6, n_contexts=1) -> Lab:
     return Lab(found.model, found.task, found.encoding, n_units=n_units, n_contexts=n_contexts)
 
 
@@ -50,7 +51,7 @@ def inputs_only(n_units=6) -> Lab:
     """Stacked tokens, and a smoother of their labels: its patterns depend on inputs alone."""
     task = Polynomial(degrees=(1, 3), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=6)
     model = smoother(generator(0, "test/inputs"), task).model
-    return Lab(model, task, Stacked(), n_units=n_units, n_contexts=4)
+    return Lab(model, task, Stacked(), n_units=n_units, n_contexts=1)
 
 
 # ---- patterns -------------------------------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ def test_the_other_function_meets_the_same_inputs():
 
 
 def test_some_prompts_are_of_both_partners():
-    lab = lab_of(run(), n_contexts=8)  # two contexts of each function
+    lab = lab_of(run(), n_contexts=2)  # two contexts of each function
     assert some(lab, polynomials(lab, 1)).function.tolist() == list(range(12))
     assert some(lab, polynomials(lab, 1), 1).function.tolist() == list(range(0, 12, 2))
     assert some(lab, polynomials(lab, 1), 4).function.tolist() == [i // 2 for i in range(24)]
@@ -169,12 +170,37 @@ def test_distances_by_brute_force(monkeypatch):
         must_fail(check_distances, limits_patterns.distances)
 
 
+def with_a_null_head(found):
+    """The same function: each layer has one more head, which attends to large labels and writes nothing."""
+    cfg = replace(found.model.cfg, n_heads=found.model.cfg.n_heads + 1, d_head=found.model.cfg.head_width)
+    wider, g = HookedTransformer(cfg).eval(), generator(0, "test/null")
+    weights = {name: tensor.clone() for name, tensor in found.model.state_dict().items()}
+    for name, tensor in weights.items():
+        if ".attn.W_" in name or ".attn.b_Q" in name or ".attn.b_K" in name or ".attn.b_V" in name:
+            size = 0.0 if name.endswith("W_O") else 2.0
+            weights[name] = torch.cat([tensor, size * torch.randn(1, *tensor.shape[1:], generator=g)])
+    wider.load_state_dict(weights, strict=False)
+    return replace(found, model=wider)
+
+
+def check_null():
+    """A head that writes nothing is no head: all numbers stay."""
+    plain, wider = (limits_patterns.distances(lab_of(one)) for one in (run(), with_a_null_head(run())))
+    assert np.allclose(plain.values, wider.values, rtol=1e-3, atol=1e-5, equal_nan=True)
+
+
+def test_heads_that_write_nothing_do_not_count(monkeypatch):
+    check_null()
+    monkeypatch.setattr(limits_patterns.relevance, "that_move", lambda result: [True] * len(result.indexes["head"]))
+    must_fail(check_null)
+
+
 def test_patterns_that_read_inputs_alone_are_the_same_for_every_degree(measured):
     """Not only alike: every degree meets the same inputs, and so patterns are equal."""
     lab = inputs_only(n_units=16)
     result = lab.measure(limits_patterns.distances)
     for statistic in ("between", "ratio", "high", "by position", "excess"):
-        assert np.abs(result.sel(statistic=statistic).values).max() < 1e-5, statistic
+        assert np.nanmax(np.abs(result.sel(statistic=statistic).values)) < 1e-5, statistic
     assert result.sel(statistic="within", layer=1).values.min() > 0.05
     patched = lab.measure(limits_patterns.swapped)
     for target in ("degree 1", "degree 3"):
@@ -251,7 +277,7 @@ def distances_of(ratio, spread=0.02, within=0.5) -> DataArray:
     """Made-up results of one pair of degrees in two layers, the second with a smaller ratio."""
     cells = []
     for r in (ratio, ratio / 2, ratio):
-        cells.append([r * within, within, r, r - spread, r + spread, r, 0.01, 0.02])
+        cells.append([r * within, within, r, r - spread, r + spread, r, 0.01, 0.02, 0.9 * within, 1.1 * within])
     axes = {"pair": ("1 ~ 3", LARGEST), "layer": (0, 1, LARGEST), "statistic": STATISTICS}
     return make_array([cells, cells], axes)
 

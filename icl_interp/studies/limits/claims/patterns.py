@@ -1,7 +1,8 @@
 """The claim of `limits` that attention patterns are alike whatever the degree of the polynomial that a context shows.
 
 Every degree meets the same inputs. Points are exchangeable, so a mean pattern by position would average away whatever
-attention makes of their content: keys are therefore lined up by how near their x is to the query's.
+attention makes of their content: keys are therefore lined up by how near their x is to the query's. Heads without which
+predictions do not move are left out, and so are layers that have no others.
 """
 
 from collections.abc import Callable
@@ -13,13 +14,14 @@ from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
+from icl_interp.analyses import relevance
 from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.measurement import Planned, Results, measurement
 from icl_interp.interventions.attention import PutPatterns, SwapPattern
 from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.probes.record import Activations
@@ -94,21 +96,29 @@ def variation(a: Tensor, b: Tensor) -> Tensor:
 # ---- measurements ---------------------------------------------------------------------------------------------------
 
 
-@measurement("patterns/degrees", version=2)
-def distances(lab: Lab) -> DataArray:
+@measurement("patterns/degrees", version=3)
+def distances(lab: Lab) -> Planned[DataArray]:
     """How far apart patterns of two degrees are, against prompts of one degree; for each pair of degrees and layer.
+
+    Of heads that move predictions (`relevance.that_move`); NaN for a layer without any.
 
     Statistics, in weight moved (total variation, mean over heads):
         between: distance of the two degrees' mean patterns, keys lined up by nearness.
         within: mean distance between two prompts of the same degree (other functions, other inputs), lined up alike.
         ratio: between / within, within no less than `RESPONDS`; low and high from 2,000 draws of units. "largest"
             is the maximum over pairs, over layers, or both, in every draw.
+        response low, response high: of the interval of the mean of "within" over layers and pairs; in "largest" only.
         by position: the ratio with keys as they stand. shuffled: with the degrees of each unit permuted, which
             leaves what the sample's size makes.
         excess: the distance between functions of the two degrees at the *same* inputs over that between two functions
             of one degree at the same inputs, less 1: sees what means over prompts do not.
     """
     levels, n_layers = degrees(lab), lab.model.cfg.n_layers
+    moving = relevance.that_move((yield from lab.need(relevance.relevance)))
+    kept: dict[int, list[int]] = {i: [] for i in range(n_layers)}
+    for (layer, head), moves in zip(lab.heads, moving, strict=True):
+        kept[layer] += [head] if moves else []
+    layers = [i for i in range(n_layers) if kept[i]]
     own = torch.stack([last_patterns(lab, some(lab, polynomials(lab, d))) for d in levels], 1)
     other = torch.stack([last_patterns(lab, some(lab, others(lab, d), 1)) for d in levels], 1)
     keys = by_nearness(lab, some(lab, polynomials(lab, levels[0])))
@@ -117,30 +127,49 @@ def distances(lab: Lab) -> DataArray:
     permuted = permuted.repeat_interleave(len(near) // lab.n_units, 0)  # units are permuted whole
     shuffled = near[torch.arange(len(near))[:, None], permuted]
     pairs = list(combinations(range(len(levels)), 2))
-    values = np.full((len(pairs) + 1, n_layers + 1, 8), np.nan)
-    draws = []
-    for layer in range(n_layers):
-        between, within = _draws(lab, near[:, :, layer], pairs)
+    values = np.full((len(pairs) + 1, n_layers + 1, 10), np.nan)
+    draws, responses = [], []
+    for layer in layers:
+        heads = kept[layer]
+        between, within = _draws(lab, near[:, :, layer, heads], pairs)
         ratio = between / np.maximum(within, RESPONDS)
         draws.append(ratio)
-        plain, noise = (_draws(lab, p[:, :, layer], pairs, just_mean=True) for p in (own, shuffled))
+        responses.append(within)
+        plain, noise = (_draws(lab, p[:, :, layer, heads], pairs, just_mean=True) for p in (own, shuffled))
         values[:-1, layer, 0], values[:-1, layer, 1] = between[0], within[0]
         values[:-1, layer, 5] = (plain[0] / np.maximum(plain[1], RESPONDS))[0]
         values[:-1, layer, 6] = (noise[0] / np.maximum(noise[1], RESPONDS))[0]
-        values[:-1, layer, 7] = _excess(own[:: len(own) // len(other), :, layer], other[:, :, layer], pairs)
-    ratios = np.stack(draws, -1)  # (draw, pair, layer)
-    ratios = np.concatenate([ratios, ratios.max(1, keepdims=True)], 1)
-    ratios = np.concatenate([ratios, ratios.max(2, keepdims=True)], 2)
-    values[..., 2], (low, values[..., 4]) = ratios[0], np.quantile(ratios[1:], [0.025, 0.975], axis=0)
-    values[..., 3] = np.minimum(low, ratios[0])  # noise only adds to distances, so draws lie above what was measured
-    for column in (0, 1, 5, 6, 7):  # the largest of each, its smallest for the distance within
-        most = np.min if column == 1 else np.max
-        values[-1, :-1, column] = most(values[:-1, :-1, column], 0)
-        values[:, -1, column] = most(values[:, :-1, column], 1)
+        mine = own[:: len(own) // len(other), :, layer, heads]
+        values[:-1, layer, 7] = _excess(mine, other[:, :, layer, heads], pairs)
+    if layers:
+        ratios = np.stack(draws, -1)  # (draw, pair, layer)
+        ratios = np.concatenate([ratios, ratios.max(1, keepdims=True)], 1)
+        ratios = np.concatenate([ratios, ratios.max(2, keepdims=True)], 2)
+        at = [*layers, n_layers]
+        low, high = np.quantile(ratios[1:], [0.025, 0.975], axis=0)
+        # Noise only adds to distances, so draws lie above what was measured.
+        values[:, at, 2], values[:, at, 3], values[:, at, 4] = ratios[0], np.minimum(low, ratios[0]), high
+        for column in (0, 1, 5, 6, 7):  # the largest of each, its smallest for the distance within
+            most = np.min if column == 1 else np.max
+            values[-1, layers, column] = most(values[:-1, layers, column], 0)
+            values[:, -1, column] = most(values[:, layers, column], 1)
+        response = np.mean(responses, (0, 2))  # by draw
+        values[-1, -1, 8:] = np.quantile(response[1:], [0.025, 0.975])
     axes = {
         "pair": (*(f"{levels[a]} ~ {levels[b]}" for a, b in pairs), LARGEST),
         "layer": (*range(n_layers), LARGEST),
-        "statistic": ("between", "within", "ratio", "low", "high", "by position", "shuffled", "excess"),
+        "statistic": (
+            "between",
+            "within",
+            "ratio",
+            "low",
+            "high",
+            "by position",
+            "shuffled",
+            "excess",
+            "response low",
+            "response high",
+        ),
     }
     return make_array(values, axes, note=f"{len(own)} prompts a degree, the same inputs for all; float32")
 
@@ -209,15 +238,17 @@ def _query(lab: Lab, prompts: Prompts, *edits: Intervention) -> Float[Tensor, "b
 
 def _quantities(result: DataArray) -> dict[str, Estimate]:
     """What the criterion asks for: the largest ratio, and how far prompts of one degree are apart on average."""
-    cell = {s: float(result.sel(pair=LARGEST, layer=LARGEST, statistic=s).values) for s in ("ratio", "low", "high")}
-    name, response = (
-        "distance of the mean patterns of two degrees / of two prompts of one",
-        result.sel(statistic="within").values[:-1, :-1],
-    )
+    told = ("ratio", "low", "high", "response low", "response high")
+    cell = {s: float(result.sel(pair=LARGEST, layer=LARGEST, statistic=s).values) for s in told}
+    within = result.sel(statistic="within").values[:-1, :-1]
+    known = within[np.isfinite(within)]
+    response = float(known.mean()) if known.size else float("nan")
+    ends = min(cell["response low"], response), max(cell["response high"], response)
+    name = "distance of the mean patterns of two degrees / of two prompts of one"
     return {
         "ratio": Estimate(name, cell["ratio"], cell["low"], cell["high"]),
-        "response": Estimate.exactly(
-            "distance of two prompts of one degree, attention weight moved", response.mean(), "share"
+        "response": Estimate(
+            "distance of two prompts of one degree, attention weight moved", response, *ends, unit="share"
         ),
     }
 
@@ -228,7 +259,7 @@ def patterns_alike(results: Results, facts: Facts) -> Evidence:
     quantities = _quantities(result)
     ratio = quantities["ratio"].value
     table = result.sel(statistic="ratio").values[:-1, :-1]
-    pair, layer = np.unravel_index(table.argmax(), table.shape)
+    pair, layer = np.unravel_index(np.nan_to_num(table, nan=-1.0).argmax(), table.shape)
     shuffled = float(result.sel(pair=LARGEST, layer=LARGEST, statistic="shuffled").values)
     first, second = str(result.indexes["pair"][pair]).split(" ~ ")
     threshold = bound(CRITERION, quantities, "ratio", f"at most {percent(ALIKE)}", f"more than {percent(UNLIKE)}")
@@ -247,7 +278,7 @@ def patterns_alike(results: Results, facts: Facts) -> Evidence:
             },
         }
         for i in result.indexes["layer"]
-        if i != LARGEST
+        if i != LARGEST and np.isfinite(float(result.sel(pair=LARGEST, layer=i, statistic="within").values))
     )
     return Evidence(
         quantities,

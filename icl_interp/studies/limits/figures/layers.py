@@ -347,7 +347,7 @@ def _patterns(figure: Figure, patterns: DataArray, axis: str) -> None:
             hovertemplate="degrees shuffled, layer %{x}: %{y:.3g}<extra></extra>",
         )
     )
-    top = max(1.3 * ALIKE, 1.1 * float(cells["high"].max()))
+    top = float(np.nanmax([1.3 * ALIKE, *(1.1 * cells["high"])]))
     figure.add_shape(
         type="rect",
         xref=f"x{axis} domain",
