@@ -26,6 +26,7 @@ TRIALS = {
     "edit": "edits of a model that leave what it computes",
     "ignorant": "models that know nothing of the function in their prompt",
     "draw": "other samples of prompts, and half of one",
+    "beside": "idle models, in front of another that makes the prediction",
 }
 
 
@@ -165,8 +166,12 @@ def _withstood(claim: Claim) -> Iterator[str]:
     yield "## What its verdicts withstood"
     models = ", ".join(f"`{name}`" for name in kept.settings["models"])
     yield (
-        f"On {models}, by `{battery.COMMAND}`. An edit must leave verdict and estimate, a model that knows nothing "
-        "must support nothing, and no other sample may turn a verdict into its opposite."
+        f"On {models} and, for edits and idle models, on hand-built ones, by `{battery.COMMAND}`. An edit must leave "
+        "verdict and estimate. A model that knows nothing must support nothing. No other sample may turn a verdict "
+        "into its opposite. An idle model in front of another must not decide. Only verdicts that are decided before "
+        "the change (for models that know nothing: after it) say anything: an open one cannot turn. "
+        "Randomly initialised controls of an edited model have the config of the model before the edit; in a report "
+        "they have the config of the model that is given, so its shape is a part of what they are compared by."
     )
     rows = [
         (TRIALS[row["trial"]], str(row["verdicts"]), str(row["decided"]), str(row["wrong"]))

@@ -249,18 +249,22 @@ def _applies(one: Judged, claim: Claim) -> bool:
 
 
 def beside(it: Examined) -> Iterator[Outcome]:
-    """What a claim about weights reads off an idle part decides nothing: the verdict is that of the model beside it."""
+    """An idle part decides nothing: the verdict is that of the model beside it, which makes the prediction, or none.
+
+    Each claim about weights has a model that can be put beside another one.
+    """
     for claim in it.study.claims:
-        if not claim.about_weights:
-            continue
         wrong, n = [], 0
         for one in it.known:
             if claim not in one.claims:
                 continue
             for rows in trials.try_beside(one, [claim], it.known, it.seed):
                 n += len(rows)
-                wrong += [f"{row[1]} {row[2]}: {row[-1]}" for row in rows if row[-1]]
-        yield claim.id, "; ".join(wrong) or (None if n else "no model of known truth can stand beside another one")
+                wrong += [f"{row[1]}, {row[2]}: {row[-1]}" for row in rows if row[-1]]
+        if n:
+            yield claim.id, "; ".join(wrong) or None
+        elif claim.about_weights:
+            yield claim.id, "no model of known truth can stand idle beside another one"
 
 
 def ignorance(it: Examined) -> Iterator[Outcome]:

@@ -12,7 +12,7 @@ from icl_interp.experiments import calibration
 from icl_interp.provenance import write_json
 from icl_interp.results import make_table, table_of_rows, to_dict
 from icl_interp.studies import BUNDLED, STUDIES
-from icl_interp.testing import battery, check_study, trials
+from icl_interp.testing import battery, check_study, selfcheck, trials
 from icl_interp.testing import study as rules
 
 STUDY = STUDIES.named("heads")
@@ -32,6 +32,12 @@ TRIED = [
     row("draw", "supported", "inconclusive"),
 ]
 
+KNOWN = [
+    row("beside", "supported", "inconclusive"),
+    row("beside", "contradicted", "not_applicable", variant="two"),
+    row(trials.LEFT_OUT, "supported", "supported", variant="an edit: it moves the prediction"),
+]
+
 
 def cell(kept, wrong, n=200) -> dict[str, Any]:
     return dict(zip(calibration.COLUMNS, ("one", CLAIM, "supported", kept, wrong, n, "contradicted"), strict=True))
@@ -41,6 +47,12 @@ def cell(kept, wrong, n=200) -> dict[str, Any]:
 def quick(monkeypatch):
     """Trials and draws that take no time; returns what was asked of them."""
     asked = []
+
+    def run_known(chosen, every, *, seed, done, watch):
+        assert list(chosen) == list(every)
+        return table_of_rows(KNOWN)
+
+    monkeypatch.setattr(trials, "run_known", run_known)
 
     def run(models, claims, *, done, sample, watch):
         asked.append(tuple(models))
@@ -60,6 +72,9 @@ def check_counts(count):
     assert rows.loc["edit", ["verdicts", "decided", "wrong"]].tolist() == [3, 2, 1]
     assert rows.loc["ignorant", ["verdicts", "decided", "wrong"]].tolist() == [1, 1, 0]
     assert rows.loc["draw", ["verdicts", "decided", "wrong"]].tolist() == [1, 1, 0]
+    away = row("edit", "supported", "not_applicable", "from supported to not_applicable", variant="five")
+    rows = count([*TRIED, away], STUDY.claims).set_index("trial")
+    assert rows.loc["edit", ["verdicts", "decided", "wrong"]].tolist() == [4, 3, 2]
 
 
 def test_counts_by_claim():
@@ -108,7 +123,11 @@ def test_a_folder_of_another_sample_is_refused(quick, tmp_path):
 def test_what_falls_short_is_listed(quick, tmp_path):
     found = battery.run(STUDY, tmp_path, n_draws=20)
     assert found.short() == [f"{CLAIM} on affine, edit, three: from supported to contradicted"]
-    assert found.summary()[0] == "3 verdicts after edits that leave what the model computes: 1 wrong"
+    assert found.summary()[0] == "3 verdicts after edits that leave what the model computes: 1 wrong, 2 decided"
+    assert (
+        found.summary()[3] == "1 verdicts on idle models, beside another that makes the prediction: 0 wrong, 1 decided"
+    )
+    assert found.summary()[4] == "edits left out, because they are not exact for a model: 1"
     worse = replace(found, draws=make_table({name: [cell(100, 0)[name]] for name in calibration.COLUMNS}))
     assert worse.short()[1:] == [f"{CLAIM} on one: 100 of 200 draws are supported, 0 decide otherwise (contradicted)"]
     assert found.settings["variants"]["edit"] == ["four", "one", "three", "two"]
@@ -119,7 +138,7 @@ def test_declared_exceptions_are_not_tried(quick, tmp_path):
     declared = replace(STUDY, exceptions={("ignorance", f"{CLAIM} of one"): "a reason"})
     without = battery.run(declared, tmp_path, n_draws=20)
     counts = [list(one.claims["verdicts"]) for one in (found, without)]
-    assert counts == [[3, 1, 1], [3, 0, 1]]  # edits of this name are tried as before
+    assert counts == [[3, 1, 1, 1], [3, 0, 1, 1]]  # edits of this name are tried as before
 
 
 def test_a_single_trial_can_be_excepted(quick, tmp_path):
@@ -133,6 +152,7 @@ def test_a_single_trial_can_be_excepted(quick, tmp_path):
 def test_an_exception_of_a_single_trial_can_be_seen_to_be_needed(monkeypatch):
     """`check_study` asks for exceptions to be needed, so its rule still says what is wrong with that trial."""
     monkeypatch.setattr(trials, "run", lambda *_, **__: table_of_rows(TRIED))
+    monkeypatch.setattr(trials, "run_known", lambda *_, **__: table_of_rows(KNOWN[:1]))
     one = f"{CLAIM} on affine, edit: three"
     reasons = {("models", one): "a reason", ("ignorance", f"{CLAIM} of one"): "a reason"}
     found = dict(rules.models(rules.Examined(replace(STUDY, exceptions=reasons), 0, None)))
@@ -163,3 +183,52 @@ def test_kept_batteries_are_of_these_claims():
         cells = {(one.name, name) for one in study.constructions for name in one.expected}
         assert set(zip(found.draws["construction"], found.draws["claim"], strict=True)) == cells
         assert found.settings["draws"] == battery.DRAWS
+
+
+def named_as_undecided(summary):
+    assert "none decided for 1 of 1 claims: orthogonality" in summary[0]
+
+
+def test_claims_of_which_no_edit_says_anything_are_named(quick, tmp_path):
+    """0 wrong of 0 decided is no news: a verdict that was open cannot turn."""
+    found = battery.run(STUDY, tmp_path, n_draws=20)
+    assert found.undecided("edit") == []
+    must_fail(named_as_undecided, found.summary())
+    opened = [one | {"before": "inconclusive"} for one in TRIED]
+    undecided = replace(found, claims=battery.by_claim(opened, STUDY.claims))
+    assert undecided.undecided("edit") == [CLAIM]
+    named_as_undecided(undecided.summary())
+
+
+def fits(lines):
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_table_of_trials_fits_a_terminal():
+    """Of every study, with all kinds of trials and more verdicts than there are; a claim a line."""
+    for study in BUNDLED:
+        rows = [
+            {"claim": claim.id, "trial": kind, "verdicts": 999, "decided": 999, "wrong": 0}
+            for claim in study.claims
+            for kind in battery.KINDS
+        ]
+        settings = {"draws": 200, "left_out": []}
+        empty = make_table({name: [] for name in calibration.COLUMNS})
+        found = battery.Battery(study.name, table_of_rows(rows), empty, empty, settings)
+        lines = found.by_trial()
+        assert len(lines) == 2 + len(study.claims)
+        assert lines[0].split() == list(battery.KINDS)
+        fits([f"  {line}" for line in lines])
+        fits(selfcheck.said(found).splitlines())
+        must_fail(fits, [line.replace(" ", "  ") for line in lines])
+
+
+def test_all_edit_verdicts_of_the_claims_that_had_none_can_be_decided():
+    """Each claim has a model of weights on which it must be decided, or bundled models on which it was."""
+    missing = {}
+    for study in BUNDLED:
+        kept = battery.kept(study)
+        decided = set() if kept is None else {claim.id for claim in study.claims} - set(kept.undecided("edit"))
+        known = {claim.id for one in trials.known(study.constructions, study.claims) for claim in one.claims}
+        missing[study.name] = [claim.id for claim in study.claims if claim.id not in decided | known]
+    assert missing == {study.name: [] for study in BUNDLED}

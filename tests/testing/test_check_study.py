@@ -45,7 +45,8 @@ def test_the_example_keeps_every_rule_and_leaves_nothing_registered(copying):
     table = check_study(copying)
     assert set(table["outcome"]) == {"kept"}
     assert set(table["rule"]) == {
-        *("words", "figures", "both_ways", "verdicts", "dials", "twins", "edits", "ignorance", "pure", "drawn")
+        *("words", "figures", "both_ways", "verdicts", "dials", "twins", "edits", "ignorance", "pure", "drawn"),
+        *("weights", "beside"),
     }
     assert "copying" not in STUDIES
 
@@ -140,6 +141,20 @@ def with_figure(study, draw):
     return replace(study, figures={"last_label": replace(study.figures["last_label"], draw=draw)})
 
 
+def read_off(study, **changes):
+    """A claim whose number is read off weights: heads that write copy, whether or not anything reads them."""
+
+    def weights(lab):
+        return make_array([float(lab.model.W_O.norm() > 0)], {"number": (0,)})
+
+    one = Measurement("copying/weights", weights)
+
+    def found(results, facts):
+        return Evidence({"departure": Estimate.exactly("departure", 1 - results[one].item())}, "It copies.")
+
+    return with_claim(study, measurements=(one,), twin=(), evidence=found, **changes)
+
+
 BROKEN = [
     ("words", "does not end in a full stop", lambda s: with_claim(s, short="It copies")),
     ("words", "no sentence is quoted", lambda s: with_claim(s, quote=None)),
@@ -154,6 +169,8 @@ BROKEN = [
     ("twins", "measures nothing on an untrained twin", lambda s: with_claim(s, twin=(), evidence=alone)),
     ("twins", "no finding shows a number", lambda s: with_claim(s, evidence=alone)),
     ("untrained", "an untrained model supports it", lambda s: replace(s, claims=(careless(s),))),
+    ("weights", "its measurements never run the model", read_off),
+    ("beside", "supported, as the idle model", read_off),
     (
         "interventions",
         "no run returned anything else",

@@ -11,6 +11,7 @@ from architectures import ARCHITECTURES, model_of, tokens_of
 from helpers import must_fail, one_in
 
 from icl_interp.errors import InputError
+from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.maps import map_orthogonality
 from icl_interp.provenance import generator
 from icl_interp.testing.edits import EDITS, differ
@@ -375,3 +376,89 @@ def test_what_is_not_named_stays(aspect):
 def test_what_is_named_changes(aspect, edit):
     assert aspect in NAMED[edit].may_change
     must_fail(unchanged, QUANTITIES[aspect], "pre", edit)
+
+
+# ---- sizes ----------------------------------------------------------------------------------------------------------
+
+
+def largest(model, other):
+    """The largest new entry of W_O beside those that were there."""
+    written = [weights_of(one)["blocks.0.attn.W_O"] for one in (model, other)]
+    return float(written[1].abs().max() / written[0].abs().max())
+
+
+def grows_with_the_size(edit):
+    """At the small size nothing that is added is large; at the large one something is. The seed draws the size."""
+    model = model_of("no norm")
+    sizes = {}
+    for size in ("small", "large"):
+        one = NAMED[f"{edit} ({size})"]
+        sizes[size] = [largest(model, one.apply(model, generator(seed, "size"))) for seed in range(4)]
+        assert len(set(sizes[size])) == 4 or size == "small"
+    assert max(sizes["small"]) < 1.5
+    assert min(sizes["large"]) > 3
+
+
+@pytest.mark.parametrize(
+    "edit", ["two random heads that cancel", "a copy of a head and its negative", "unread coordinates, one a head"]
+)
+def test_an_edit_with_a_size_is_made_at_a_small_and_a_large_one(edit, monkeypatch):
+    grows_with_the_size(edit)
+    monkeypatch.setitem(NAMED, f"{edit} (large)", NAMED[f"{edit} (small)"])
+    must_fail(grows_with_the_size, edit)
+
+
+def test_every_size_comes_with_the_other():
+    large, small = (
+        {name.removesuffix(end) for name in NAMED if name.endswith(end)} for end in (" (large)", " (small)")
+    )
+    assert large == small
+    assert len(large) >= 10
+
+
+# ---- classes of one's own -------------------------------------------------------------------------------------------
+
+
+class Shifted(HookedTransformer):
+    """Adds to its predictions what it was given once it was made."""
+
+    def forward(self, tokens, positions=None):
+        """The predictions, and a number that depends on the tokens."""
+        added = self.by * tokens[:, :1].sum((1, 2)).sin()
+        return super().forward(tokens, positions) + added[:, None, None]
+
+
+def own_class():
+    model = Shifted(model_of("pre").cfg).double().eval()
+    model.load_state_dict(weights_of(model_of("pre")))
+    model.by = 5.0
+    return model
+
+
+def stays_of_its_class(apply):
+    model, tokens = own_class(), tokens_of("pre")
+    for edit in ("heads permuted", "unread coordinates, written to and taken off (large)"):
+        other = apply(NAMED[edit], model)
+        with torch.no_grad():
+            assert (other(tokens) - model(tokens)).abs().max() <= 1e-10 * model(tokens).abs().max()
+        assert type(other) is Shifted
+
+
+def test_an_edited_model_keeps_its_class_and_what_it_was_given():
+    stays_of_its_class(lambda edit, model: edit.apply(model, generator(0, "own")))
+
+    def plain(edit, model):
+        weights = weights_of(model)
+        return made(weights, edit.change(weights, model.cfg, generator(0, "own")))
+
+    must_fail(stays_of_its_class, plain)
+
+
+def test_a_class_that_no_config_makes_is_refused():
+    class Needy(HookedTransformer):
+        def __init__(self, cfg, more):
+            super().__init__(cfg)
+
+    model = Needy(model_of("pre").cfg, 1).double()
+    with pytest.raises(InputError, match=r"made by Needy\(cfg\), but that fails"):
+        NAMED["heads permuted"].apply(model, generator(0, "own"))

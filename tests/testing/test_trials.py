@@ -1,6 +1,7 @@
 """Trials of verdicts: what they notice, on claims that depend on what they should not."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,9 +13,16 @@ from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.finding import Kind
 from icl_interp.analyses.measurement import measurement
+from icl_interp.checkpoints.companions import Role
+from icl_interp.checkpoints.config import RunConfig
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.experiments.calibration import NO, YES, Case, Construction
 from icl_interp.models.tokens import Interleaved
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.testing import trials
+from icl_interp.testing.edits import EDITS
 from icl_interp.testing.edits.targets import Posed
 
 SAMPLE = trials.Sample(n_units=32, n_contexts=1)
@@ -172,3 +180,96 @@ def test_models_are_left_as_they_were(model):
     for edit in trials.edits_of(model):
         trials.edited(model, edit)
     assert all(torch.equal(a, b) for a, b in zip(before, model.model.parameters(), strict=True))
+
+
+# ---- what need not stay, and what cannot be tried ------------------------------------------------------------------
+
+
+def finding(verdict, value=1.0):
+    return SimpleNamespace(verdict=verdict, estimate=Estimate.exactly("e", value))
+
+
+def check_survives(survives):
+    null = next(edit for edit in EDITS if edit.name == "a head that writes nothing")
+    permuted = next(edit for edit in EDITS if edit.name == "heads permuted")
+    one_head = replace(OF_FUNCTION, aspects=("single head",))
+    yes, no, open_, away = (finding(v) for v in ("supported", "contradicted", "inconclusive", "not_applicable"))
+    assert survives(one_head, null, yes, away) == ""  # a layer of two heads is not what it is about
+    assert survives(OF_FUNCTION, null, yes, away) == "from supported to not_applicable"
+    assert survives(one_head, null, yes, no) == "from supported to contradicted"
+    assert survives(one_head, permuted, yes, away) == "from supported to not_applicable"
+    assert survives(OF_FUNCTION, null, away, open_) == ""
+    assert survives(OF_FUNCTION, null, away, yes) == "from not_applicable to supported"
+    assert survives(OF_FUNCTION, null, yes, finding("supported", 2.0)) == "the estimate moves"
+    assert survives(OF_FUNCTION, null, yes, yes) == ""
+
+
+def test_what_a_verdict_must_survive():
+    check_survives(trials.survives)
+    must_fail(check_survives, lambda claim, edit, one, two: "")
+    must_fail(check_survives, lambda claim, edit, one, two: "" if two.verdict == "not_applicable" else "moved")
+
+
+class Reader(HookedTransformer):
+    """Reads a coordinate of its own read-in, so that another basis of the stream is another function."""
+
+    def forward(self, tokens, positions=None):
+        """The predictions, and that coordinate."""
+        added = self.embed(tokens)[..., :1]
+        return super().forward(tokens, positions) + (added if positions is None else added[:, list(positions)])
+
+
+def test_an_edit_that_does_not_leave_the_function_of_a_class_of_one_s_own_is_left_out(model):
+    own = Reader(make("no norm").cfg).double()
+    own.load_state_dict(make("no norm").state_dict())
+    posed = model._replace(model=own)
+    rotated, permuted = (next(e for e in EDITS if e.name == name) for name in ("stream rotated", "heads permuted"))
+    before = trials.judged(posed, (OF_FUNCTION,), SAMPLE)
+    (row,) = trials.try_edit("m", posed, rotated, (OF_FUNCTION,), before, SAMPLE)
+    assert row[0] == trials.LEFT_OUT
+    assert "moves the prediction nearby" in row[2]
+    (row,) = trials.try_edit("m", posed, permuted, (OF_FUNCTION,), before, SAMPLE)
+    assert (row[0], row[-1]) == ("edit", "")
+    for edit in trials.TARGET_EDITS:
+        assert "a class of its own" in (edit.applies(posed) or "")
+
+
+def test_a_wrong_edit_of_a_plain_model_is_an_error(model):
+    def halve(weights, cfg, draw):
+        weights["unembed.W_U"] /= 2
+        return cfg
+
+    wrong = trials.Edit("halved", "basis", lambda cfg: None, halve)
+    with pytest.raises(AssertionError, match="the edit 'halved' moves the prediction by"):
+        trials.try_edit("m", model, wrong, (OF_FUNCTION,), trials.judged(model, (OF_FUNCTION,), SAMPLE), SAMPLE)
+
+
+def test_a_case_is_edited_whole():
+    """Companions and snapshots too; what is drawn is the same for each snapshot."""
+    model, task = make("pre"), TASK
+    other = Checkpoint(make("no norm"), task, Interleaved(), RunConfig(make("no norm").cfg, task))
+    case = Case(model, task, companions={Role("no norm"): other}, snapshots={0: model, 1: model})
+    edit = next(e for e in EDITS if e.name == "heads wider (large)")
+    found = trials.edited_case(case, edit)
+    assert [found.model, *found.snapshots.values()][0].cfg.d_head > model.cfg.d_head
+    assert {one.cfg for one in found.snapshots.values()} == {found.model.cfg}
+    (companion,) = found.companions.values()
+    assert companion.config.model == companion.model.cfg
+    assert companion.model.cfg.d_head > other.model.cfg.d_head
+    tokens = Interleaved().encode(task.sample(4, generator(0, "test"), dtype=torch.float64))
+    with torch.no_grad():
+        for one, two in ((found.model, model), (companion.model, other.model), (found.snapshots[1], model)):
+            assert torch.allclose(one(tokens), two(tokens), rtol=1e-10, atol=1e-12)
+
+
+def test_of_each_claim_a_model_of_either_verdict():
+    model = make("pre")
+    expected = {"nobody": NO, "first": YES, "second": YES, "third": NO}
+    built = {"nobody": Case(model, TASK, predictor=lambda prompts: prompts.ys)}
+    made = [
+        Construction(name, "why", lambda g, n=name: built.get(n, Case(model, TASK)), {OF_FUNCTION.id: verdict})
+        for name, verdict in expected.items()
+    ]
+    found = trials.known(made, (OF_FUNCTION, OF_WEIGHTS))
+    assert [one.construction.name for one in found] == ["first", "third"]  # a predictor has no weights
+    assert all(one.claims == (OF_FUNCTION,) for one in found)
