@@ -268,10 +268,10 @@ class AttentionTargets(Probe):
     name: ClassVar[str] = "attention_targets"
 
     def __init__(self, kinds: Sequence[str]) -> None:
-        if isinstance(kinds, str) or not len(kinds) or {*kinds} - {"x", "y", "xy"}:
+        if isinstance(kinds, str) or not all(isinstance(kind, str) for kind in kinds):
             raise InputError(
-                f"kinds must say what each token shows, 'x', 'y' or 'xy', as encoding.kinds(n_points) does, but got "
-                f"{shown(kinds)}"
+                f"kinds must be a list of what each token shows ('x', 'y' or 'xy'), as encoding.kinds(n_points) gives it, "
+                f"but got {shown(kinds)}"
             )
         self.kinds = np.array(kinds)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from icl_interp.errors import InputError, counted, is_real, shown, whole
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator as stream
-from icl_interp.tasks import checks
+from icl_interp.tasks import checks, pairs
 from icl_interp.tasks.distributions import Distribution, is_law, still_said
 from icl_interp.tasks.vectors import VectorLaw
 
@@ -29,9 +29,13 @@ class Task(ABC):
         n_points: points of a prompt, the query included: the query sees `n_points - 1` pairs.
         autoregressive: of the class: y at each point is the x of the next one, so that a prompt is a path. Its points
             cannot change places, and prompts may show states only (`States`).
+        symmetric_noise: of the class: what labels differ from values by, if by anything, is added to them, has a law
+            that is symmetric about 0, and depends on the function no more than inputs do. A class with a
+            `sample_points` of its own that adds noise must say so anew, or its functions are not drawn in pairs.
     """
 
     autoregressive: ClassVar[bool] = False
+    symmetric_noise: ClassVar[bool] = True
 
     inputs: Distribution
     n_points: int
@@ -141,21 +145,29 @@ class Task(ABC):
         return None
 
     @property
-    def paired(self) -> bool:
-        """Whether functions can be drawn in antithetic pairs: the law has a centre, and values are reflected with it.
+    def says_symmetric_noise(self) -> bool:
+        """Whether `symmetric_noise` is said of the points that this task draws: no subclass draws them anew."""
+        return self.symmetric_noise and still_said(self, "symmetric_noise", "sample_points", "sample")
 
-        No for paths, whose inputs depend on the function. A subclass that draws parameters or points in its own way
-        must give `mean_parameters` anew. Whether a value is affine in the parameters is tried on some functions.
+    @property
+    def paired(self) -> bool:
+        """Whether functions can be drawn in antithetic pairs, each partner of which follows the law of the task.
+
+        The law of functions has a centre, values are reflected with it, and so is the noise of labels. No for paths,
+        whose inputs depend on the function. A subclass that draws parameters or points in its own way must give
+        `mean_parameters` anew, and `symmetric_noise` where labels have noise. What a class says is tried on some
+        functions (`tasks.pairs`).
         """
-        if self.autoregressive or not still_said(self, "mean_parameters", "sample_parameters", "sample_points"):
-            return False
-        parameters = self.sample_parameters(TRIED, stream(0, "tasks/paired"), torch.float64)
-        if (centre := self.mean_parameters(parameters)) is None:
-            return False
-        xs = self._tried_inputs(64).expand(TRIED, -1, -1)
-        one, other, middle = (self.targets(p, xs) for p in (parameters, 2 * centre - parameters, centre))
-        size = one.abs() + other.abs() + 2 * middle.abs()
-        return bool(((one + other - 2 * middle).abs() <= 1e-9 * size.amax()).all())
+        return self._no_pairs is None
+
+    @property
+    def _no_pairs(self) -> str | None:
+        """Why there are no pairs, in words; None where there are."""
+        if self.autoregressive:
+            return "values of a path are its next inputs, which partners share"
+        if not still_said(self, "mean_parameters", "sample_parameters", "sample_points", "sample"):
+            return "their law is not known to be symmetric (mean_parameters is said of another way to draw)"
+        return pairs.why_none(self)
 
     def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"] | None:
         """E[f(x)] over the law of functions in closed form; None, as here, where there is none.
@@ -260,18 +272,20 @@ class Task(ABC):
         >>> prompts.function.tolist(), bool((prompts.ys[:2] == -prompts.ys[2:4]).all())
         ([0, 0, 1, 1, 2, 2, 3, 3], True)
         """
-        if not self.paired:
-            raise InputError(
-                f"functions of this {type(self).__name__} come in no antithetic pairs, because their law is not known "
-                "to be symmetric: use sample(), or give the task a mean_parameters method"
-            )
+        if self._no_pairs:
+            raise self._without_pairs(self._no_pairs)
         own = self.sample_parameters(n_pairs, generator, dtype)
         centre = self.mean_parameters(own)
         assert centre is not None  # it is paired
         row = torch.arange(n_pairs).repeat_interleave(n_contexts)
         a, b = own[row], (2 * centre - own)[row]
         xs, ys = checks.sampled(self, a, n_points or self.n_points, generator, dtype)
-        partner = self.targets(b, xs) - (ys - self.targets(a, xs))  # 2 m - y_A; without noise exactly the value
+        values = self.targets(a, xs)
+        noise = ys - values
+        rounding = 1e3 * torch.finfo(ys.dtype).eps * (ys.abs().amax() + values.abs().amax())
+        if (noise.abs() > rounding).any() and not self.says_symmetric_noise:
+            raise self._without_pairs(pairs.UNSAID)  # so rare that no function that was tried had any
+        partner = self.targets(b, xs) - noise  # 2 m - y_A; without noise exactly the value
 
         def in_pairs(first: Tensor, second: Tensor) -> Tensor:
             both = torch.stack(
@@ -281,6 +295,12 @@ class Task(ABC):
 
         function = in_pairs(2 * row, 2 * row + 1)
         return checks.checked(self, Prompts(in_pairs(xs, xs), in_pairs(ys, partner), in_pairs(a, b), function))
+
+    def _without_pairs(self, reason: str) -> InputError:
+        return InputError(
+            f"functions of this {type(self).__name__} come in no antithetic pairs, because {reason}: use sample(), or "
+            "give the task what is missing"
+        )
 
     def sample(
         self,

@@ -109,6 +109,7 @@ class LinearRegression(Task):
     (torch.Size([8, 11, 3]), torch.Size([8, 3]))
     """
 
+    symmetric_noise: ClassVar[bool] = True  # normal, and drawn without regard to the function
     compared_with: ClassVar[tuple[str, ...]] = ("averaging estimator",)
 
     n_dims: int

@@ -5,7 +5,7 @@ changed alike. Nothing that is said about how it learns may depend on that.
 """
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -37,6 +37,8 @@ class Rescaled(Task):
     >>> torch.allclose(other.ys, 3 * mine.ys + 1), bool((other.xs == mine.xs).all())
     (True, True)
     """
+
+    symmetric_noise: ClassVar[bool] = True  # that of the other task, which has pairs itself
 
     task: Task
     scale: float = 1.0
@@ -109,6 +111,11 @@ class Rescaled(Task):
     ) -> Float[Tensor, "function parameter"] | None:
         """The other task's centre, where its functions come in pairs."""
         return self.task.mean_parameters(parameters) if self.task.paired else None
+
+    @property
+    def says_symmetric_noise(self) -> bool:
+        """Whether the other task's class says so."""
+        return super().says_symmetric_noise and self.task.says_symmetric_noise
 
     def value(
         self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]

@@ -7,7 +7,7 @@ Low-Dimensional Structure in Nonlinear Functions" (generalised linear models).
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, Self, get_args
+from typing import ClassVar, Literal, Self, get_args
 
 import torch
 from jaxtyping import Float
@@ -64,6 +64,8 @@ class RidgeFunction(Task):
     >>> prompts.xs.shape, prompts.parameters.shape  # q, l1, l2, b
     (torch.Size([8, 21, 3]), torch.Size([8, 6]))
     """
+
+    symmetric_noise: ClassVar[bool] = True  # normal, and drawn without regard to the function
 
     link: LinkName
     lipschitz: float = 1.0
