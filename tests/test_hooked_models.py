@@ -51,9 +51,7 @@ DOORS = {
 def check_refused(door, attach, where):
     found = checkpoint()
     attach(found.model)
-    with pytest.raises(
-        InputError, match=f"hooks or interventions are attached .* at .*{where}"
-    ) as raised:
+    with pytest.raises(InputError, match=f"hooks or interventions are attached .* at .*{where}") as raised:
         DOORS[door](found)
     assert "\n" not in str(raised.value)
 
