@@ -270,7 +270,7 @@ class AttentionTargets(Probe):
     def __init__(self, kinds: Sequence[str]) -> None:
         if isinstance(kinds, str) or not all(isinstance(kind, str) for kind in kinds):
             raise InputError(
-                f"kinds must be a list of what each token shows ('x', 'y' or 'xy'), as encoding.kinds(n_points) gives it, "
+                "kinds must be a list of what each token shows ('x', 'y' or 'xy'), as encoding.kinds(n_points) gives, "
                 f"but got {shown(kinds)}"
             )
         self.kinds = np.array(kinds)

@@ -24,6 +24,7 @@ from icl_interp.tasks import (
     Sphere,
     Uniform,
 )
+from icl_interp.tasks import pairs as trial
 
 N = 4000  # pairs of every check of a law
 SMALL = {"n_points": 6}
@@ -152,11 +153,24 @@ def check_partners_law(task):
     check_law(task, partners(pairs(task, N))[1])
 
 
+@pytest.fixture
+def taken_at_their_word(monkeypatch):
+    """The mutant: what a class says of its laws is not tried."""
+    monkeypatch.setattr(trial, "tried", lambda task: None)
+
+
 def test_another_centre_is_noticed():
     like = {"inputs": UNIT, "coefficients": AROUND_2, **SMALL}
     check_partners_law(Polynomial(degrees=(1,), **like))
-    must_fail(check_partners_law, AboutZero(degrees=(1,), **like))
     check_partners_law(Filled(degrees=(1,), **like))
+    for wrong in (AboutZero(degrees=(1,), **like), Filled(degrees=(1, 3), **like)):
+        with pytest.raises(InputError, match="their law is not symmetric about mean_parameters"):
+            pairs(wrong)
+
+
+def test_another_centre_would_be_another_law(taken_at_their_word):
+    like = {"inputs": UNIT, "coefficients": AROUND_2, **SMALL}
+    must_fail(check_partners_law, AboutZero(degrees=(1,), **like))
     must_fail(check_partners_law, Filled(degrees=(1, 3), **like))
 
 
@@ -168,7 +182,7 @@ def check_padding(task):
     assert torch.equal(a.parameters != 0, b.parameters != 0)
 
 
-def test_what_lies_above_a_functions_degree_stays_zero():
+def test_what_lies_above_a_functions_degree_stays_zero(taken_at_their_word):
     check_padding(MIXED)
     filled = Filled(degrees=(1, 3), inputs=UNIT, coefficients=AROUND_2, **SMALL)
     must_fail(check_padding, filled)
