@@ -50,7 +50,7 @@ def test_distances(layers):
 def test_the_first_layer(layers):
     results, facts = layers
     figure = drawn("autoregression_tokens", results, facts)
-    moved = results[maps_tokens.first_layer].sel(number="moved").mean("unit")
+    moved = results[maps_tokens.first_layer].sel(number="moved").mean(["unit", "point"])
     check(figure, np.maximum(moved.values[1:], 1e-6))
     must_fail(check, figure, np.maximum(moved.values[:-1], 1e-6))
 
@@ -58,7 +58,7 @@ def test_the_first_layer(layers):
 def test_steps(layers):
     results, facts = layers
     figure = drawn("autoregression_descent", results, facts)
-    means = results[maps_descent.descent].mean("unit")
+    means = results[maps_descent.descent].mean(["unit", "point"])
     check(figure, [float(means.sel(who=str(k))) for k in maps_descent.STEPS], "y")
     model = next(trace for trace in traces_of(figure) if trace.name == "the model")
     np.testing.assert_allclose(model.y, float(means.sel(who=maps.MODEL)))

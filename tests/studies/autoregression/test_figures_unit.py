@@ -50,14 +50,14 @@ def test_weights_of_positions_and_errors_of_all_arms(whole):
     np.testing.assert_allclose(np.asarray(matrix.z)[np.tri(len(p), dtype=bool)], p[np.tri(len(p), dtype=bool)])
     assert np.isnan(np.asarray(matrix.z)[0, 1])
     cut, averaged = results[unit_positions.positions_cut], results[unit_positions.positions_averaged]
-    means = [*cut.values.mean(0), averaged.values.mean(0)[1]]
+    means = [*cut.values.mean((0, 1)), averaged.values.mean((0, 1))[1]]
     np.testing.assert_allclose(points.x, np.maximum(means, LOWEST))
 
 
 def test_starts(whole):
     results, known = whole
     (points,) = drawn("autoregression_starts", results, known)
-    np.testing.assert_allclose(points.x, np.maximum(results[unit_start.starts].values.mean(0), LOWEST))
+    np.testing.assert_allclose(points.x, np.maximum(results[unit_start.starts].values.mean((0, 1)), LOWEST))
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_pruned_heads():
     lab, known = calibration.lab_for(units.shared(generator(0, "test")), n_units=32, n_contexts=1)
     results = Results({unit_heads.pruned.name: lab.measure(unit_heads.pruned)})
     (points,) = drawn("autoregression_pruned", results, known)
-    np.testing.assert_allclose(points.x, np.maximum(results[unit_heads.pruned].values.mean(0), LOWEST))
+    np.testing.assert_allclose(points.x, np.maximum(results[unit_heads.pruned].values.mean((0, 1)), LOWEST))
 
 
 def test_nothing_is_drawn_of_what_was_not_measured():

@@ -34,6 +34,15 @@ def moved(past):
     return lab, lab.measure(maps_tokens.first_layer).sel(number="moved")
 
 
+def said(xs, past, left, keeps_means):
+    """The model's predictions written out, with what is left of its past, and the mean of what is not."""
+    written = left @ xs
+    if keeps_means:
+        written = written + ((past - left) @ xs).mean(0)
+    rows = torch.full((10, 10), 0.05, dtype=torch.float64).tril()
+    return torch.einsum("qk,bqi,bki,bkj->bqj", rows, xs, written, xs)
+
+
 def judged(case):
     lab, facts = calibration.lab_for(case)
     return AUGMENTED_CLAIM.judge_results(calibration.measure(lab, facts, [AUGMENTED_CLAIM]), facts)
@@ -48,18 +57,23 @@ def judged(case):
     ],
 )
 def test_arms_are_models_without_these_tokens(arm, left):
-    """A first layer that also looks two states back, cut: as the model that is built with what is left."""
-    lab, found = moved(made.before(10) + FAR_BACK + EYE)
+    """A first layer that also looks two states back, cut: what is left, and the mean of what is cut off."""
+    past = made.before(10) + FAR_BACK + EYE
+    lab, found = moved(past)
     prompts, first = lab.few, TASK.n_determining
-    own, other = (one(prompts.xs).detach()[:, first:] for one in (lab.model, model(left)))
-    size = float(prompts.ys[:, first:].var(0, unbiased=False).sum(-1).mean())
-    expected = lab.by_unit((other - own).square().sum(-1).mean(-1) / size, prompts)
+    own = said(prompts.xs, past, past, keeps_means=True)
+    torch.testing.assert_close(own, lab.model(prompts.xs).detach())
 
-    def agrees(name):
+    def agrees(name, keeps_means=True):
+        other = said(prompts.xs, past, left, keeps_means)
+        size = prompts.ys[:, first:].var(0, unbiased=False).sum(-1)
+        expected = lab.by_unit((other - own)[:, first:].square().sum(-1) / size, prompts).T
         np.testing.assert_allclose(found.sel(arm=name).values, expected, rtol=1e-9, atol=1e-12)
 
     agrees(arm)
     must_fail(agrees, maps_tokens.LEMMA if arm == maps_tokens.OWN else maps_tokens.OWN)
+    if arm != maps_tokens.POSITIONS:
+        must_fail(agrees, arm, keeps_means=False)  # as if cut weights went to 0
 
 
 def test_nothing_is_moved_by_its_own_pattern():

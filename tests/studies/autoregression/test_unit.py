@@ -13,8 +13,7 @@ from icl_interp.models.diagonal_unit import DiagonalAttention, pairs
 from icl_interp.models.tokens import States
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
-from icl_interp.results import numbers_in
-from icl_interp.studies.autoregression.measurements import unit
+from icl_interp.studies.autoregression.measurements import ties, unit
 from icl_interp.tasks import AutoregressiveProcess, Normal
 from icl_interp.tasks.autoregressive import complex_states
 from icl_interp.testing.edits.named import EDITS
@@ -103,22 +102,28 @@ def test_heads_say_what_the_unit_and_the_transformer_say():
 
 
 def fits(model):
-    return numbers_in(bench(model).measure(unit.unit_fit))
+    """The share of predictions that real heads and pairs explain, and how far all heads move them."""
+    stored = bench(model).measure(ties.diagonals_tie)
+    each = {which: ties.tied_everywhere(stored.sel(heads=which)) for which in (ties.REAL, ties.COMPLEX)}
+    readings = [one["reading"].value for one in each.values()]
+    return *readings, each[ties.REAL]["used"].value
 
 
 def test_diagonals_explain_a_unit_and_not_a_dense_layer():
-    assert fits(random_unit().to_transformer()) == pytest.approx({"fit": 1.0, "fit of pairs": 1.0})
-    assert fits(dense())["fit"] < 0.9
+    real, pairs_of, used = fits(random_unit().to_transformer())
+    assert (real, pairs_of) == pytest.approx((1.0, 1.0))
+    assert used > 0.5
+    assert fits(dense())[0] < 0.9
     alone = random_unit().to_transformer()
     with torch.no_grad():
         alone.blocks[0].attn.W_O[1::2] = 0  # the heads that weigh by imaginary parts are gone
-    found = fits(alone)
-    assert found["fit"] == pytest.approx(1.0)
-    assert found["fit of pairs"] < 0.9
+    real, pairs_of, _ = fits(alone)
+    assert real == pytest.approx(1.0)
+    assert pairs_of < 0.9
     with torch.no_grad():
         alone.unembed.b_U.fill_(3.0)
         alone.blocks[0].attn.W_O.zero_()
-    assert fits(alone)["fit"] == 0
+    assert fits(alone)[2] == 0  # nothing is predicted, so that nothing is used
 
 
 def test_positions_of_a_softmax_are_those_of_the_same_model_with_free_ones():
@@ -146,7 +151,8 @@ def check_against_theory(task, paired):
     prompts = task.sample(N, generator(0, "test/errors"), dtype=torch.float64)
     lab = bench(model, task)
     found = unit.errors(unit.outputs(model, lab, prompts), lab, prompts)
-    assert abs(float(found.mean()) - exact) < 4 * float(found.std()) / N**0.5
+    each = found.mean(1)
+    assert abs(float(each.mean()) - exact) < 4 * float(each.std()) / N**0.5
 
 
 @pytest.mark.slow

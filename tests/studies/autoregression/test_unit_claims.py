@@ -48,7 +48,7 @@ def test_numbers_of_a_minimiser():
     }
     past = found[PAST_CLAIM.id]
     assert past.evidence["share"].value == pytest.approx(1.0)
-    assert past.evidence["rise without these"].value == pytest.approx(1.0)
+    assert past.evidence["rise without these"].value == pytest.approx(1.0, abs=0.1)  # the sample's mean is left
     assert "ratio" not in past.evidence
     assert found[IDENTITY_CLAIM.id].evidence["largest"].value < 1e-12
 
@@ -72,8 +72,8 @@ def test_the_ratio_of_the_last_two_tokens_is_asked_where_there_is_one():
 
 
 @pytest.mark.slow
-def test_what_a_trained_unit_with_spare_heads_does():
-    """Gradient descent on the exact loss finds a minimiser that uses all of its heads: no subset will do."""
+def test_heads_of_one_coordinate_are_copies():
+    """Gradient descent uses all three heads, whose diagonals are multiples of one number: there is one head."""
     numbers = generator(0, "test/descent")
     A, B = (0.3 * torch.randn(3, 1, generator=numbers, dtype=torch.float64) for _ in "AB")
     P = 0.1 * torch.randn(6, 6, generator=numbers, dtype=torch.float64)
@@ -87,8 +87,15 @@ def test_what_a_trained_unit_with_spare_heads_does():
     task = AutoregressiveProcess(n_dims=1, matrices="unitary", n_points=6)
     found = judged(Case(unit.to_transformer(), task), SPARE_CLAIM, PAST_CLAIM)
     assert found[PAST_CLAIM.id].verdict == "supported"
-    assert found[SPARE_CLAIM.id].verdict == "contradicted"
-    assert "no subset of them will do" in found[SPARE_CLAIM.id].reason
+    assert found[SPARE_CLAIM.id].verdict == "inconclusive"
+    assert "copies" in found[SPARE_CLAIM.id].reason
+
+
+@pytest.mark.slow
+def test_heads_that_share_their_work_are_not_spare():
+    found = judged(units.shared(generator(0, "test")), SPARE_CLAIM)[SPARE_CLAIM.id]
+    assert found.verdict == "contradicted"
+    assert "no subset of them will do" in found.reason
 
 
 def test_dense_layers_decide_nothing_about_diagonals():

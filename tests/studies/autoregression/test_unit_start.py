@@ -32,16 +32,16 @@ def check_paths(task, factor):
 
 def test_they_are_paths_of_the_same_matrices():
     for task in (process("unitary"), process("conjugate_pairs"), process("rotations", tiles=2)):
-        for factor in unit_start.other_starts(task):
+        for factor in unit_start.other_starts(task, 0):
             check_paths(task, factor)
     haar = AutoregressiveProcess(n_dims=8, n_points=N_POINTS)  # matrices that do not commute with the factor
-    must_fail(check_paths, haar, unit_start.other_starts(process("unitary"))[0])
+    must_fail(check_paths, haar, unit_start.other_starts(process("unitary"), 0)[0])
 
 
 def test_conjugate_coordinates_start_conjugate():
-    for factor in unit_start.other_starts(process("conjugate_pairs")):
+    for factor in unit_start.other_starts(process("conjugate_pairs"), 0):
         assert torch.equal(factor[1::2], factor[::2].conj())
-    sizes = unit_start.other_starts(process("unitary")).abs()
+    sizes = unit_start.other_starts(process("unitary"), 0).abs()
     assert unit_start.LEAST <= float(sizes.min()) < float(sizes.max()) <= unit_start.MOST
 
 
@@ -50,7 +50,7 @@ def test_rescaled_keys_are_theorys_rescaled_product():
     A, B = torch.randn(2, 3, 4, generator=generator(0, "test"), dtype=torch.float64)
     P = torch.randn(N_POINTS, N_POINTS, generator=generator(1, "test"), dtype=torch.float64)
     task = process("unitary")
-    factor = unit_start.other_starts(task)[0]
+    factor = unit_start.other_starts(task, 0)[0]
     C = theory.with_start(theory.head_product(A, B), factor.abs())
     model = DiagonalAttention(A / factor.abs().square() + 0j, B + 0j, P).to_transformer()
     plain = DiagonalAttention(A + 0j, B + 0j, P).to_transformer()
@@ -72,3 +72,10 @@ def test_a_minimiser_predicts_from_any_start_only_with_rescaled_heads():
     assert means[unit_start.USUAL] < 1e-20
     assert means[unit_start.RESCALED] < 1e-20
     assert means[unit_start.PLAIN] > 0.1
+
+
+def test_starts_are_drawn_with_the_sample():
+    """No start is known beforehand: another seed gives others."""
+    task = process("unitary")
+    torch.testing.assert_close(unit_start.other_starts(task, 3), unit_start.other_starts(task, 3))
+    must_fail(torch.testing.assert_close, unit_start.other_starts(task, 3), unit_start.other_starts(task, 4))

@@ -63,7 +63,10 @@ def _share(one: DataArray, statistic: str) -> float:
     means = one.mean("unit")
     firsts = [name for name in one.indexes["statistic"] if str(name).startswith("first")]
     variance = float(means.sel(statistic="second") - means.sel(statistic=firsts).pipe(np.square).sum())
-    return float(means.sel(statistic=statistic)) / max(variance, np.finfo(float).tiny)
+    change = float(means.sel(statistic=statistic))
+    if variance <= 0:  # predictions that never vary
+        return np.inf if change > 0 else 0.0
+    return change / variance
 
 
 def attention_alone(model: HookedTransformer) -> HookedTransformer:

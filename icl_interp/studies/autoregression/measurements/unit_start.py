@@ -29,7 +29,7 @@ from icl_interp.studies.autoregression.measurements.unit import (
 )
 from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_states
 
-N_STARTS = 4
+N_STARTS = 8
 LEAST, MOST = 0.5, 2.0  # |s_0| in each coordinate, uniform on a logarithmic scale
 USUAL, RESCALED, PLAIN = "s_0 of the task", "other s_0, heads rescaled", "other s_0, heads as they are"
 KEYS = "blocks.0.attn.hook_k"  # of the only layer
@@ -37,9 +37,16 @@ Start = Complex[Tensor, " dim"]
 
 
 def other_starts(task: AutoregressiveProcess, seed: int) -> Complex[Tensor, "start dim"]:
-    """What s_0 is multiplied by: sizes from 1/2 to 2 and any phases, those of conjugate coordinates conjugate."""
+    """What s_0 is multiplied by: sizes from 1/2 to 2 and any phases, those of conjugate coordinates conjugate.
+
+    In each coordinate one size is drawn from each part of their range, so that few starts do not lie together.
+
+    Source: McKay, Beckman & Conover (1979), A comparison of three methods for selecting values of input variables.
+    """
     draw, dim = generator(seed, "autoregression/starts"), n_complex(task)
-    size, phase = torch.rand(2, N_STARTS, dim, generator=draw, dtype=torch.float64)
+    within, phase = torch.rand(2, N_STARTS, dim, generator=draw, dtype=torch.float64)
+    parts = torch.stack([torch.randperm(N_STARTS, generator=draw) for _ in range(dim)], 1)
+    size = (parts + within) / N_STARTS
     found = torch.polar(LEAST * (MOST / LEAST) ** size, 2 * torch.pi * phase)
     if is_paired(task):
         found[:, 1::2] = found[:, ::2].conj()
