@@ -142,10 +142,11 @@ def with_figure(study, draw):
 
 
 def read_off(study, **changes):
-    """A claim whose number is read off weights: heads that write copy, whether or not anything reads them."""
+    """A claim whose number is read off weights: the share of one position in all that are marked for attention."""
 
     def weights(lab):
-        return make_array([float(lab.model.W_O.norm() > 0)], {"number": (0,)})
+        marked = lab.model.W_pos[:, 1].abs()
+        return make_array([float(marked.max() / marked.sum().clamp_min(1e-9))], {"number": (0,)})
 
     one = Measurement("copying/weights", weights)
 
