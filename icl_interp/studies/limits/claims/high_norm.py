@@ -174,11 +174,7 @@ HIGH_NORM = Criterion(
     f"Contradicted if it is less than {HELP}.",
     (Condition("error", (NO_HELP, INF), (-INF, HELP), "log"),),
     (
-        Precondition(
-            "R2",
-            (LEARNED_R2, INF),
-            f"{EXPLAINS}, so there is no success near the data to lose.",
-        ),
+        Precondition("R2", (LEARNED_R2, INF), f"{EXPLAINS}, so there is no success near the data to lose."),
         Precondition(
             "near",
             (-INF, HELP),
