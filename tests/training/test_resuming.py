@@ -183,7 +183,7 @@ import json, sys, time
 from icl_interp import evaluation
 from icl_interp.training import trainer
 
-evaluation.in_distribution = lambda predictor, task: {"error": 0.5}
+evaluation.in_distribution = lambda predictor, task: {"error": 0.5, "low": 0.4, "high": 0.6, "r2": 0.5}
 advance = trainer._Run._advance
 
 def waiting_for_the_end(run):
