@@ -212,8 +212,9 @@ def companions_of_model(given: Any, loaded: Checkpoint) -> tuple[dict[Role, Chec
             other = _companion(source, loaded)
             name = other.name
             role = companions_of.role(run, encode(other.config))
+            free = _free(role, other, matched)
             _refuse_copy(other, [loaded, *matched.values()])
-            matched[_free(role, other, matched)] = other
+            matched[free] = other
         except InputError as error:
             log.warning("the companion %s is left out: %s", name, error)
             left_out.append({"name": name, "reason": str(error)})

@@ -32,4 +32,7 @@ def facts(*companions: Role | str, task: Task = AFFINE, config: dict[str, Any] |
 def changed(known: Facts, **more: Any) -> Facts:
     """The facts with some replaced; `r2` and `error` are those in distribution."""
     measured = {key: more.pop(key) for key in ("r2", "error") if key in more}
-    return replace(known, **{"in_distribution": {**known.in_distribution, **measured}, **more})
+    # A new number has no interval, and no share that it was part of.
+    parts = ("r2_", "learned", "best_r2", "noise_free") if "r2" in measured else ()
+    kept = {key: value for key, value in known.in_distribution.items() if not key.startswith(parts or ("?",))}
+    return replace(known, **{"in_distribution": {**kept, **measured}, **more})

@@ -20,7 +20,7 @@ from icl_interp.experiments.calibration import NO, YES
 from icl_interp.provenance import environment, read_json, write_json
 from icl_interp.results import from_dict, make_table, table_of_rows, to_dict
 from icl_interp.studies.base import STUDIES, Study
-from icl_interp.testing import parts, trials
+from icl_interp.testing import known_models, parts, trials
 
 SCHEMA = "icl_interp.battery/1"
 DRAWS = 200  # of each construction
@@ -45,7 +45,7 @@ class Battery:
             how many of them are "decided" (supported or contradicted) before the change, and how many did not survive
             it ("wrong": another verdict or estimate after an edit, support by a model that knows nothing, the opposite
             of a draw, an idle model's verdict beside another one).
-        wrong: the rows of `trials.run` and `trials.run_known` whose verdict did not survive.
+        wrong: the rows of `trials.run` and `known_models.run_known` whose verdict did not survive.
         draws: a row a construction and claim, as `draws` gives it.
         settings: what was run: models, edits, samples, draws, and a hash of the code ("sources").
     """
@@ -204,7 +204,7 @@ def run(
     """
     made_by = stamp(study, done, sample, seed)
     work: list[Callable[[], str]] = [partial(_try_model, study.name, name, done, sample) for name in study.models]
-    every = trials.known(study.constructions, study.claims, seed)
+    every = known_models.known(study.constructions, study.claims, seed)
     work += [partial(_try_known, study.name, one.construction.name, done, seed) for one in every]
     work += [partial(_draw, study.name, one.name, done, n_draws, seed) for one in study.constructions]
     if processes > 1:
@@ -214,7 +214,7 @@ def run(
     posed = {name: trials.posed(store.load(name)) for name in study.models}
     tables = (
         trials.run(posed, study.claims, sample=sample, done=done / "trials", watch=watch),
-        trials.run_known(every, every, seed=seed, done=done / "known", watch=watch),
+        known_models.run_known(every, every, seed=seed, done=done / "known", watch=watch),
     )
     rows = [row for table in tables for row in table.to_dict("records")]
     left_out = sorted({(row["model"], row["variant"]) for row in rows if row["trial"] == trials.LEFT_OUT})
@@ -302,9 +302,9 @@ def _try_model(study: str, name: str, done: Path, sample: trials.Sample) -> str:
 
 def _try_known(study: str, name: str, done: Path, seed: int) -> str:
     of_it = STUDIES.named(study)
-    every = trials.known(of_it.constructions, of_it.claims, seed)
+    every = known_models.known(of_it.constructions, of_it.claims, seed)
     chosen = [one for one in every if one.construction.name == name]
-    trials.run_known(chosen, every, seed=seed, done=done / "known")
+    known_models.run_known(chosen, every, seed=seed, done=done / "known")
     return name
 
 

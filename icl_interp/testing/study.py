@@ -25,7 +25,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode
 from icl_interp.results import make_table
 from icl_interp.studies.base import STUDIES, Study, forget, register
-from icl_interp.testing import battery, effects, trials
+from icl_interp.testing import battery, effects, known_models, trials
 from icl_interp.testing.edits.targets import Posed, TargetEdit
 from icl_interp.testing.reasons import too_long
 
@@ -91,9 +91,9 @@ class Examined:
         return list(found.values())
 
     @cached_property
-    def known(self) -> list[trials.Known]:
+    def known(self) -> list[known_models.Known]:
         """For each claim a model of which it is true and one of which it is false, as far as these are of weights."""
-        return trials.known(self.study.constructions, self.study.claims, self.seed)
+        return known_models.known(self.study.constructions, self.study.claims, self.seed)
 
     @cached_property
     def untrained(self) -> list[Judged]:
@@ -215,11 +215,11 @@ def edits(it: Examined) -> Iterator[Outcome]:
         if one.alone:
             continue
         name, before = one.construction.name, None
-        for edit in trials.edits_of(trials.posed_case(one.case), one_a_family=True):
+        for edit in trials.edits_of(known_models.posed_case(one.case), one_a_family=True):
             if isinstance(edit, TargetEdit):
                 continue
-            before = trials.judged_case(one.case, one.claims, it.seed) if before is None else before
-            for row in trials.try_edit_of_known(one, edit, before, it.seed):
+            before = known_models.judged_case(one.case, one.claims, it.seed) if before is None else before
+            for row in known_models.try_edit_of_known(one, edit, before, it.seed):
                 yield f"{row[3]} after {edit.name}", _moved(name, row)
 
 
@@ -258,7 +258,7 @@ def beside(it: Examined) -> Iterator[Outcome]:
         for one in it.known:
             if claim not in one.claims:
                 continue
-            for rows in trials.try_beside(one, [claim], it.known, it.seed):
+            for rows in known_models.try_beside(one, [claim], it.known, it.seed):
                 n += len(rows)
                 wrong += [f"{row[1]}, {row[2]}: {row[-1]}" for row in rows if row[-1]]
         if n:
@@ -361,7 +361,7 @@ def models(it: Examined) -> Iterator[Outcome]:
     posed = {name: trials.posed(store.load(name)) for name in it.study.models}
     tables = (
         trials.run(posed, it.study.claims, done=it.done and it.done / "trials"),
-        trials.run_known(it.known, it.known, seed=it.seed, done=it.done and it.done / "known"),
+        known_models.run_known(it.known, it.known, seed=it.seed, done=it.done and it.done / "known"),
     )
     for row in [row for table in tables for row in table.to_dict("records")]:
         subject = battery.subject(row)

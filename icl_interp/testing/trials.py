@@ -27,7 +27,6 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.twins import Twins
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import calibration
-from icl_interp.experiments.calibration import NO, YES, Case, Construction
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.rescaled import RescaledValues
@@ -35,7 +34,7 @@ from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator, write_json
 from icl_interp.results import make_table
-from icl_interp.testing import beside, ignorant, parts
+from icl_interp.testing import ignorant, parts
 from icl_interp.testing.edits.base import Edit, differ, freed
 from icl_interp.testing.edits.named import EDITS
 from icl_interp.testing.edits.targets import TARGET_EDITS, Posed, TargetEdit
@@ -136,7 +135,8 @@ def turned(before: Finding, after: Finding) -> bool:
     return {before.verdict, after.verdict} == {"supported", "contradicted"}
 
 
-def _row(trial: str, name: str, variant: str, before: Finding | None, after: Finding, wrong: str) -> Row:
+def row_of(trial: str, name: str, variant: str, before: Finding | None, after: Finding, wrong: str) -> Row:
+    """The row of one claim in one trial; `wrong` says what its verdict did not survive."""
     old, new = (e.estimate.value if e and e.estimate else math.nan for e in (before, after))
     return trial, name, variant, after.id, before.verdict if before else "", after.verdict, old, new, wrong
 
@@ -252,187 +252,29 @@ def try_edit(
         return []
     asked = concerned(claims, edit)
     if why := inexact(model, other, edit):
-        return _left_out(name, edit, asked, before, why)
+        return rows_left_out(name, edit, asked, before, why)
     config = config_of_twins(model.model, other.model)
     same = None if isinstance(edit, TargetEdit) else twins  # other targets are another task
     same = same if config == model.model.cfg else None
     after = judged(other, asked, sample, twin_config=config, twins=same)
-    return _after(name, edit, asked, before, after)
+    return rows_after(name, edit, asked, before, after)
 
 
-def _after(name: str, edit: Edit | TargetEdit, asked: Sequence[Claim], before: Findings, after: Findings) -> list[Row]:
+def rows_after(
+    name: str, edit: Edit | TargetEdit, asked: Sequence[Claim], before: Findings, after: Findings
+) -> list[Row]:
+    """A row a claim that was asked: its finding before and after an edit."""
     rows = []
     for claim in asked:
         one, two = before[claim.id], after[claim.id]
-        rows.append(_row("edit", name, edit.name, one, two, survives(claim, edit, one, two)))
+        rows.append(row_of("edit", name, edit.name, one, two, survives(claim, edit, one, two)))
     return rows
 
 
-def _left_out(name: str, edit: Edit | TargetEdit, asked: Sequence[Claim], before: Findings, why: str) -> list[Row]:
+def rows_left_out(name: str, edit: Edit | TargetEdit, asked: Sequence[Claim], before: Findings, why: str) -> list[Row]:
     """A row a claim that was not asked."""
     variant = f"{edit.name}: {why}"
-    return [_row(LEFT_OUT, name, variant, before[claim.id], before[claim.id], "") for claim in asked]
-
-
-# ---- models of known truth ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Known:
-    """A construction on which claims are decided, with the member that is tried and these claims."""
-
-    construction: Construction
-    case: Case
-    claims: tuple[Claim, ...]
-
-    @property
-    def alone(self) -> bool:
-        """Whether it is a model by itself, with neither companions nor snapshots."""
-        return not (self.case.companions or self.case.snapshots)
-
-
-def known(constructions: Sequence[Construction], claims: Sequence[Claim], seed: int = 0) -> list[Known]:
-    """For each claim the first construction that must support it, and the first that must contradict it.
-
-    What predicts in a model's place has no weights that an edit could change, so it is passed over.
-    """
-    drawn = {one.name: one.draw(seed) for one in constructions}
-    chosen: dict[str, list[Claim]] = {}
-    for claim in claims:
-        for verdict in (YES, NO):
-            for one in constructions:
-                if one.expected.get(claim.id) == verdict and not drawn[one.name].predictor:
-                    chosen.setdefault(one.name, []).append(claim)
-                    break
-    return [Known(one, drawn[one.name], tuple(chosen[one.name])) for one in constructions if one.name in chosen]
-
-
-def judged_case(
-    case: Case,
-    claims: Sequence[Claim],
-    seed: int = 0,
-    twin_config: HookedTransformerConfig | None = None,
-    twins: Twins | None = None,
-) -> Findings:
-    """Findings about a model of known truth, on its own task with what stands beside it."""
-    lab, facts = calibration.lab_for(case, seed=seed)
-    lab.twin_config = twin_config or lab.twin_config
-    if twins is not None:
-        lab.twins = twins
-    results = calibration.measure(lab, facts, claims)
-    return {claim.id: claim.judge_results(results, facts) for claim in claims}
-
-
-def edited_case(case: Case, edit: Edit, seed: int = 0) -> Case:
-    """A case after an edit of its model, and of every companion and snapshot that the edit applies to.
-
-    Snapshots are of one run, so what is drawn for the edit is the same for each; companions draw for themselves.
-    """
-
-    def after(model: HookedTransformer, drawn_by: str = "") -> HookedTransformer:
-        if edit.applies(model.cfg):
-            return model
-        return edit.apply(model, generator(seed, f"edit/{edit.name}{drawn_by}"))
-
-    companions = {}
-    for role, one in case.companions.items():
-        model = after(one.model, f"/{role}")
-        companions[role] = replace(one, model=model, config=replace(one.config, model=model.cfg))
-    return replace(
-        case,
-        model=edit.apply(case.model, generator(seed, f"edit/{edit.name}")),
-        companions=companions,
-        snapshots={step: after(model) for step, model in case.snapshots.items()},
-        encoding=case.reads(),
-    )
-
-
-def posed_case(case: Case) -> Posed:
-    """The model of a case with its task, as edits are asked about it."""
-    return Posed(case.model, case.task or calibration.TASK, case.reads())
-
-
-def try_edit_of_known(one: Known, edit: Edit, before: Findings, seed: int = 0, twins: Twins | None = None) -> list[Row]:
-    """A row a claim: its verdict and estimate on a model of known truth, before and after an edit."""
-    name, case = one.construction.name, one.case
-    other = edited_case(case, edit, seed)
-    if not differ(case.model, other.model):
-        return []
-    asked = concerned(one.claims, edit)
-    if why := inexact(posed_case(case), posed_case(other), edit):
-        return _left_out(name, edit, asked, before, why)
-    config = config_of_twins(case.model, other.model)
-    same = twins if config == case.model.cfg else None
-    after = judged_case(other, asked, seed, twin_config=config, twins=same)
-    return _after(name, edit, asked, before, after)
-
-
-# ---- beside another model -------------------------------------------------------------------------------------------
-
-
-SHAPES = {"single head": "n_heads", "single layer": "n_layers", "depth": "n_layers"}  # by what a claim may be about
-
-
-def rivals(one: Known, claim: Claim, every: Sequence[Known]) -> list[tuple[str, HookedTransformer]]:
-    """What makes the prediction in the place of a model of known truth: other models of its shape.
-
-    They say one number, attend otherwise, or are those on which the claim has the other verdict. What a claim about
-    depth asks of a prediction depends on the number of layers, so the other models have as many.
-    """
-    expected, model = one.construction.expected[claim.id], one.case.model
-    shape = {SHAPES[aspect] for aspect in claim.aspects if aspect in SHAPES}
-    others = [
-        (f"another: {other.construction.name}", other.case.model)
-        for other in every
-        if other.construction.expected.get(claim.id) not in (expected, None)
-        and other.alone
-        and all(getattr(other.case.model.cfg, size) == getattr(model.cfg, size) for size in shape)
-    ]
-    plain = type(model) is HookedTransformer
-    return [*others, *(beside.rivals_of(model) if plain else ())]
-
-
-def misled(claim: Claim, found: Finding, rival: Finding) -> str:
-    """What is wrong with a finding about an idle model in front of a rival; nothing where it may be so.
-
-    A claim about weights must have the rival's verdict or none. Any other one must not be supported where it is not of
-    the rival. It may be contradicted: that a part is not the cause of something is true of an idle part.
-
-    Args:
-        claim: what was judged.
-        found: of the model with the idle object.
-        rival: of the model that makes the predictions.
-    """
-    decides = (YES, NO) if claim.about_weights else (YES,)
-    if found.verdict not in decides or found.verdict == rival.verdict:
-        return ""
-    return f"{found.verdict}, as the idle model: the one that predicts is {rival.verdict}"
-
-
-def try_beside(one: Known, claims: Sequence[Claim], every: Sequence[Known], seed: int = 0) -> Iterator[list[Row]]:
-    """For each claim, a row for each way in which the model stands idle beside a rival that has another verdict.
-
-    Where both have the same verdict there is nothing to be seen, and no row. Claims that no model can be put beside get
-    none either.
-    """
-    if not one.alone:
-        return
-    for claim in claims:
-        alone = judged_case(one.case, [claim], seed)[claim.id]
-        for name, rival in rivals(one, claim, every):
-            pairs = list(beside.idle_beside(one.case.model, name, rival))
-            if not pairs:
-                continue
-            rivals_own = judged_case(replace(one.case, model=rival), [claim], seed)[claim.id]
-            if rivals_own.verdict == alone.verdict or alone.verdict not in (YES, NO):
-                continue
-            rows = []
-            for pair in pairs:
-                case = replace(one.case, model=pair.model, encoding=one.case.reads())
-                found = judged_case(case, [claim], seed)[claim.id]
-                wrong = misled(claim, found, rivals_own)
-                rows.append(_row("beside", one.construction.name, pair.name, alone, found, wrong))
-            yield rows
+    return [row_of(LEFT_OUT, name, variant, before[claim.id], before[claim.id], "") for claim in asked]
 
 
 # ---- models that know nothing ---------------------------------------------------------------------------------------
@@ -450,7 +292,7 @@ def try_ignorant(
         same = twins if other.cfg == model.model.cfg else None
         after = judged(model._replace(model=other), of_these, sample, twins=same)
         yield [
-            _row("ignorant", name, variant, None, found, "supported" if found.verdict == "supported" else "")
+            row_of("ignorant", name, variant, None, found, "supported" if found.verdict == "supported" else "")
             for found in after.values()
         ]
 
@@ -464,7 +306,7 @@ def try_draw(
     """A row a claim: its verdict on another sample must not be the opposite."""
     after = judged(model, claims, sample)
     return [
-        _row("draw", name, variant, before[key], two, "opposite verdict" if turned(before[key], two) else "")
+        row_of("draw", name, variant, before[key], two, "opposite verdict" if turned(before[key], two) else "")
         for key, two in after.items()
     ]
 
@@ -486,16 +328,6 @@ def jobs(name: str, model: Posed, claims: Sequence[Claim], sample: Sample = Samp
             yield variant, lambda before, o=other, v=variant: try_draw(name, model, claims, before, o, v)
     half = replace(sample, n_units=sample.n_units // 2)
     yield "half the sample", lambda before: try_draw(name, model, claims, before, half, "half the sample")
-
-
-def jobs_of_known(one: Known, every: Sequence[Known], seed: int = 0) -> Iterator[tuple[str, Job]]:
-    """All trials of a model of known truth, by name; each edit of weights that applies, and every rival."""
-    lab, _ = calibration.lab_for(one.case, seed=seed)
-    twins = lab.twins
-    for edit in EDITS:
-        if not edit.applies(one.case.model.cfg):
-            yield (f"edit: {edit.name}", lambda before, edit=edit: try_edit_of_known(one, edit, before, seed, twins))
-    yield ("beside", lambda before: [row for rows in try_beside(one, one.claims, every, seed) for row in rows])
 
 
 def run(
@@ -524,38 +356,11 @@ def run(
         def before(model: Posed = model) -> Findings:
             return judged(model, claims, sample)
 
-        kept += _done(name, before, jobs(name, model, claims, sample), done, watch)
-    return _table(kept)
+        kept += done_or_made(name, before, jobs(name, model, claims, sample), done, watch)
+    return table_of(kept)
 
 
-def run_known(
-    chosen: Sequence[Known],
-    every: Sequence[Known],
-    *,
-    seed: int = 0,
-    done: Path | None = None,
-    watch: Callable[[str], object] | None = None,
-) -> DataFrame:
-    """Every trial of models of known truth, as `run` gives it.
-
-    Args:
-        chosen: which are tried.
-        every: all of the study: rivals of one another.
-        seed: of the samples.
-        done: a folder that keeps the rows of each trial.
-        watch: is told the name of each trial before it begins.
-    """
-    kept: list[Row] = []
-    for one in chosen:
-
-        def before(one: Known = one) -> Findings:
-            return judged_case(one.case, one.claims, seed)
-
-        kept += _done(one.construction.name, before, jobs_of_known(one, every, seed), done, watch)
-    return _table(kept)
-
-
-def _done(
+def done_or_made(
     name: str,
     before: Callable[[], Findings],
     trials: Iterator[tuple[str, Job]],
@@ -581,5 +386,6 @@ def _done(
     return rows
 
 
-def _table(rows: Sequence[Row]) -> DataFrame:
+def table_of(rows: Sequence[Row]) -> DataFrame:
+    """Rows as a table, with `COLUMNS`."""
     return make_table({column: [row[i] for row in rows] for i, column in enumerate(COLUMNS)})

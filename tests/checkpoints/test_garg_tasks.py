@@ -125,7 +125,10 @@ BAD = [
     ({"curriculum": {"noise": {"start": 1}}}, "training.curriculum.noise is .*, a setting of a fork"),
     ({"task": "affine_regression"}, r"affine_regression: affine functions of n_dims=3 inputs are what no task here"),
     ({"task": "affine_regression", "n_dims": 1, "task_kwargs": {"scale": 2}}, "its scale multiplies the slope"),
-    ({"task_kwargs": {"scale": 0}}, r"config\.yaml: training\.task is linear_regression: Normal needs a positive"),
+    (
+        {"task_kwargs": {"scale": 0}},
+        r"config\.yaml: training\.task is linear_regression: Normal needs a finite mean and a positive",
+    ),
     ({"task": "sparse_linear_regression", "task_kwargs": {"valid_coords": 2}}, "valid_coords is 2, and no task here"),
     ({"task": "noisy_linear_regression", "task_kwargs": {"renormalize_ys": True}}, "renormalize_ys is True"),
     ({"task_kwargs": {"scale": "big"}}, "task_kwargs.scale must be a number, but got 'big'"),

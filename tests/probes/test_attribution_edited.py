@@ -63,7 +63,7 @@ def in_sum(model, tokens):
     rest = (prediction - prediction.mean(0) - (parts.sum(1) - parts.sum(1).mean(0))).abs().max()
     # Before the scale and after it something may have been added: both are told from what is there.
     centred = (prediction - parts.sum(1))[:, None]  # (prompt, 1, target)
-    basis = torch.cat([1 / scale, ones], 1)
+    basis = torch.cat([1 / scale, torch.ones_like(scale)], 1)
     left = centred[:, 0] - basis @ torch.linalg.lstsq(basis, centred[:, 0]).solution
     expected = covariances(parts, prediction)
     expected[:, (prediction.std(0) < 1e-12).numpy()] = np.nan

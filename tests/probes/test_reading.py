@@ -91,7 +91,7 @@ def test_it_does_not_depend_on_how_many_prompts_run_at_once(monkeypatch):
     monkeypatch.setattr(module, "chunks", lambda model, n, n_tokens: [slice(i, i + 5) for i in range(0, n, 5)])
     parts = Reading.measure(model, tokens)
     for mine, theirs in zip((whole.factors, whole.shares), (parts.factors, parts.shares), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(mine, theirs, rtol=1e-7, atol=1e-9)
 
 
 def test_what_nobody_reads_is_not_read():

@@ -12,7 +12,7 @@ from icl_interp.experiments import calibration
 from icl_interp.provenance import write_json
 from icl_interp.results import make_table, table_of_rows, to_dict
 from icl_interp.studies import BUNDLED, STUDIES
-from icl_interp.testing import battery, check_study, selfcheck, trials
+from icl_interp.testing import battery, check_study, known_models, selfcheck, trials
 from icl_interp.testing import study as rules
 
 STUDY = STUDIES.named("heads")
@@ -172,6 +172,61 @@ def test_written_and_read(quick, tmp_path):
         battery.Battery.read(tmp_path / "other.json")
 
 
+# Cells that came after the batteries that are kept. The catalogue says of each that it is not drawn yet.
+NOT_DRAWN = {
+    ("a smoother of degrees 1 and 8", "limits.degrees_alike"),
+    ("LSA layer at the optimum, beside two heads that cancel", "linear_attention.balanced"),
+    ("LSA layer at the optimum, beside two heads that cancel", "linear_attention.converged"),
+    ("LSA layer at the optimum, beside two heads that cancel", "linear_attention.identity_maps"),
+    ("LSA layer at the optimum, idle beside least squares", "linear_attention.balanced"),
+    ("LSA layer at the optimum, idle beside least squares", "linear_attention.converged"),
+    ("LSA layer at the optimum, idle beside least squares", "linear_attention.identity_maps"),
+    ("LSA layer at the optimum, with biases", "linear_attention.balanced"),
+    ("LSA layer at the optimum, with biases", "linear_attention.converged"),
+    ("LSA layer at the optimum, with biases", "linear_attention.identity_maps"),
+    ("idle softmax unit at the best window, beside a narrow window", "lipschitz.inverse_covariance"),
+    ("idle softmax unit at the best window, beside a narrow window", "lipschitz.kernel_smoother"),
+    ("idle softmax unit at the best window, beside a narrow window", "lipschitz.optimal_window"),
+    ("idle softmax unit at the best window, beside a smoother that reads labels", "lipschitz.inverse_covariance"),
+    ("idle softmax unit at the best window, beside a smoother that reads labels", "lipschitz.kernel_smoother"),
+    ("idle softmax unit at the best window, beside a smoother that reads labels", "lipschitz.optimal_window"),
+    ("idle softmax unit at the best window, beside a wide window", "lipschitz.inverse_covariance"),
+    ("idle softmax unit at the best window, beside a wide window", "lipschitz.kernel_smoother"),
+    ("idle softmax unit at the best window, beside a wide window", "lipschitz.optimal_window"),
+    ("idle softmax unit at the best window, beside the same window", "lipschitz.inverse_covariance"),
+    ("idle softmax unit at the best window, beside the same window", "lipschitz.kernel_smoother"),
+    ("idle softmax unit at the best window, beside the same window", "lipschitz.optimal_window"),
+    ("smoother tilted by the mean label", "lipschitz.kernel_smoother"),
+    ("smoother with a Laplace kernel", "lipschitz.kernel_smoother"),
+    ("smoother with a periodic kernel", "lipschitz.kernel_smoother"),
+    (
+        "softmax unit at the best window with half of the prediction, beside a narrow window",
+        "lipschitz.inverse_covariance",
+    ),
+    ("softmax unit at the best window with half of the prediction, beside a narrow window", "lipschitz.optimal_window"),
+    ("softmax unit at the best window, trained otherwise", "lipschitz.window_adapts"),
+    ("softmax unit at the best window, typed in", "lipschitz.window_adapts"),
+    ("a gradient step after the longest prompt alone", "autoregression.implicit_map"),
+    ("gradient steps from states of the usual length alone", "autoregression.implicit_map"),
+    ("gradient steps off the path alone", "autoregression.implicit_map"),
+    ("softmax heads in pairs that are linear heads", "autoregression.softmax_fails_commuting"),
+    ("softmax layer trained on rotations", "autoregression.softmax_fails_commuting"),
+    ("softmax layer whose values were disturbed", "autoregression.softmax_fails_commuting"),
+    ("two layers of which the first shows two states back", "autoregression.augmented_tokens"),
+    ("two layers that take a gradient step, behind an empty layer", "autoregression.augmented_tokens"),
+    ("two layers that take a gradient step, behind an empty layer", "autoregression.descent_depth"),
+    ("two layers that take a gradient step, behind an empty layer", "autoregression.implicit_map"),
+    ("heads that do nearly the same", "heads.orthogonality"),
+    (
+        "heads that do nearly the same, each of which writes to one more coordinate that nobody reads",
+        "heads.orthogonality",
+    ),
+    ("heads with a coordinate each", "heads.orthogonality"),
+    ("heads with a coordinate each, all of which write to one more that nobody reads", "heads.orthogonality"),
+    ("heads with a coordinate each, beside two that take each other off", "heads.orthogonality"),
+}
+
+
 def test_kept_batteries_are_of_these_claims():
     """What comes with the package is about the claims, models and constructions that there are."""
     for study in BUNDLED:
@@ -181,7 +236,9 @@ def test_kept_batteries_are_of_these_claims():
         assert set(found.claims["claim"]) == {claim.id for claim in study.claims}
         assert found.settings["models"] == list(study.models)
         cells = {(one.name, name) for one in study.constructions for name in one.expected}
-        assert set(zip(found.draws["construction"], found.draws["claim"], strict=True)) == cells
+        drawn = set(zip(found.draws["construction"], found.draws["claim"], strict=True))
+        assert cells - drawn == NOT_DRAWN & cells
+        assert not NOT_DRAWN & drawn  # whoever makes a battery anew takes its cells off the list
         assert found.settings["draws"] == battery.DRAWS
 
 
@@ -229,6 +286,6 @@ def test_all_edit_verdicts_of_the_claims_that_had_none_can_be_decided():
     for study in BUNDLED:
         kept = battery.kept(study)
         decided = set() if kept is None else {claim.id for claim in study.claims} - set(kept.undecided("edit"))
-        known = {claim.id for one in trials.known(study.constructions, study.claims) for claim in one.claims}
+        known = {claim.id for one in known_models.known(study.constructions, study.claims) for claim in one.claims}
         missing[study.name] = [claim.id for claim in study.claims if claim.id not in decided | known]
     assert missing == {study.name: [] for study in BUNDLED}

@@ -16,7 +16,7 @@ from icl_interp.interventions.base import intervene
 from icl_interp.models.softmax_unit import read_softmax_unit
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_array
-from icl_interp.testing import beside, trials
+from icl_interp.testing import beside, known_models
 
 NAMES = ("no norm", "pre", "post", "linear", "bidirectional", "labelled keys", "positions alone", "previous", "LNPre")
 PAIRS = [(name, rival) for name in NAMES for rival in ("one number", "queries times 4", "queries over 4")]
@@ -188,12 +188,12 @@ def known(claim):
         Construction(name, "by hand", lambda g, w=w: case_of(w), {claim.id: verdict})
         for name, w, verdict in (("right", WINDOW, YES), ("wrong", 5 * WINDOW, NO))
     ]
-    return trials.known(made, [claim])
+    return known_models.known(made, [claim])
 
 
 def nothing_is_misled(claim):
     models = known(claim)
-    rows = [row for one in models for rows in trials.try_beside(one, [claim], models) for row in rows]
+    rows = [row for one in models for rows in known_models.try_beside(one, [claim], models) for row in rows]
     assert any(row[4] in (YES, NO) for row in rows)
     assert {row[2] for row in rows} >= {"behind one number", "behind another: wrong", "behind another: right"}
     assert [row for row in rows if row[-1]] == []
@@ -208,6 +208,6 @@ def test_what_stands_idle_decides_nothing_where_weights_are_tied():
 @pytest.mark.slow
 def test_of_a_claim_that_is_not_about_weights_idle_parts_may_be_no_cause():
     models = known(UNTIED)
-    rows = [row for one in models for rows in trials.try_beside(one, [UNTIED], models) for row in rows]
+    rows = [row for one in models for rows in known_models.try_beside(one, [UNTIED], models) for row in rows]
     misled = {(row[4], row[5]) for row in rows if row[-1]}
     assert misled == {(YES, YES)}  # not (NO, NO)

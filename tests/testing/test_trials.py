@@ -1,7 +1,6 @@
 """Trials of verdicts: what they notice, on claims that depend on what they should not."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from small_models import TASK, make
 
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
-from icl_interp.analyses.finding import Kind
+from icl_interp.analyses.finding import Finding, Kind
 from icl_interp.analyses.measurement import measurement
 from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.config import RunConfig
@@ -21,7 +20,7 @@ from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
-from icl_interp.testing import trials
+from icl_interp.testing import known_models, trials
 from icl_interp.testing.edits import EDITS
 from icl_interp.testing.edits.targets import Posed
 
@@ -186,7 +185,9 @@ def test_models_are_left_as_they_were(model):
 
 
 def finding(verdict, value=1.0):
-    return SimpleNamespace(verdict=verdict, estimate=Estimate.exactly("e", value))
+    rule = Criterion("", (Condition("e", (0.0, 1.0), (2.0, 3.0)),))
+    estimate = Estimate.exactly("e", value)
+    return Finding("a.b", "a", "learning", "", "", verdict, "", rule, rule.conditions[0], estimate)
 
 
 def check_survives(survives):
@@ -250,7 +251,7 @@ def test_a_case_is_edited_whole():
     other = Checkpoint(make("no norm"), task, Interleaved(), RunConfig(make("no norm").cfg, task))
     case = Case(model, task, companions={Role("no norm"): other}, snapshots={0: model, 1: model})
     edit = next(e for e in EDITS if e.name == "heads wider (large)")
-    found = trials.edited_case(case, edit)
+    found = known_models.edited_case(case, edit)
     assert [found.model, *found.snapshots.values()][0].cfg.d_head > model.cfg.d_head
     assert {one.cfg for one in found.snapshots.values()} == {found.model.cfg}
     (companion,) = found.companions.values()
@@ -270,6 +271,6 @@ def test_of_each_claim_a_model_of_either_verdict():
         Construction(name, "why", lambda g, n=name: built.get(n, Case(model, TASK)), {OF_FUNCTION.id: verdict})
         for name, verdict in expected.items()
     ]
-    found = trials.known(made, (OF_FUNCTION, OF_WEIGHTS))
+    found = known_models.known(made, (OF_FUNCTION, OF_WEIGHTS))
     assert [one.construction.name for one in found] == ["first", "third"]  # a predictor has no weights
     assert all(one.claims == (OF_FUNCTION,) for one in found)

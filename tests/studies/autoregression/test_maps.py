@@ -216,11 +216,12 @@ def test_whom_it_is_not_about(change, word):
 def test_other_last_states_are_drawn_apart():
     """They are states of the law, and the rest of the prompt stays."""
     lab = Lab(CASES["two layers that take a gradient step"].draw(0).model, REAL_12, States(), n_units=8)
-    own, others = maps.arms(lab).values()
+    kinds = maps.last_states(lab, lab.few.n_points)
+    [own], others = kinds[maps.ON_PATH], kinds[maps.ELSEWHERE]
     assert len(others) == maps.N_OTHERS
     for other in others:
-        torch.testing.assert_close(other.xs[:, :-1], own[0].xs[:, :-1])
-        gaps = (other.xs[:, -1] - own[0].xs[:, -1]).square().sum(-1)
+        torch.testing.assert_close(other.xs[:, :-1], own.xs[:, :-1])
+        gaps = (other.xs[:, -1] - own.xs[:, -1]).square().sum(-1)
         assert float(gaps.min()) > 1e-6
         lengths = other.xs[:, -1].square().sum(-1)
         torch.testing.assert_close(lengths, torch.full_like(lengths, 3.0))

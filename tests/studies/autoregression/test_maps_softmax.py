@@ -103,7 +103,7 @@ def test_a_badly_trained_layer_says_nothing_of_softmax():
     short, trained = judged(CASES[SHORT].draw(1)), judged(CASES[FAILS].draw(1))
     assert short.evidence["error"].low > claims.FAILS
     assert (short.verdict, trained.verdict) == ("inconclusive", "supported")
-    kept = dataclasses.replace(claims.SOFTMAX, conditions=claims.SOFTMAX.conditions[:1])
+    kept = dataclasses.replace(claims.SOFTMAX, conditions=claims.SOFTMAX.conditions[:1], preconditions=())
     assert kept.decide(short.evidence).verdict == "supported"
 
 

@@ -13,9 +13,9 @@ from icl_interp import pipeline
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
 from icl_interp.results import make_array
-from icl_interp.studies.limits.claims.no_classical import Comparison
+from icl_interp.studies.limits.claims.no_classical import PLAIN, Answers, Comparison, bounded
 from icl_interp.studies.limits.figures.classes import LEAST
-from icl_interp.studies.limits.measurements.algorithms import ARMS, MODEL
+from icl_interp.studies.limits.measurements.algorithms import ARMS
 
 CLAIMS = ("limits.unseen_classes", "limits.continuous_functions", "limits.no_classical_algorithm")
 
@@ -49,15 +49,19 @@ def check_rates(r, figure):
 
 
 def check_similarities(results, figure):
-    """Similarity to each algorithm in the form that was chosen on one half of the units, on the other half."""
-    f = results["algorithms/own"].sel(who=MODEL).values
+    """Similarity to each algorithm in the form that is nearest to the model, arm by arm: 1 - E (f - A)^2 / Var f."""
+    answers = Answers.of(results["algorithms/own"], results["algorithms/rivals"])
     found = Comparison.of(results["algorithms/own"], results["algorithms/rivals"])
-    scored = slice(f.shape[1] // 2, None)
     for a, arm in enumerate(ARMS):
         trace = next(t for t in figure.data if t.name == arm)
         for rival, name, x in zip(found.chosen.each, figure.layout.yaxis2.ticktext, trace.x, strict=True):
             assert name == rival.algorithm
-            mine, its = f[a, scored], found.scored.by(rival, found.chosen.u)[a]
+            scale = np.array(rival.bound * (answers.u if rival.form != PLAIN else 1.0))
+            its = answers.said[rival.algorithm]
+            if rival.form != PLAIN:
+                its = bounded(its, answers.mean, rival.form, scale)
+            its = its[a]
+            mine = answers.f[a]
             assert x == pytest.approx(max(LEAST, 1 - ((mine - its) ** 2).mean() / mine.var()), rel=1e-9)
 
 
@@ -72,7 +76,7 @@ def test_marks_are_the_stored_numbers(small):
     must_fail(check_rates, small, drawn(small, changed))
 
 
-def test_similarities_are_those_of_the_other_half(small):
+def test_similarities_are_those_of_the_nearest_form(small):
     """Of this random model, which is like nobody, and of one that is near least squares."""
     check_similarities(small.results, drawn(small))
     stored, rivals = small.results["algorithms/own"], small.results["algorithms/rivals"]

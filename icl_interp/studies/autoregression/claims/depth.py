@@ -134,7 +134,7 @@ def details(result: DataArray) -> tuple[dict[str, Any], ...]:
 DEPTH_CLAIM = Claim(
     id="autoregression.descent_depth",
     question="algorithm",
-    short="The model does as well as gradient descent with a step a layer.",
+    short="The model does as well as descent with a step a layer.",
     quote=Quote(
         "We find out that even though the first Transformer layers are competitive with gradient descent, the latter "
         "outperforms the Transformer by order of magnitudes when [there are more layers]. [...] In contrast, [...] a "

@@ -16,6 +16,8 @@ from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.interventions.outputs import sublayers
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.probes.record import Activations
+from icl_interp.probes.runner import probe
 from icl_interp.results import make_table
 from icl_interp.studies.autoregression.measurements.unit import outputs, process_of
 
@@ -35,9 +37,9 @@ def proportional(cfg: HookedTransformerConfig) -> bool:
 def patterns(lab: Lab, layer: int, model: HookedTransformer | None = None) -> Pattern:
     """Attention patterns of the heads of a layer, on a few prompts; of the lab's model where no other is given."""
     name = f"blocks.{layer}.attn.hook_pattern"
-    with torch.no_grad():
-        _, cache = (model or lab.model).run_with_cache(lab.tokens(lab.few[:N_COMPARED]), names_filter=name)
-    return cache[name].cpu()
+    seen = Activations([name])
+    probe(model or lab.model, lab.tokens(lab.few[:N_COMPARED]), [seen])
+    return seen.recorded[name]
 
 
 def factors(rows: Float[Tensor, "head number"], scaled: bool) -> Float[Tensor, "head head"]:

@@ -156,8 +156,7 @@ def interval(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -> Inte
     means = (np.tensordot(weights, part, 1) for part in (square, value, squared))
     contenders = np.unique(unlikeness(*means).max(-1).argmin(-1))
     far = bootstrap(nearest_in_all, square[:, contenders], value, squared, positive=True)
-    tails = tuple((1 - high, 1 - low) for low, high in far.tails)
-    return Interval(1 - far.value, 1 - far.high, 1 - far.low, far.se, tails)
+    return far.through(lambda missed: 1 - missed, far.se)
 
 
 # ---- the rivals -----------------------------------------------------------------------------------------------------

@@ -79,9 +79,9 @@ def either_way(name: str, interval: Interval) -> Estimate:
     def turned(low: float, high: float) -> tuple[float, float]:
         return (1.0 if low <= 1 <= high else min(max(low, 1 / low), max(high, 1 / high))), max(high, 1 / low)
 
-    tails = tuple(turned(*tail) for tail in interval.tails)
+    tails, extremes = (tuple(turned(*ends) for ends in many) for many in (interval.tails, interval.extremes))
     value = max(interval.value, 1 / interval.value)
-    plain = Estimate(name, value, *turned(interval.low, interval.high), tails=tails, positive=True)
+    plain = Estimate(name, value, *turned(interval.low, interval.high), tails=tails, positive=True, extremes=extremes)
     return replace(plain, se=interval.se / interval.value * value)
 
 
