@@ -52,7 +52,7 @@ def quick(monkeypatch):
         assert list(chosen) == list(every)
         return table_of_rows(KNOWN)
 
-    monkeypatch.setattr(trials, "run_known", run_known)
+    monkeypatch.setattr(known_models, "run_known", run_known)
 
     def run(models, claims, *, done, sample, watch):
         asked.append(tuple(models))
@@ -152,7 +152,7 @@ def test_a_single_trial_can_be_excepted(quick, tmp_path):
 def test_an_exception_of_a_single_trial_can_be_seen_to_be_needed(monkeypatch):
     """`check_study` asks for exceptions to be needed, so its rule still says what is wrong with that trial."""
     monkeypatch.setattr(trials, "run", lambda *_, **__: table_of_rows(TRIED))
-    monkeypatch.setattr(trials, "run_known", lambda *_, **__: table_of_rows(KNOWN[:1]))
+    monkeypatch.setattr(known_models, "run_known", lambda *_, **__: table_of_rows(KNOWN[:1]))
     one = f"{CLAIM} on affine, edit: three"
     reasons = {("models", one): "a reason", ("ignorance", f"{CLAIM} of one"): "a reason"}
     found = dict(rules.models(rules.Examined(replace(STUDY, exceptions=reasons), 0, None)))
