@@ -278,8 +278,14 @@ def in_distribution(predictor: Predictor, task: Task, n_contexts: int = 8) -> di
     """
     predictor = as_predictor(predictor, task)
     sample = Sample(task, 256, n_contexts, 0)
-    size = {"n_functions": sample.n_functions, "n_contexts": n_contexts, "seed": sample.seed}
-    errors = function_errors({"model": predictor}, task, **size, references=True)
+    errors = function_errors(
+        {"model": predictor},
+        task,
+        n_functions=sample.n_functions,
+        n_contexts=n_contexts,
+        seed=sample.seed,
+        references=True,
+    )
     row = _row(errors, "model")
     found = {key: row[key] for key in ("error", "low", "high", "error_rate", "r2") if key in row}
     references = {name: float(errors[name].mean()) for name in reference.of_task(task)}

@@ -334,7 +334,7 @@ class Bench:
         self, queries: Float[Tensor, "batch point dim"], prompts: Prompts | None = None, **asked: Sequence[Any]
     ) -> Sweep:
         """`ask` with places of each prompt's own; probes know these by their number."""
-        edits = {key: tuple(values) for key, values in asked.items()}
+        edits: dict[str, Any] = {key: tuple(values) for key, values in asked.items()}
         return Sweep(prompts or self.prompts, queries, tuple(range(queries.shape[1])), **edits)
 
     def ask(

@@ -143,7 +143,8 @@ def check_finite(named: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]], whe
     Raises:
         InputError: a tensor holds NaN or infinite numbers; it is named.
     """
-    for name, tensor in named.items() if isinstance(named, Mapping) else named:
+    pairs: Iterable[tuple[str, Tensor]] = named.items() if isinstance(named, Mapping) else named
+    for name, tensor in pairs:
         check_plain(name, tensor, where)
         if not torch.isfinite(tensor).all():
             raise InputError(

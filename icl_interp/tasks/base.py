@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -167,7 +167,7 @@ class Task(ABC):
             return "values of a path are its next inputs, which partners share"
         if not still_said(self, "mean_parameters", "sample_parameters", "sample_points", "sample"):
             return "their law is not known to be symmetric (mean_parameters is said of another way to draw)"
-        return pairs.why_none(self)
+        return pairs.why_none(cast(Any, self))
 
     def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"] | None:
         """E[f(x)] over the law of functions in closed form; None, as here, where there is none.

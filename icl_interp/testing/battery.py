@@ -107,7 +107,8 @@ class Battery:
 
         Of each kind of trial it has how many verdicts were decided, of how many, and how many of them are wrong.
         """
-        there = [kind for kind in KINDS if (self.claims["trial"] == kind).any()]
+        kept = set(self.claims["trial"])
+        there = [kind for kind in KINDS if kind in kept]
         counts = {(row["claim"], row["trial"]): row for row in self.claims.to_dict("records")}
         names = list(dict.fromkeys(self.claims["claim"]))
         # Two lines of heads: the kind of trial, and what its numbers are.

@@ -18,6 +18,9 @@ from typing import Any
 from icl_interp.errors import InputError
 from icl_interp.stored import LARGEST_WEIGHTS, opened
 
+# An open file, or bytes in memory. (Whoever checks types at run time knows no BytesIO as a BinaryIO.)
+Bytes = Any
+
 MOST = 10**6  # objects in a pickle; a state dict of 1,000 tensors with its optimiser's state has 100,000
 DEEPEST = 100  # levels of lists, tuples and mappings
 LARGEST_PICKLE = 5 * 10**7  # bytes of names, shapes and numbers beside the tensors
@@ -69,7 +72,7 @@ def members(file: Path) -> list[zipfile.ZipInfo]:
         return _listed(stream, file)
 
 
-def _listed(stream: io.BufferedIOBase, file: Path) -> list[zipfile.ZipInfo]:
+def _listed(stream: Bytes, file: Path) -> list[zipfile.ZipInfo]:
     _check_directory(stream, file)
     try:
         with zipfile.ZipFile(stream) as archive:
@@ -78,7 +81,7 @@ def _listed(stream: io.BufferedIOBase, file: Path) -> list[zipfile.ZipInfo]:
         raise zipfile.BadZipFile(str(error)) from error
 
 
-def _check_directory(stream: io.BufferedIOBase, file: Path) -> None:
+def _check_directory(stream: Bytes, file: Path) -> None:
     """Refuse a directory that is too large to look at, or that does not stand right before the end of the file."""
     size = stream.seek(0, io.SEEK_END)
     stream.seek(max(0, size - _N_END - _N_PLACE_64 - _N_END_64))
@@ -98,7 +101,7 @@ def _check_directory(stream: io.BufferedIOBase, file: Path) -> None:
         raise InputError(f"{file} has a directory of {length:,} bytes, but at most {LARGEST_DIRECTORY:,} are read")
 
 
-def _check_archive(stream: io.BufferedIOBase, file: Path) -> None:
+def _check_archive(stream: Bytes, file: Path) -> None:
     found = _listed(stream, file)
     size = stream.seek(0, io.SEEK_END)
     unpacked = sum(member.file_size for member in found)
@@ -121,7 +124,7 @@ def _check_archive(stream: io.BufferedIOBase, file: Path) -> None:
         _count(io.BytesIO(archive.read(member)), file)
 
 
-def _check_old(stream: io.BufferedIOBase, file: Path) -> None:
+def _check_old(stream: Bytes, file: Path) -> None:
     data = stream.read(LARGEST_PICKLE + 1)
     pickles = io.BytesIO(data)
     first = _count(pickles, file)
@@ -200,7 +203,7 @@ class _Walk:
             self.spent += _apply(name, argument, self.stack)
 
 
-def _count(stream: io.BufferedIOBase, file: Path) -> _Walk:
+def _count(stream: Bytes, file: Path) -> _Walk:
     """Walk through a pickle, and stop where it is too much."""
     walk = _Walk()
     try:

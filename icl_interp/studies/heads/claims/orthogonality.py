@@ -162,7 +162,7 @@ def compared(overlaps: DataArray, pairs: Sequence[str]) -> Comparison | None:
         """Of what two heads write, each the sum of all that is one with it."""
         both = [(a, b) for a in members[head] for b in members[other]]
         names = [(f"{a} ~ {b}", f"{b} ~ {a}") for a, b in both]
-        return sum((rows[x] if x in rows else rows[y])[n_shown:] for x, y in names)
+        return np.sum([(rows[x] if x in rows else rows[y])[n_shown:] for x, y in names], axis=0)
 
     ends = [tuple(pair.split(" ~ ")) for pair in pairs]
     inner = np.stack([products(a, b) for a, b in ends])  # (pair, unit)

@@ -214,7 +214,8 @@ def _fresh(arms: tuple[Arm, Arm], name: str) -> dict[str, Estimate]:
     fresh = kinds.untrained(arms, [RATE, OWN_ERROR])
     if not fresh:
         return {}
-    times = kinds.times(*fresh, OWN_ERROR, fresh=True)
+    own, other = fresh
+    times = kinds.times(own, other, OWN_ERROR, fresh=True)
     return {"rate": _every_seed(fresh[0], fresh=True), "ratio": Estimate.of(name, times, kinds.TIMES)}
 
 

@@ -6,6 +6,7 @@ both kinds, and is about the functions asked.
 """
 
 import functools
+from typing import cast
 
 import numpy as np
 import torch
@@ -77,7 +78,8 @@ def prompts_of(lab: Lab, name: str) -> Prompts:
     """Prompts of a named function, or of a family: there each unit is one function."""
     n_points, n_contexts, draw = lab.task.n_points, _n_contexts(lab), generator(lab.seed, f"classes/{name}")
     if name not in FAMILIES:
-        law = Continuous(function=name, inputs=Uniform(*DOMAINS[name]), n_points=n_points)
+        known = cast(FunctionName, name)
+        law = Continuous(function=known, inputs=Uniform(*DOMAINS[known]), n_points=n_points)
         return law.sample(lab.n_units, draw, n_contexts=n_contexts, dtype=torch.float64)
     family = FAMILIES[name]
     shape = (lab.n_units, n_contexts * n_points)
@@ -109,7 +111,7 @@ def variance_and_floor(name: str, degree: int) -> tuple[float, float]:
     """
     if name in FAMILIES:
         return FAMILIES[name].moments(degree)
-    low, high = DOMAINS[name]
+    low, high = DOMAINS[cast(FunctionName, name)]
     nodes, weights = np.polynomial.legendre.leggauss(32)
     u = np.concatenate([(nodes - 1) / 2, (nodes + 1) / 2])  # over [-1, 1]
     weight = np.concatenate([weights, weights]) / 4

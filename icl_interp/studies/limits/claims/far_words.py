@@ -44,7 +44,8 @@ def predicted(weights: DataFrame, x_unit: float) -> Estimate | None:
     row = weights.iloc[0]
     if math.isnan(row["onset"]):
         return None
-    found = Interval(*(float(row[name]) / x_unit for name in ("onset", "onset low", "onset high")))
+    value, low, high = (float(row[name]) / x_unit for name in ("onset", "onset low", "onset high"))
+    found = Interval(value, low, high)
     return Estimate.of("|x| at which the plateau is predicted to begin", found, EDGE)
 
 

@@ -250,9 +250,11 @@ def larger(results: Results, facts: Facts) -> Evidence:
     )
     twin = {}
     if fresh := kinds.untrained((last, first), [column]):
-        twin["cost"] = Estimate.of(names[1], kinds.times(*fresh, column, fresh=True), TIMES)
+        wide, narrow = fresh
+        twin["cost"] = Estimate.of(names[1], kinds.times(wide, narrow, column, fresh=True), TIMES)
     if fresh := kinds.untrained((last, first), list(SIDES)):
-        twin["onset"] = Estimate.of(names[0], kinds.ratio(*(onset(arm, fresh=True) for arm in fresh)), TIMES)
+        wide, narrow = (onset(arm, fresh=True) for arm in fresh)
+        twin["onset"] = Estimate.of(names[0], kinds.ratio(wide, narrow), TIMES)
     return Evidence(
         quantities,
         says,

@@ -83,7 +83,8 @@ def no_norm(results: Results, facts: Facts) -> Evidence:
     ]
     twin = {}
     if fresh := kinds.untrained(arms, [OWN_ERROR]):
-        twin["ratio"] = Estimate.of(name, kinds.times(*fresh, OWN_ERROR, fresh=True), TIMES)
+        own, other = fresh
+        twin["ratio"] = Estimate.of(name, kinds.times(own, other, OWN_ERROR, fresh=True), TIMES)
     return Evidence(
         quantities,
         says,

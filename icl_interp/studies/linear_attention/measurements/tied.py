@@ -38,8 +38,7 @@ def tied(lab: Lab) -> DataArray:
     with intervene(lab.single, lab.head_means):
         without = at_query(lab, prompts)
     reading = by_product(read_layer(lab.model).product.cpu(), prompts)
-    parts = (part[:, None] for part in (predicted, reading, without))
-    return tie.tie(lab, *parts, prompts)
+    return tie.tie(lab, predicted[:, None], reading[:, None], without[:, None], prompts)
 
 
 @measurement("lsa/loss")
