@@ -10,19 +10,34 @@ from icl_interp.registers import Register, whole_or_not_at_all
 REGISTRY: Register[Claim] = Register("claim")
 
 
+# Ids of claims that were registered one by one, not by a study: whoever registers such an id again means to replace it.
+_ALONE: set[str] = set()
+
+
 def register(claim: Claim) -> Claim:
-    """Add a claim: it then appears in every report. The id must be "study.claim" and new.
+    """Add a claim: it then appears in every report. The id must be "study.claim", and no study's.
+
+    A claim of one's own that is registered again, as by a notebook cell that runs a second time, replaces the first.
 
     Raises:
-        InputError: the id is malformed or taken by another claim, or a measurement has the name of another one.
+        InputError: the id is malformed or that of a study's claim, or a measurement has the name of another one.
     """
     check_id(claim)
     if REGISTRY.get(claim.id) is claim:
-        return claim  # again: a notebook cell run twice
+        return claim
     with whole_or_not_at_all():
-        REGISTRY.add(claim.id, claim)
+        if is_alone(claim.id):
+            REGISTRY[claim.id] = claim  # at its place in reports
+        else:
+            REGISTRY.add(claim.id, claim)
         check_measurements()
+    _ALONE.add(claim.id)
     return claim
+
+
+def is_alone(name: str) -> bool:
+    """Whether a claim of this id is registered by itself: a study that brings one may take its place."""
+    return name in _ALONE and name in REGISTRY
 
 
 def check_id(claim: Claim) -> None:
@@ -32,11 +47,25 @@ def check_id(claim: Claim) -> None:
 
 
 def check_measurements() -> None:
-    """Refuse two measurements of one name among the registered claims."""
+    """Refuse two measurements of one name among the registered claims.
+
+    Two of one place in the code are one that was defined again: claims of a cell that runs a second time are replaced
+    one after another.
+    """
     taken: dict[str, Measurement[Any]] = {}
     for claim in REGISTRY.values():
         for m in (*claim.measurements, *claim.twin):
-            check_distinct(taken, m)
+            known = taken.get(m.name)
+            if known is None or not _one_place(known, m):
+                check_distinct(taken, m)
+
+
+def _one_place(one: Measurement[Any], other: Measurement[Any]) -> bool:
+    """Whether two measurements are by functions of one name in one module."""
+    first, second = (
+        (getattr(m.function, "__module__", None), getattr(m.function, "__qualname__", None)) for m in (one, other)
+    )
+    return first == second and None not in first and "<lambda>" not in str(first[1])
 
 
 def select(ids: tuple[str, ...] | list[str] | None) -> list[Claim]:

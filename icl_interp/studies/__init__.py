@@ -6,7 +6,7 @@ with the study's name; it is loaded when claims, experiments or figures are firs
 
 from icl_interp import registers
 from icl_interp.studies.autoregression.study import STUDY as AUTOREGRESSION
-from icl_interp.studies.base import STUDIES, Study, load_plugins, register
+from icl_interp.studies.base import STUDIES, Study, add, load_plugins, register
 from icl_interp.studies.heads.study import STUDY as HEADS
 from icl_interp.studies.limits.study import STUDY as LIMITS
 from icl_interp.studies.linear_attention.study import STUDY as LINEAR_ATTENTION
@@ -15,7 +15,7 @@ from icl_interp.studies.lipschitz.study import STUDY as LIPSCHITZ
 BUNDLED = (LIMITS, LINEAR_ATTENTION, LIPSCHITZ, AUTOREGRESSION, HEADS)  # in the order of reports
 
 for study in BUNDLED:
-    register(study)
+    add(study)
 registers.before_first_read(load_plugins)  # only now: such a package imports this one
 
 __all__ = ["BUNDLED", "STUDIES", "Study", "register"]

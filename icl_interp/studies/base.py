@@ -52,17 +52,36 @@ class Study:
 STUDIES: Register[Study] = Register("study")
 
 
+_OWN: set[str] = set()  # names of studies that somebody registered by hand: these may be replaced
+
+
 def register(study: Study) -> Study:
     """Make a study known: its claims appear in every report, its experiments in `icl-interp reproduce`.
 
-    It is made known whole or not at all.
+    It is made known whole or not at all. A study of one's own that is registered again, as by a notebook cell that runs
+    a second time, replaces the first; so does a claim of it one that was registered by itself.
 
     Raises:
         InputError: the name is taken, an id does not begin with it, or an id or the name of a figure, a construction, a
             dial or a measurement is taken.
     """
     if STUDIES.get(study.name) is study:
-        return study  # again: a notebook cell run twice
+        return study
+    with registers.whole_or_not_at_all():
+        if study.name in STUDIES and study.name in _OWN:
+            forget(STUDIES[study.name])
+        take_place(study)
+        add(study)
+    _OWN.add(study.name)
+    return study
+
+
+def add(study: Study) -> None:
+    """Make a study known that no other one may replace: one of this package, or of another one.
+
+    Raises:
+        InputError: as for `register`.
+    """
     with registers.whole_or_not_at_all():
         for register, things in _places(study):
             for name, thing in things.items():
@@ -74,7 +93,13 @@ def register(study: Study) -> Study:
         for claim in study.claims:
             registry.check_id(claim)
         registry.check_measurements()
-    return study
+
+
+def take_place(study: Study) -> None:
+    """Forget claims that were registered by themselves and that a study brings."""
+    for claim in study.claims:
+        if registry.is_alone(claim.id):
+            del registry.REGISTRY[claim.id]
 
 
 def forget(study: Study) -> None:
@@ -106,4 +131,5 @@ def load_plugins() -> None:
                 raise InputError(f"its entry point names {shown(study)}, not an icl_interp.studies.Study")
             if study.name != point.name:
                 raise InputError(f"its entry point is called {point.name!r}, but the study {shown(study.name)}")
-            register(study)
+            if STUDIES.get(study.name) is not study:
+                add(study)

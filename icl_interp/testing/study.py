@@ -24,7 +24,7 @@ from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode
 from icl_interp.results import make_table
-from icl_interp.studies.base import STUDIES, Study, forget, register
+from icl_interp.studies.base import STUDIES, Study, add, forget, take_place
 from icl_interp.testing import battery, effects, known_models, trials
 from icl_interp.testing.edits.targets import Posed, TargetEdit
 from icl_interp.testing.reasons import too_long
@@ -417,7 +417,8 @@ def check_study(study: Study | str, level: str = "fast", *, seed: int = 0, done:
     with registers.as_before():
         if study.name in STUDIES:
             forget(STUDIES[study.name])  # a changed copy of it may be what is checked
-        register(study)
+        take_place(study)
+        add(study)
         if done and level == "full":
             battery.stamp(study, done, battery.STANDARD, seed)
         it = Examined(study, seed, done)

@@ -230,15 +230,67 @@ def test_a_malformed_id_is_refused(bad, registry):
     assert tuple(REGISTRY) == registry
 
 
-def test_a_taken_id_is_refused(registry):
-    register(first := claim())
-    assert register(first) is first  # again: a notebook cell run twice
-    with pytest.raises(InputError, match=r"a claim called 'test\.claim' already"):
-        register(claim(AGAINST))
+def test_the_id_of_a_study_s_claim_is_taken(registry):
     with pytest.raises(InputError, match="already: choose another name"):
         register(replace(claim(), id="limits.softmax_hardmax"))
-    assert REGISTRY["test.claim"] is first
+    assert tuple(REGISTRY) == registry
+
+
+def test_a_claim_that_is_registered_again_replaces_the_first(registry):
+    """As a notebook cell that runs a second time does."""
+    register(first := claim())
+    assert register(first) is first
+    register(replace(claim(), id="test.other"))
+    register(second := claim(AGAINST))
+    assert REGISTRY["test.claim"] is second
+    assert tuple(REGISTRY) == (*registry, "test.claim", "test.other")  # at its place
     assert first.study == "test"
+
+
+CELL = """
+@measurement("own/one")
+def one(lab):
+    return make_array([1.0], {"n": (0,)})
+
+RULE = Criterion("c", (Condition("n", supports=(0, 1), contradicts=(2, 3)),))
+WORDS = dict(kind="architecture", statement="s", source="here", criterion=RULE, measurements=(one,))
+
+def found(results, facts):
+    return Evidence({"n": Estimate.exactly("n", 1.0)}, "One.", scope="all")
+
+CLAIMS = [register(Claim(id=name, evidence=found, **WORDS)) for name in ("own.one", "own.two")]
+"""
+
+
+def run_twice(cell: str) -> None:
+    """What a notebook does, whose functions all belong to one module."""
+    space = {name: globals()[name] for name in ("Claim", "Condition", "Criterion", "Estimate", "Evidence", "register")}
+    space |= {"measurement": measurement, "make_array": make_array, "__name__": "a_notebook"}
+    for _ in range(2):
+        exec(cell, space)
+    assert REGISTRY["own.one"] is space["CLAIMS"][0]
+
+
+def test_a_cell_with_claims_that_share_a_measurement_runs_twice(registry):
+    run_twice(CELL)
+    with pytest.raises(InputError, match="two measurements are called 'own/one'"):
+        run_twice(CELL.replace("def one(", "def another(").replace("(one,)", "(another,)"))
+
+
+def test_a_claim_registered_by_itself_gives_way_to_its_study(registry):
+    """A cell that registers a claim, and one that checks or registers the study with it."""
+    from icl_interp.studies.base import Study, forget, take_place
+    from icl_interp.studies.base import register as register_study
+
+    register(mine := claim())
+    study = Study("test", "here", claims=(mine,))
+    take_place(study)
+    assert "test.claim" not in REGISTRY
+    register(mine)
+    assert register_study(study) is study
+    again = register_study(replace(study, work="there"))
+    assert REGISTRY["test.claim"] is mine
+    forget(again)
 
 
 def test_select_keeps_the_order_of_registration_and_suggests_the_nearest():

@@ -138,7 +138,11 @@ def not_above(least: float) -> Callable[[Facts], str | None]:
     """What `Claim.learned` asks of models that never come near the usual R2: says that one has at most this."""
 
     def says(facts: Facts) -> str | None:
-        return None if facts.explained.low > least else f"in-distribution R2 {facts.r2:.3f}, {least} needed"
+        r2 = facts.explained
+        if r2.low > least:
+            return None
+        interval = f" [{r2.low:.3f}, {r2.high:.3f}]" if r2.low < r2.high else ""
+        return f"in-distribution R2 {r2.value:.3f}{interval}, more than {least} needed"
 
     return says
 
