@@ -112,6 +112,20 @@ def shown(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
+def several(given: Any, what: str) -> tuple[Any, ...]:
+    """The items of a list. A name alone is refused: it would be read letter by letter.
+
+    >>> several(["a", "b"], "names")
+    ('a', 'b')
+    >>> several("hook_embed", "names")
+    Traceback (most recent call last):
+    icl_interp.errors.InputError: names must be a list, but got 'hook_embed': put it in [ ]
+    """
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise InputError(f"{what} must be a list, but got {shown(given)}: put it in [ ]")
+    return tuple(given)
+
+
 def unknown(what: str, name: object, valid: Iterable[str]) -> InputError:
     """The error for a name that is not among the `valid` ones: it lists them and suggests the nearest.
 

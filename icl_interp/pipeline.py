@@ -26,7 +26,7 @@ from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.config import check_round_trip
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
-from icl_interp.errors import InputError, logger, shown, whole
+from icl_interp.errors import InputError, logger, several, shown, whole
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
 from icl_interp.provenance import encode, environment, generator, run_id
@@ -84,10 +84,11 @@ def analyze(
             registered, a model to which hooks or interventions are attached, weights that hold NaN or infinity, a
             sample of no such size, a device that is not there or does not know float64.
     """
+    claims = None if claims is None else several(claims, "claims")
     n_prompts = None if n_prompts is None else checked(n_prompts)
     seed = whole(seed, "seed", 0)
     device = None if device is None else str(checked_device(device, torch.float64))
-    selected = [asked_once(claim) for claim in registry.select(tuple(claims) if claims is not None else None)]
+    selected = [asked_once(claim) for claim in registry.select(claims)]
     foreign.check_intact(checkpoint, "analyze")
     loaded = store.load(checkpoint, task, encoding=encoding, n_heads=n_heads, settings=settings)
     weights.check_finite(loaded.model.named_parameters(), "the model")

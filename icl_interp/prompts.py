@@ -40,6 +40,12 @@ class Prompts:
     function: Int[Tensor, " batch"]
 
     def __post_init__(self) -> None:
+        for name in ("xs", "ys", "parameters", "function"):
+            if not isinstance(getattr(self, name), Tensor):
+                raise InputError(
+                    f"{name} of prompts must be a torch.Tensor, but got a {type(getattr(self, name)).__name__}: "
+                    "torch.as_tensor(...) makes one"
+                )
         if self.ys.ndim == 2:
             object.__setattr__(self, "ys", self.ys[..., None])
 

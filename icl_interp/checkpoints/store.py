@@ -132,7 +132,16 @@ def read_snapshots(folder: Path, config: RunConfig) -> dict[int, dict[str, Tenso
 
 
 def predict(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> Float[Tensor, "batch point target"]:
-    """A model's prediction of every point from the points before it; NaN where the encoding makes none."""
+    """A model's prediction of every point from the points before it; NaN where the encoding makes none.
+
+    Raises:
+        InputError: what should be prompts is something else, such as tokens.
+    """
+    if not isinstance(prompts, Prompts):
+        raise InputError(
+            f"predict takes Prompts, as task.sample draws them, but got a {type(prompts).__name__}; a model itself "
+            "reads tokens"
+        )
     read, points = encoding.read_at(prompts.n_points, model.cfg.attention_dir)
     weight = model.unembed.W_U
     tokens_in = encoding.encode(prompts).to(weight)

@@ -9,11 +9,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError, unknown
-from icl_interp.interventions.base import Head, Hook, Intervention, by_layer, mean_activations, merge, reference
+from icl_interp.errors import InputError, several, unknown
+from icl_interp.interventions.base import (
+    Head,
+    Hook,
+    Intervention,
+    by_layer,
+    mean_activations,
+    merge,
+    pairs_of,
+    reference,
+)
 from icl_interp.interventions.put import PutActivations
 from icl_interp.models.scores import hardmax
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.transformer import HookedTransformer, model_in
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,8 @@ class SwapPattern(Intervention):
     heads: tuple[Head, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.heads is not None:
+            object.__setattr__(self, "heads", pairs_of(self.heads))
         if self.to not in ("hardmax", "uniform"):
             raise unknown("pattern", self.to, ("hardmax", "uniform"))
 
@@ -114,7 +125,8 @@ class PutPatterns(Intervention):
         Raises:
             InputError: the model has no such layer, or no attention.
         """
-        chosen = by_layer(model, None if layers is None else [(layer, 0) for layer in layers])
+        layers = None if layers is None else several(layers, "layers")
+        chosen = by_layer(model_in(model), None if layers is None else [(layer, 0) for layer in layers])
         names = [f"blocks.{layer}.attn.hook_pattern" for layer in chosen]
         return cls(PutActivations.measure(model, tokens, names).values)
 
@@ -161,6 +173,8 @@ class Temperature(Intervention):
     heads: tuple[Head, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.heads is not None:
+            object.__setattr__(self, "heads", pairs_of(self.heads))
         # Infinity would turn the -inf of hidden keys into NaN; its limit is SwapPattern("uniform").
         if not 0 < self.value < math.inf:
             raise InputError(f"a temperature must be positive and finite, but got {self.value}")
@@ -208,6 +222,7 @@ class AblateHeads(Intervention):
     means: Mapping[int, Float[Tensor, "token head d_head"]]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "heads", pairs_of(self.heads))
         for layer, _ in self.heads:
             if self.means and layer not in self.means:
                 raise unknown("measured layer", layer, map(str, self.means))
@@ -224,7 +239,7 @@ class AblateHeads(Intervention):
         Raises:
             InputError: the model has no such head, or there is no prompt.
         """
-        layers = list(by_layer(model, heads))
+        layers = list(by_layer(model_in(model), heads))
         means = mean_activations(model, tokens, [f"blocks.{layer}.attn.hook_z" for layer in layers])
         return cls(heads, dict(zip(layers, means.values(), strict=True)))
 

@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, several, shown, whole
 from icl_interp.models.hooks import check_names, hooked_modules, token_axis
-from icl_interp.models.transformer import HookedTransformer, chunks
+from icl_interp.models.transformer import HookedTransformer, chunks, model_in, tokens_in
 
 Hook = tuple[str, Callable[..., Tensor | None]]
 Head = tuple[int, int]  # (layer, head)
@@ -71,11 +72,11 @@ def intervene(model: HookedTransformer, *interventions: Intervention) -> Iterato
     They act in the thread that opens this context only, as torch's `no_grad` does: other threads run the model intact.
 
     Args:
-        model: what runs.
+        model: what runs; a `Checkpoint` stands for its model.
         interventions: each sees what the one before left.
 
     Yields:
-        The same model.
+        The model.
 
     Raises:
         InputError: the model does not have a hook, or whatever else an intervention needs; then none is attached.
@@ -91,6 +92,11 @@ def intervene(model: HookedTransformer, *interventions: Intervention) -> Iterato
     >>> torch.equal(inside, before), torch.equal(model(tokens), before)
     (False, True)
     """
+    model = model_in(model)
+    if wrong := [one for one in interventions if not isinstance(one, Intervention)]:
+        raise InputError(
+            f"an intervention is needed, but got {shown(wrong[0])}: pass them one after another, not as a list"
+        )
     hooks = [hook for intervention in interventions for hook in intervention.hooks(model)]
     check_names([name for name, _ in hooks], model.hook_dict)
     with ExitStack() as stack:
@@ -155,6 +161,10 @@ class At(Intervention):
     positions: tuple[int, ...]
     inner: Intervention
 
+    def __post_init__(self) -> None:
+        positions = several(self.positions, "positions")
+        object.__setattr__(self, "positions", tuple(whole(p, "a position", -(2**31)) for p in positions))
+
     def hooks(self, model: HookedTransformer) -> list[Hook]:
         """The inner ones, each with its effect elsewhere undone."""
 
@@ -181,6 +191,22 @@ class At(Intervention):
         return self.inner.at_query()
 
 
+def pairs_of(heads: Any) -> tuple[Head, ...]:
+    """Heads as (layer, head) pairs.
+
+    Raises:
+        InputError: they are no such pairs.
+
+    >>> pairs_of([(0, 1), (2, 0)])
+    ((0, 1), (2, 0))
+    """
+    found = several(heads, "heads")
+    for one in found:
+        if not isinstance(one, (tuple, list)) or len(one) != 2:
+            raise InputError(f"heads are pairs (layer, head), such as ((0, 1), (2, 0)), but got {shown(found)}")
+    return tuple((whole(layer, "a layer", 0), whole(head, "a head", 0)) for layer, head in found)
+
+
 def by_layer(model: HookedTransformer, heads: Sequence[Head] | None) -> dict[int, list[int]]:
     """Heads grouped by layer; all of them for None."""
     cfg = model.cfg
@@ -189,7 +215,7 @@ def by_layer(model: HookedTransformer, heads: Sequence[Head] | None) -> dict[int
     if heads is None:
         return {layer: list(range(cfg.n_heads)) for layer in range(cfg.n_layers)}
     grouped: dict[int, list[int]] = {}
-    for layer, head in heads:
+    for layer, head in pairs_of(heads):
         if not (0 <= layer < cfg.n_layers and 0 <= head < cfg.n_heads):
             raise InputError(
                 f"there is no head ({layer}, {head}): the model has {cfg.n_layers} layers of {cfg.n_heads} heads"
@@ -216,7 +242,7 @@ def mean_activations(
     Prompts are read in parts, so memory does not grow with their number.
 
     Args:
-        model: what reads the prompts.
+        model: what reads the prompts; with a `Checkpoint` they may be given as prompts.
         tokens: of the prompts.
         names: of the hooks.
 
@@ -237,6 +263,7 @@ def mean_activations(
     >>> torch.allclose(mean_activations(model, tokens, [hook])[hook], cache[hook][0], atol=1e-5)
     True
     """
+    model, tokens, names = model_in(model), tokens_in(tokens, model), several(names, "names of hooks")
     if not len(tokens):
         raise InputError(f"a mean needs at least one prompt, but the tokens have shape {tuple(tokens.shape)}")
     totals: dict[str, Tensor] = {}

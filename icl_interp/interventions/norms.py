@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError, unknown
+from icl_interp.errors import InputError, several, unknown
 from icl_interp.interventions.base import Hook, Intervention, mean_activations, reference
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.transformer import HookedTransformer, model_in
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,14 @@ class FreezeNorms(Intervention):
         Raises:
             InputError: the model has no norm of that name, none at all that divides by a scale, or there is no prompt.
         """
-        for name in norms or ():
-            if name not in model.norms:
-                raise unknown("norm", name, model.norms)
-        wanted = list(norms or model.norms)
+        its = model_in(model)
+        named = () if norms is None else several(norms, "norms")
+        for name in named:
+            if name not in its.norms:
+                raise unknown("norm", name, its.norms)
+        wanted = list(named or its.norms)
         if not wanted:
-            raise InputError(f"{model.cfg.no_scale} to freeze")
+            raise InputError(f"{its.cfg.no_scale} to freeze")
         means = mean_activations(model, tokens, [f"{name}.hook_scale" for name in wanted])
         return cls({name: means[f"{name}.hook_scale"] for name in wanted})
 

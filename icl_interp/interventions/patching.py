@@ -19,7 +19,7 @@ from xarray import DataArray
 
 from icl_interp.errors import InputError, shown, unknown
 from icl_interp.models.hooks import check_names
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.transformer import HookedTransformer, model_in, tokens_in
 from icl_interp.results import make_array
 
 Metric = Callable[[Float[Tensor, "batch token d_out"]], Float[Tensor, ""] | float]
@@ -83,6 +83,8 @@ def patch(
     for name in by:
         if name not in AXES[activation]:
             raise InputError(f"{activation} has no axis {name!r}: patch it by {' and '.join(AXES[activation])}")
+    holder, model = model, model_in(model)
+    clean, corrupted = tokens_in(clean, holder), tokens_in(corrupted, holder)
     if clean.shape != corrupted.shape:
         raise InputError(
             f"clean and corrupted tokens must have one shape, but got {tuple(clean.shape)} and {tuple(corrupted.shape)}"

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, several
 from icl_interp.interventions.base import Hook, Intervention, by_layer
 from icl_interp.models.hooks import token_axis
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.transformer import HookedTransformer, model_in, tokens_in
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,9 @@ class PutActivations(Intervention):
         Raises:
             InputError: the model has no hook of a name.
         """
+        names = several(names, "names of hooks")
         with torch.no_grad():
-            _, cache = model.run_with_cache(tokens, names_filter=list(names))
+            _, cache = model_in(model).run_with_cache(tokens_in(tokens, model), names_filter=list(names))
         return cls({name: cache[name] for name in names})
 
     def hooks(self, model: HookedTransformer) -> list[Hook]:

@@ -30,6 +30,7 @@ from icl_interp.models.hooks import (
 )
 from icl_interp.models.layers import Norm, TanhNorm, make_norm
 from icl_interp.models.properties import WeightProperties
+from icl_interp.prompts import Prompts
 from icl_interp.provenance import LARGEST_FACTS, build, generator, read_json
 
 CACHED = 4 * 2**20  # bytes of the widest activation, in `chunks`
@@ -198,13 +199,26 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         return any(listened(module) for module in self._modules_with_hooks)
 
     def _check_width(self, tokens: Tensor) -> None:
+        if not isinstance(tokens, Tensor):
+            raise InputError(
+                f"a model reads tokens, a tensor of shape (batch, token, d_in={self.cfg.d_in}), but got "
+                f"{_kind(tokens)}: encode prompts with encoding.encode(prompts), or call predict(prompts)"
+            )
         if tokens.ndim != 3 or tokens.shape[-1] != self.cfg.d_in:
             raise InputError(
                 f"tokens must have shape (batch, token, d_in={self.cfg.d_in}), but got {tuple(tokens.shape)}"
             )
+        weight = self.unembed.W_U
+        if tokens.dtype != weight.dtype and not torch.is_autocast_enabled(tokens.device.type):
+            raise InputError(
+                f"tokens are {_dtype(tokens)} and weights {_dtype(weight)}: pass tokens.to(model.unembed.W_U.dtype), "
+                f"or convert the model"
+            )
 
     def _check(self, tokens: Tensor) -> None:
         self._check_width(tokens)
+        if not tokens.shape[1]:
+            raise InputError("a prompt needs at least one token, but these have none")
         if tokens.shape[1] > self.cfg.n_ctx:
             raise InputError(
                 f"n_ctx={self.cfg.n_ctx} tokens is too short for a prompt of {tokens.shape[1]}: "
@@ -292,8 +306,56 @@ def widest_bytes(model: HookedTransformer, n_tokens: int) -> int:
     return widest * n_tokens * model.unembed.W_U.element_size()
 
 
+def _kind(value: object) -> str:
+    return f"a {type(value).__name__}"
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def model_in(given: Any) -> Any:
+    """The model itself, or that of whatever holds one, such as a `Checkpoint`.
+
+    Raises:
+        InputError: neither.
+
+    >>> import icl_interp
+    >>> checkpoint = icl_interp.load("affine")
+    >>> model_in(checkpoint) is checkpoint.model is model_in(checkpoint.model)
+    True
+    """
+    model = given if isinstance(given, HookedRootModule) else getattr(given, "model", None)
+    if not isinstance(model, HookedRootModule):
+        raise InputError(f"a HookedTransformer or a Checkpoint is needed, but got {_kind(given)}")
+    return model
+
+
+def tokens_in(given: Any, holder: Any) -> Tensor:
+    """Tokens themselves, or prompts as the encoding of a `Checkpoint` reads them.
+
+    Args:
+        given: tokens or prompts.
+        holder: the checkpoint, or a bare model, which reads tokens only.
+
+    Raises:
+        InputError: neither, or prompts for a bare model.
+    """
+    if isinstance(given, Tensor):
+        return given
+    encoding = getattr(holder, "encoding", None)
+    if isinstance(given, Prompts) and encoding is not None:
+        return encoding.encode(given).to(model_in(holder).unembed.W_U)
+    raise InputError(
+        f"tokens are needed, a tensor of shape (batch, token, d_in), but got {_kind(given)}: pass "
+        "checkpoint.encoding.encode(prompts), or the checkpoint in the model's place"
+    )
+
+
 def _as_slice(positions: range | Sequence[int], n_tokens: int) -> slice:
     """Evenly spaced positions as a slice (a view, not a copy)."""
+    if isinstance(positions, Tensor):
+        positions = [int(position) for position in positions]
     steps = {b - a for a, b in pairwise(positions)} or {1}
     if not positions or len(steps) > 1 or min(steps) < 1 or positions[0] < 0 or positions[-1] >= n_tokens:
         raise InputError(

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from icl_interp.errors import several
 from icl_interp.models.hooks import token_axis
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.base import Hook, Positions, Probe
@@ -45,7 +46,8 @@ class Activations(Probe):
     name: ClassVar[str] = "activations"
 
     def __init__(self, names: Sequence[str], keep: Callable[[Tensor], Tensor] | None = None) -> None:
-        self.names, self.keep = tuple(names), keep
+        self.names = several(names, "names of hooks")
+        self.keep = keep
 
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
         """Those named."""

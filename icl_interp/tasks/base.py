@@ -311,7 +311,14 @@ class Task(ABC):
         n_points: int | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Prompts:
-        """Fresh prompts: `n_functions` functions, each with `n_contexts` independent contexts, function-major."""
+        """Fresh prompts: `n_functions` functions, each with `n_contexts` independent contexts, function-major.
+
+        Raises:
+            InputError: what draws is no generator, or a number is none.
+        """
+        checks.draws(generator)
+        whole(n_functions, "n_functions", 0)
+        whole(n_contexts, "n_contexts", 1)
         function = torch.arange(n_functions).repeat_interleave(n_contexts)
         parameters = self.sample_parameters(n_functions, generator, dtype)[function]
         xs, ys = checks.sampled(self, parameters, n_points or self.n_points, generator, dtype)

@@ -7,7 +7,7 @@ would be trained on it without a word.
 import inspect
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -141,3 +141,16 @@ def _in_words(returned: object) -> str:
     if isinstance(returned, Tensor):
         return f"one tensor of shape {tuple(returned.shape)}"
     return "None" if returned is None else f"{shown(returned)} ({type(returned).__name__})"
+
+
+def draws(generator: Any) -> None:
+    """Refuse what is no generator of random numbers.
+
+    Raises:
+        InputError: it is anything but a torch.Generator.
+    """
+    if not isinstance(generator, torch.Generator):
+        raise InputError(
+            f"a torch.Generator is needed to draw prompts, but got {shown(generator)}: pass "
+            "torch.Generator().manual_seed(0), say"
+        )
