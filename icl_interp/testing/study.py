@@ -30,7 +30,7 @@ from icl_interp.testing.edits.targets import Posed, TargetEdit
 from icl_interp.testing.reasons import too_long
 
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
-LEVELS = ("fast", "full")
+LEVELS = ("fast", "thorough", "full")
 SMALL = trials.Sample(n_units=64, n_contexts=1)  # of a trial
 LONGEST = 12  # words of a claim's short sentence
 READ_OFF = (
@@ -210,7 +210,10 @@ def edits(it: Examined) -> Iterator[Outcome]:
             before = trials.judged(model, claims, SMALL, twins=twins) if before is None else before
             for row in trials.try_edit(one.name, model, edit, claims, before, SMALL, twins):
                 yield f"{row[3]} after {edit.name}", _moved(one.name, row)
-    # Models beside a model, and those on its way, are edited with it.
+
+
+def edits_with_companions(it: Examined) -> Iterator[Outcome]:
+    """The same where models beside a model, or those on its way, are edited with it."""
     for one in it.known:
         if one.alone:
             continue
@@ -344,7 +347,6 @@ RULES: tuple[Rule, ...] = (
     untrained,
     edits,
     weights,
-    beside,
     ignorance,
     interventions,
     pure,
@@ -382,6 +384,7 @@ def coverage(it: Examined) -> Iterator[Outcome]:
             yield f"{row['claim']} on {construction.name}, {battery.DRAWS} draws", battery.falls_short(row) or None
 
 
+THOROUGH_RULES: tuple[Rule, ...] = (edits_with_companions, beside)
 SLOW_RULES: tuple[Rule, ...] = (models, coverage)
 
 
@@ -394,7 +397,8 @@ def check_study(study: Study | str, level: str = "fast", *, seed: int = 0, done:
 
     Args:
         study: the study, or the name of a registered one.
-        level: "fast" draws each construction once. "full" also draws each 200 times, and tries the verdicts on
+        level: "fast" draws each construction once. "thorough" also edits models together with those beside them, and
+            puts idle models beside others, which takes minutes. "full" also draws each 200 times, and tries the verdicts on
             `Study.models`: with every edit that leaves a model's function, on models that know nothing, and over eight
             samples and half a sample. That takes hours.
         seed: of the draws.
@@ -422,7 +426,8 @@ def check_study(study: Study | str, level: str = "fast", *, seed: int = 0, done:
         if done and level == "full":
             battery.stamp(study, done, battery.STANDARD, seed)
         it = Examined(study, seed, done)
-        rules = RULES if level == "fast" else (*RULES, *SLOW_RULES)
+        rules = RULES if level == "fast" else (*RULES, *THOROUGH_RULES)
+        rules = (*rules, *SLOW_RULES) if level == "full" else rules
         outcomes = {(rule.__name__, subject): short for rule in rules for subject, short in rule(it)}
     excepted = {key for key in outcomes if key in study.exceptions}
     short = [
