@@ -398,9 +398,9 @@ def check_study(study: Study | str, level: str = "fast", *, seed: int = 0, done:
     Args:
         study: the study, or the name of a registered one.
         level: "fast" draws each construction once. "thorough" also edits models together with those beside them, and
-            puts idle models beside others, which takes minutes. "full" also draws each 200 times, and tries the verdicts on
-            `Study.models`: with every edit that leaves a model's function, on models that know nothing, and over eight
-            samples and half a sample. That takes hours.
+            puts idle models beside others, which takes minutes. "full" also draws each 200 times, and tries the
+            verdicts on `Study.models`: with every edit that leaves a model's function, on models that know nothing, and
+            over eight samples and half a sample. That takes hours.
         seed: of the draws.
         done: a folder that keeps each part of level "full", so that a run which was stopped goes on: the folder of
             `battery.run` for this study.
