@@ -10,6 +10,7 @@ from icl_interp.analyses.criterion import Criterion, Decision, Estimate, Verdict
 from icl_interp.analyses.facts import LEARNED_R2, Facts
 from icl_interp.analyses.finding import Finding, Kind, Quote
 from icl_interp.analyses.measurement import TWIN, TWINS, Measurement, Results
+from icl_interp.analyses.reasons import fitted
 from icl_interp.analyses.tie import TIED
 from icl_interp.errors import InputError, logger
 from icl_interp.provenance import encode, finite
@@ -204,12 +205,13 @@ class Claim:
         decision = self.criterion.decide(evidence.quantities, facts.n_claims)
         verdict, reason = self._gated(decision, evidence, Results(results), facts)
         condition = decision.condition or self.criterion.conditions[0]
+        reason, more = fitted(reason)  # what does not fit stands with the scope
         return replace(
             self._unasked(verdict, reason),
             decided_by=condition,
             estimate=evidence.estimate or evidence.quantities.get(self.criterion.conditions[0].quantity),
             test=evidence.quantities.get(condition.quantity),
-            scope=evidence.scope,
+            scope=" ".join(filter(None, (f"{evidence.scope}." if more and evidence.scope else evidence.scope, more))),
             causal=evidence.causal,
             twin=evidence.twin.get(condition.quantity),
             details=evidence.details,

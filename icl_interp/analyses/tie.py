@@ -27,14 +27,12 @@ TIED = (
     Precondition(
         "reading",
         (EXPLAINED, INF),
-        f"What is read off the weights explains {{value:.3g}} of the predictions ({EXPLAINED} needed): "
-        "something beside it makes them.",
+        f"What is read explains {{value:.3g}} of the predictions ({EXPLAINED} needed), so something else makes them.",
     ),
     Precondition(
         "used",
         (MOVED, INF),
-        "With the part that was read replaced by its mean, predictions move by {value:.3g} of their variance "
-        f"({MOVED} needed): it is not what makes them.",
+        f"Without the part that was read, predictions move by {{value:.3g}} of their variance ({MOVED} needed).",
     ),
 )
 

@@ -2,7 +2,7 @@
 
 import re
 
-MOST_WORDS, MOST_SENTENCES = 60, 3  # the answer, the number that decides, a caveat
+from icl_interp.analyses.reasons import MOST_SENTENCES, MOST_WORDS
 
 
 def too_long(reason: str) -> str | None:

@@ -103,7 +103,8 @@ class Examined:
             one = next((one for one in self.judged if claim.id in one.claims), None)
             if claim.kind == "learning" and one is not None:
                 fresh = HookedTransformer(one.case.model.cfg, seed=self.seed + 1).double().eval()
-                found.append(self._judged(one.name, calibration.Case(fresh, one.case.task), {claim.id: claim}))
+                case = calibration.Case(fresh, one.case.task, encoding=one.case.encoding)
+                found.append(self._judged(one.name, case, {claim.id: claim}))
         return found
 
     def _judged(self, name: str, case: calibration.Case, claims: dict[str, Claim]) -> Judged:

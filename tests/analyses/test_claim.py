@@ -434,3 +434,18 @@ def test_results_of_another_version_are_not_judged_again(registry):
     assert (kept.verdict, kept.statement) == ("supported", "s")
     assert kept.kept == "The stored verdict is kept: mine/size is of version 1, not 2. Analyse the model again."
     assert through_json(kept) == kept
+
+
+def test_what_a_reason_has_no_room_for_stands_with_the_scope():
+    """Three sentences of sixty words at most; the answer and its number always stay."""
+
+    def finding(says, caveat=""):
+        found = Evidence(estimates(share=SURE), says, scope="these weights", caveat=caveat)
+        return replace(claim(), evidence=lambda results, known: found).judge_results({}, FACTS)
+
+    four = finding("It is. So. A b. C.")
+    assert (four.reason, four.scope) == ("It is. So. A b.", "these weights. C.")
+    long = "B " + "b " * 60 + "b."
+    assert finding("It is. So.", long).reason == "It is. So."
+    short = finding("It is. So.", "A b.")
+    assert (short.reason, short.scope) == ("It is. So. A b.", "these weights")

@@ -160,7 +160,6 @@ BROKEN = [
     ("words", "does not end in a full stop", lambda s: with_claim(s, short="It copies")),
     ("words", "no sentence is quoted", lambda s: with_claim(s, quote=None)),
     ("words", "has 6[1-9] words in 1 sentences", lambda s: with_claim(s, evidence=saying(s.claims[0], "so " * 60))),
-    ("words", "in 4 sentences", lambda s: with_claim(s, evidence=saying(s.claims[0], "It does. " * 4))),
     ("figures", "there is no such figure", lambda s: replace(s, figures={})),
     ("figures", "no claim names it", lambda s: with_claim(s, figures=())),
     ("both_ways", "no construction must be contradicted", lambda s: replace(s, constructions=s.constructions[:1])),

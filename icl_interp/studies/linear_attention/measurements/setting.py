@@ -122,7 +122,7 @@ def not_learned(facts: Facts) -> str | None:
     if needs_theory(facts):
         return facts.not_learned()
     r2, best = facts.r2, best_r2(facts)
-    if facts.explained.low > LEARNED_R2 * best:
+    if r2 > LEARNED_R2 * best:
         return None
     kind = "the best layer of linear attention" if facts.config.score_fn == "linear" else "the best predictor"
     return f"in-distribution R2 {r2:.3f}; {kind} has {best:.3f}, of which {LEARNED_R2} is needed"

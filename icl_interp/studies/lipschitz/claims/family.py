@@ -143,9 +143,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         quantities |= {key: Estimate(name, math.nan, math.nan, math.nan) for key, name in NAMES.items()}
     return Evidence(
         quantities,
-        " ".join(filter(None, (differing(kind), says(table, quantities)))),
-        caveat=" ".join((caveat(table, quantities), whose(kind))),
-        scope="runs of this recipe; F_L^+, n = 100, d = 3, L from 0.3 to 10, sigma from 0.3 to 3",
+        differing(kind) or says(table, quantities),
+        caveat=caveat(table, quantities),
+        scope=f"F_L^+, n = 100, d = 3, L from 0.3 to 10, sigma from 0.3 to 3. {whose(kind)}",
         twin={
             # A seed starts from the same weights at every L and noise.
             **{key: Estimate.exactly(NAMES[key], 0.0) for key in ("L", "noise")},

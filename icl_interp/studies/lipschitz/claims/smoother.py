@@ -217,13 +217,12 @@ def caveat(rows: tuple[dict[str, Any], ...]) -> str:
     if math.isnan(share):
         return f"With the same weights on the head's own values it can replace {_replaced(heads, 'values')}."
     changes = (
-        f"In head {worst['head']}, the worst, {percent(share)} % of the spread of log weights changes when all but "
-        "the example's input and the query is drawn anew"
+        f"In head {worst['head']} {percent(share)} % of the spread of log weights changes with the rest of the prompt"
     )
     if share >= MISSED:
-        return f"{changes}, so its weights depend on more than these."
+        return f"{changes}, so they depend on more than two inputs."
     if share <= REPLACED:
-        return f"{changes}: its weights are nearly those of a kernel, but it does not average labels alone."
+        return f"{changes}, but it does not average labels alone."
     return f"{changes}."
 
 
