@@ -83,7 +83,7 @@ def test_the_scale_is_no_distance(scale, monkeypatch):
 def test_the_rank_one_trap_is_named():
     finding = judge("converged", TRAP)
     assert finding.verdict == "contradicted"
-    assert "rank-one trap" in finding.reason
+    assert "rank-one trap" in f"{finding.reason} {finding.scope}"
     found = numbers(TRAP)
     product, excess = WHERE.rank_one
     assert found["distance from rank one"] < 1e-12

@@ -188,7 +188,7 @@ def _likeness(lab: Lab, model: HookedTransformer | None, span: Span) -> Float[Te
     if model is not None:
         heads = different_heads(model, parts.patterns(lab, 0, model), span)
         rows, columns = torch.triu_indices(len(heads.first), len(heads.first), 1)
-        at = torch.tensor(heads.first)
+        at = torch.tensor(heads.first, dtype=torch.long)
         table[at[rows], at[columns]] = cosines(heads.forms, heads.maps)
     first, second = torch.triu_indices(n, n, 1)
     return table[first, second]
