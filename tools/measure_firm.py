@@ -1,6 +1,6 @@
 """How often a firm verdict is wrong by the draw of its prompts, on real skewed units.
 
-    python tools/measure_firm.py              # prints the table of docs/verdicts.md; about 15 minutes on one core
+    python tools/measure_firm.py              # prints a table; about half an hour on one core
     python tools/measure_firm.py --samples 2000
 
 Units of three claims whose errors are skewed are drawn from bundled models, far more than a report has. All of them
@@ -45,7 +45,7 @@ def drawn(model: str, measurement, rows) -> list[np.ndarray]:
 
 
 def laws() -> list[Law]:
-    """The three ratios of docs/verdicts.md."""
+    """Three ratios whose errors are skewed."""
     softmax = drawn(
         "autoregression_rotations_softmax", missed, lambda r: [r.sel(who=who).values for who in (MISSED, ALL)]
     )
