@@ -62,13 +62,6 @@ DIALS: tuple[Dial, ...] = (
         (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0),
     ),
     Dial(
-        "penalty on weights of positions",
-        units.PAST,
-        "weights of positions by ridge regression, for small angles: with a penalty they are spread over all tokens",
-        lambda v, g: units.smooth(g, v),
-        (1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12, 1e-14, 0.0),
-    ),
-    Dial(
         "share of what least squares says",
         maps.DEPTH,
         "five layers that say this share of it: four gradient steps miss a few hundredths of the variance",
