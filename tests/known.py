@@ -36,3 +36,8 @@ def changed(known: Facts, **more: Any) -> Facts:
     parts = ("r2_", "learned", "best_r2", "noise_free") if "r2" in measured else ()
     kept = {key: value for key, value in known.in_distribution.items() if not key.startswith(parts or ("?",))}
     return replace(known, **{"in_distribution": {**kept, **measured}, **more})
+
+
+def said(finding: Any) -> str:
+    """All that a finding says: its reason, and what that has no room for, which stands with the scope."""
+    return f"{finding.reason} {finding.scope}"

@@ -89,7 +89,7 @@ def test_what_no_softmax_makes_says_nothing_of_softmax():
     def says_nothing():
         finding = judged(elsewhere())
         assert finding.verdict == "inconclusive", finding.reason
-        assert "something beside it makes them" in finding.reason
+        assert "something else makes them" in finding.reason
 
     says_nothing()
     without = dataclasses.replace(claims.SOFTMAX, preconditions=claims.SOFTMAX.preconditions[:1])

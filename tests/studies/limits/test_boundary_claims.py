@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers import must_fail
-from known import AFFINE, facts
+from known import AFFINE, facts, said
 from measuring import judged_on
 from small_models import TASK, long, small_lab
 from stored_curves import approach, certificate, drawn, ends, intact, used
@@ -123,7 +123,7 @@ def test_immediate_is_open_where_the_end_is_not_reached():
         assert says in finding.reason
     for stored in (stored_for_onset(0.1, onset=1e5), stored_for_onset(0.1, onset=np.nan, drift=0.09)):
         assert judged_on(IMMEDIATE, stored, known()).verdict == "supported"
-    assert "does not stay below" in judged_on(IMMEDIATE, stored_for_onset(1e5), known()).reason
+    assert "does not stay below" in said(judged_on(IMMEDIATE, stored_for_onset(1e5), known()))
 
 
 def test_immediate_is_open_where_f_is_constant_or_stands_still():
@@ -264,8 +264,8 @@ def test_what_is_attenuated_may_still_be_decodable():
 
     check(decodable)
     must_fail(check, lambda curve, at: decodable(changed(curve, "product", 0.5), at))
-    assert "The truth can be read from" in judged_on(HIGH_NORM, stored_for_error(1.0, kept=1e-3), known()).reason
-    assert "The truth cannot clearly be read from" in judged_on(HIGH_NORM, stored_for_error(1.0), known()).reason
+    assert "The truth can be read from" in said(judged_on(HIGH_NORM, stored_for_error(1.0, kept=1e-3), known()))
+    assert "The truth cannot clearly be read from" in said(judged_on(HIGH_NORM, stored_for_error(1.0), known()))
 
 
 def test_a_swapped_context_costs_what_the_context_was_worth():
