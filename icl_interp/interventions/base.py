@@ -204,7 +204,7 @@ def pairs_of(heads: Any) -> tuple[Head, ...]:
     for one in found:
         if not isinstance(one, (tuple, list)) or len(one) != 2:
             raise InputError(f"heads are pairs (layer, head), such as ((0, 1), (2, 0)), but got {shown(found)}")
-    return tuple((whole(layer, "a layer", 0), whole(head, "a head", 0)) for layer, head in found)
+    return tuple((whole(layer, "a layer", -(2**31)), whole(head, "a head", -(2**31))) for layer, head in found)
 
 
 def by_layer(model: HookedTransformer, heads: Sequence[Head] | None) -> dict[int, list[int]]:

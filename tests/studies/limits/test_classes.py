@@ -78,9 +78,9 @@ def check_errors(measure):
             out["degrees 2"] = lab.companions[Role("degrees", degrees=(2,))].predict(prompts)
         for points, start in (("own", first), ("late", 5)):
             for unit in (0, 9):
-                for who, said in out.items():
+                for who, given in out.items():
                     terms = [
-                        (float(said[b, k]) - float(prompts.ys[b, k])) ** 2
+                        (float(given[b, k]) - float(prompts.ys[b, k])) ** 2
                         for b in range(32)
                         if prompts.function[b] // 2 == unit
                         for k in range(start, 8)
