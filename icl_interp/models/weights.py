@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -143,7 +143,7 @@ def check_finite(named: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]], whe
     Raises:
         InputError: a tensor holds NaN or infinite numbers; it is named.
     """
-    pairs: Iterable[tuple[str, Tensor]] = named.items() if isinstance(named, Mapping) else named
+    pairs: Any = named.items() if isinstance(named, Mapping) else named
     for name, tensor in pairs:
         check_plain(name, tensor, where)
         if not torch.isfinite(tensor).all():
