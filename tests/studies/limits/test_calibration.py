@@ -225,5 +225,5 @@ def test_saturation_waits_for_its_onset():
     ]
     assert [f.verdict for f in verdicts] == [OPEN, OPEN, YES]
     assert "Centring removes the vector that x is read in by" in verdicts[0].reason
-    assert "By the weights the plateau begins only at" in verdicts[1].reason
+    assert "The plateau is predicted to begin only at" in verdicts[1].reason
     assert verdicts[1].test.value > 0.05  # f does change out there, which contradicts nothing

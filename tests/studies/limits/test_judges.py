@@ -207,5 +207,5 @@ def test_every_kind_of_model_is_judged(name, judged):
     assert not_applicable == set(excluded(make(name), TASK))
     if name == "mlp only":
         assert findings[ERASED].verdict == "inconclusive"
-        assert findings[ERASED].reason.startswith("R2 is -")
+        assert findings[ERASED].reason.startswith("The model explains -")
         assert findings[SATURATES].verdict == findings[CAUSE].verdict == "supported"
