@@ -164,6 +164,7 @@ def lab_for(
         error,
         n_units=n_units,
         optimizer="Adam" if case.training else "",
+        n_steps=case.training.steps if case.training else 0,
         snapshots=tuple(case.snapshots),
         companions={role: other.name for role, other in case.companions.items()},
     )

@@ -199,7 +199,7 @@ def test_a_window_that_was_typed_in_says_nothing_about_a_kind_of_training():
     lab, facts = calibration.lab_for(typed)
     finding = FAMILY_CLAIM.judge_results({}, facts)
     assert finding.verdict == "not_applicable"
-    assert "nothing tells that this model was trained" in finding.reason
+    assert "nothing tells how this one was" in finding.reason
     # The mutant: nobody asks whether, or by which recipe.
     asked_nothing = dataclasses.replace(
         FAMILY_CLAIM,

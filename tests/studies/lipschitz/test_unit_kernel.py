@@ -16,6 +16,7 @@ from icl_interp.provenance import generator
 from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.measurements import unit as measured
 from icl_interp.studies.lipschitz.measurements.unit import (
+    fit_of,
     functions_of,
     kernel,
     needs_all_directions,
@@ -23,6 +24,7 @@ from icl_interp.studies.lipschitz.measurements.unit import (
     needs_unit,
     reads_whitened,
     scores,
+    scores_by_function,
     sigma_of,
 )
 from icl_interp.tasks import Ellipsoid, Sphere, Task
@@ -93,6 +95,23 @@ def test_a_layer_with_a_norm_has_an_m_in_part():
     _, shares = found(HookedTransformer(cfg, seed=0).double())
     assert 0 < shares["fit"] < 0.99
     assert shares["fit"] <= shares["fit of all terms"] < 1 - 1e-6
+
+
+def check_fit(model, by_function):
+    """By function, M leaves as much of the scores as least squares over all of them has left."""
+    share, whole = fit_of(by_function), numbers_in(bench(model).measure(scores))["fit"]
+    assert share.value == pytest.approx(whole, abs=1e-9)
+    assert share.low <= share.value <= share.high
+
+
+def test_the_share_that_m_explains_has_an_interval():
+    mixed, plain, equal = full(1.0), unit(3 * square(3, 3)), unit(torch.zeros(3, 3).double())
+    found = {model: bench(model).measure(scores_by_function) for model in (mixed, plain, equal)}
+    for model, by_function in found.items():
+        check_fit(model, by_function)
+    must_fail(check_fit, mixed, found[plain])
+    share = fit_of(found[mixed])
+    assert 0.01 < share.high - share.low < 0.5
 
 
 def test_whitened_scores_are_those_of_the_whitened_inputs():

@@ -33,6 +33,7 @@ from icl_interp.studies.linear_attention.measurements.shifts import (
     query_shift,
     risk,
 )
+from icl_interp.studies.linear_attention.measurements.tied import LEARNED, learned, loss
 from icl_interp.theory import linear_attention as theory
 
 CLOSE, OFF = 1.05, 1.25  # ratios of a measured risk to the formula: within, beyond
@@ -51,6 +52,7 @@ RISK = Criterion(
     "factor between the measured mean squared error and that of Theorem 4.2, either way, the largest over numbers M of "
     f"examples: <= {CLOSE:g} / > {OFF:g}",
     (Condition("ratio", (-INF, math.log(CLOSE)), (math.log(OFF), INF)),),
+    (LEARNED,),
 )
 
 
@@ -83,7 +85,7 @@ def risk_evidence(results: Results, facts: Facts) -> Evidence:
                 }
         rows.append(row)
     name = "factor between the mean squared error and that of Theorem 4.2, the largest over M"
-    quantities = {"ratio": Estimate.of(name, test, "ln")}
+    quantities = {"ratio": Estimate.of(name, test, "ln"), **learned(results, facts)}
     says = answer(
         RISK,
         quantities,
@@ -127,6 +129,7 @@ RANDOM = Criterion(
     "mean squared error over that of the optimal layer of Theorem 4.5, on prompts of as many examples as in training "
     f"(M = N): within a factor of {OFF:g} / at most {BEATS:g} (better than any layer of linear attention)",
     (Condition("ratio", (-math.log(OFF), math.log(OFF)), (-INF, math.log(BEATS))),),
+    (LEARNED,),
 )
 
 
@@ -156,7 +159,7 @@ def random_covariance(results: Results, facts: Facts) -> Evidence:
     limit = theory.random_limit(task.spectrum_moments())
     exact = float(theory.random_risk(trained_landscape(task).product, task.spectrum_moments(), n, task.noise_std**2))
     name = "mean squared error / that of the optimal layer of Theorem 4.5"
-    quantities = {"ratio": Estimate.of(name, test, "ln")}
+    quantities = {"ratio": Estimate.of(name, test, "ln"), **learned(results, facts)}
     says = answer(
         RANDOM,
         quantities,
@@ -197,6 +200,7 @@ QUERY = Criterion(
     "three test conditions (query three times as far; query from an isotropic distribution of three times the standard "
     f"deviation; query from a normal distribution that is drawn): <= {TOLERATED:g} / >= {HURT:g}",
     (Condition("ratio", (-INF, math.log10(TOLERATED)), (math.log10(HURT), INF)),),
+    (LEARNED,),
 )
 
 
@@ -229,7 +233,7 @@ def query_evidence(results: Results, facts: Facts) -> Evidence:
         slope = float(result.sel(arm=arm, moment="prediction x truth").values.mean()) / size
         rows.append({"test condition": arm, share: error / size, "slope of predictions": slope})
     name = "error relative to the mean square of the label, query shifted / in distribution"
-    quantities = {"ratio": Estimate.of(name, test, "log10")}
+    quantities = {"ratio": Estimate.of(name, test, "log10"), **learned(results, facts)}
     says = answer(
         QUERY,
         quantities,
@@ -252,6 +256,7 @@ COVARIATE = Criterion(
     f"where they are by numbers that are drawn: both {EXPONENT[0]:g} to {EXPONENT[1]:g} / one at most {ABSORBED:g} "
     "(the slope stays, as with least squares)",
     (Condition("exponent", EXPONENT, (-INF, ABSORBED)), Condition("drawn", EXPONENT, (-INF, ABSORBED))),
+    (LEARNED,),
 )
 
 
@@ -283,7 +288,11 @@ def covariate_evidence(results: Results, facts: Facts) -> Evidence:
         rows.append({"c": c, "slope of predictions": crossed / size, "error / mean square of the label": error / size})
     name = "power of c in the slope of predictions on labels"
     drawn = exponent(result, drawn=True)
-    quantities = {"exponent": Estimate.of(name, test), "drawn": Estimate.of(f"{name}, c drawn", drawn)}
+    quantities = {
+        "exponent": Estimate.of(name, test),
+        "drawn": Estimate.of(f"{name}, c drawn", drawn),
+        **learned(results, facts),
+    }
     says = answer(
         COVARIATE,
         quantities,
@@ -328,7 +337,7 @@ RISK_CLAIM = Claim(
     statement="The error on prompts of M examples is that of Theorem 4.2, for every M",
     source=f"{SOURCE}, Theorem 4.2, with the factor 1/M that the slides leave out",
     criterion=RISK,
-    measurements=(risk,),
+    measurements=(risk, loss),
     twin=(risk,),
     aspects=("single layer", "single head", "kind of task"),
     evidence=risk_evidence,
@@ -353,7 +362,7 @@ QUERY_SHIFT_CLAIM = Claim(
     statement="Another distribution of queries is tolerated: errors stay the same relative to the labels",
     source=f"{SOURCE}, section 4.2",
     criterion=QUERY,
-    measurements=(query_shift,),
+    measurements=(query_shift, loss),
     aspects=("single layer", "single head", "kind of task"),
     evidence=query_evidence,
     excluded=needs_theory,
@@ -375,7 +384,7 @@ COVARIATE_SHIFT_CLAIM = Claim(
     statement="Inputs scaled by c are not tolerated: predictions come out c² times too large",
     source=f"{SOURCE}, section 4.2",
     criterion=COVARIATE,
-    measurements=(covariate_shift,),
+    measurements=(covariate_shift, loss),
     twin=(covariate_shift,),
     aspects=("single layer", "single head", "kind of task"),
     evidence=covariate_evidence,
@@ -399,7 +408,7 @@ RANDOM_COVARIANCE_CLAIM = Claim(
     statement="With a new covariance in every prompt the task is not learned: the error stays that of Theorem 4.5",
     source=f"{SOURCE}, Theorem 4.5",
     criterion=RANDOM,
-    measurements=(risk,),
+    measurements=(risk, loss),
     twin=(risk,),
     aspects=("single layer", "single head", "kind of task"),
     evidence=random_covariance,

@@ -26,7 +26,7 @@ from icl_interp.studies.linear_attention.measurements.setting import (
     task_in,
     trained_landscape,
 )
-from icl_interp.studies.linear_attention.measurements.tied import loss, tied
+from icl_interp.studies.linear_attention.measurements.tied import LEARNED, MINIMUM, MODEL, learned, loss, tied
 from icl_interp.studies.linear_attention.measurements.weights import maps, numbers, path, product, share_of_identity
 
 NEAR, FAR = 0.05, 0.2  # relative distances that count as reached, and as not
@@ -62,7 +62,8 @@ def converged(results: Results, facts: Facts) -> Evidence:
     found, twin = _numbers(results), _numbers(results.twin)
     theorem = "4.5" if task_in(facts).random_covariance else "4.1"
     name = "distance of the weights' product from that of the minimum, |P - P*| / |P*|"
-    excess = bootstrap(lambda own, least: np.log(own / least), *results[loss].values)
+    errors = results[loss].sel(who=[MODEL, MINIMUM]).values
+    excess = bootstrap(lambda own, least: np.log(own / least), *errors)
     error = "mean squared error / that of the minimum on the same prompts"
     quantities = {
         "distance": Estimate.exactly(name, found["distance"]),
@@ -249,7 +250,7 @@ IDENTITIES = Criterion(
     "share of a map A that is a multiple of the identity, tr(A)^2 / (d |A|^2), in the coordinates of tokens, the least "
     f"over W_K^T W_Q and W_P W_V, summed over heads: >= {IDENTITY:g} / <= {OTHER:g}{TIED_TEXT}",
     (Condition("share", (IDENTITY, INF), (-INF, OTHER)),),
-    TIED,
+    (*TIED, LEARNED),
 )
 
 
@@ -267,7 +268,11 @@ def identity(results: Results, facts: Facts) -> Evidence:
     result, fresh = results[maps], results.twin[maps]
     shares = dict(zip(result.indexes["map"], result.values.tolist(), strict=True))
     name = "least share of a map that is a multiple of the identity"
-    quantities = {"share": Estimate.exactly(name, min(shares.values())), **tie.tied(results[tied])}
+    quantities = {
+        "share": Estimate.exactly(name, min(shares.values())),
+        **tie.tied(results[tied]),
+        **learned(results, facts),
+    }
     says = answer(
         IDENTITIES,
         quantities,
@@ -385,7 +390,7 @@ IDENTITY_MAPS_CLAIM = Claim(
     statement="W_K^T W_Q and W_P W_V are nearly multiples of the identity",
     source="Wu's slides on Zhang et al. (2023), after Trockman & Kolter (2023) on vision transformers",
     criterion=IDENTITIES,
-    measurements=(maps, tied),
+    measurements=(maps, tied, loss),
     about_weights=True,
     twin=(maps,),
     aspects=("weight maps", "single layer", "single head", "kind of task"),

@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.analyses.claim import LEARNED_R2
 from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
 from icl_interp.errors import InputError
@@ -105,27 +104,14 @@ def trained_landscape(task: LinearRegression) -> theory.Landscape:
     return theory.landscape(task.covariance_matrix, n, tau2)
 
 
-def best_r2(facts: Facts) -> float:
-    """In-distribution R2 of the best that the model could be: the best layer of linear attention, else least squares.
-
-    One layer of linear attention can't do what least squares does, so R2 > 0.9 would call its optimum a failure. For
-    deeper linear attention the best single layer is a lower bar, and for others all but the noise can be learned.
-    """
-    where = trained_landscape(task_in(facts))
-    if facts.config.score_fn == "linear":
-        return float(-2 * where.minimum / where.label_moment)
-    return float(1 - task_in(facts).noise_std ** 2 / where.label_moment)
-
-
 def not_learned(facts: Facts) -> str | None:
-    """How far a model is from having learned linear regression, as well as its kind can; None if it has."""
-    if needs_theory(facts):
-        return facts.not_learned()
-    r2, best = facts.r2, best_r2(facts)
-    if r2 > LEARNED_R2 * best:
+    """How far a model is from having learned linear regression; None if it has, and for linear attention.
+
+    Of linear attention a precondition asks how it compares with the best layer (`tied.LEARNED`).
+    """
+    if not needs_theory(facts) and facts.config.score_fn == "linear":
         return None
-    kind = "the best layer of linear attention" if facts.config.score_fn == "linear" else "the best predictor"
-    return f"in-distribution R2 {r2:.3f}; {kind} has {best:.3f}, of which {LEARNED_R2} is needed"
+    return facts.not_learned()
 
 
 def never_asked(facts: Facts) -> None:

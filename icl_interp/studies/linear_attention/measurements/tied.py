@@ -1,15 +1,19 @@
 """Whether the weights that are read make the predictions, and how good these are beside the best layer's."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses import tie
+from icl_interp.analyses.criterion import INF, Estimate, Precondition
+from icl_interp.analyses.facts import LEARNED_R2, Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import measurement
+from icl_interp.analyses.measurement import Results, measurement
 from icl_interp.interventions.base import intervene
 from icl_interp.models.units import LinearSelfAttention, read_layer
 from icl_interp.prompts import Prompts, as_numbers
+from icl_interp.resampling import bootstrap, r_squared
 from icl_interp.results import make_array
 from icl_interp.studies.linear_attention.measurements.setting import (
     at_query,
@@ -20,6 +24,15 @@ from icl_interp.studies.linear_attention.measurements.setting import (
 )
 
 N_CONTEXTS = 32  # prompts of each function on which losses are compared
+MODEL, MINIMUM, NOTHING = "model", "minimum", "nothing"
+
+LEARNED = Precondition(
+    "learned",
+    (LEARNED_R2, INF),
+    "The model has not surely learned its task: its R2 is {value:.2g} times that of the best layer of linear "
+    f"attention ({LEARNED_R2:g} needed).",
+    optional=True,  # of other models the whole task is asked (`not_learned`)
+)
 
 
 def by_product(product: Float[Tensor, "dim dim"], prompts: Prompts) -> Float[Tensor, " batch"]:
@@ -41,16 +54,33 @@ def tied(lab: Lab) -> DataArray:
     return tie.tie(lab, predicted[:, None], reading[:, None], without[:, None], prompts)
 
 
-@measurement("lsa/loss")
+@measurement("lsa/loss", version=2)
 def loss(lab: Lab) -> DataArray:
-    """Mean squared error at the query by function: of the model, and of the layer at the minimum on the same prompts.
+    """Mean squared error at the query by function: of the model, of the layer at the minimum, of the prediction 0.
 
-    Prompts are in distribution, of as many examples as in training (M = N).
+    All on the same prompts. They are in distribution, of as many examples as in training (M = N).
     """
     task = task_of(lab)
     prompts = grouped_prompts(lab, task.n_points - 1, N_CONTEXTS, "loss").prompts
     labels = as_numbers(prompts.ys)[:, -1]
-    predictions = (at_query(lab, prompts), by_product(trained_landscape(task).product, prompts))
-    rows = [by_function((made - labels).square(), lab.n_units) for made in predictions]
-    axes = {"who": ("model", "minimum"), "unit": tuple(range(lab.n_units))}
+    predictions = {
+        MODEL: at_query(lab, prompts),
+        MINIMUM: by_product(trained_landscape(task).product, prompts),
+        NOTHING: torch.zeros_like(labels),
+    }
+    rows = [by_function((made - labels).square(), lab.n_units) for made in predictions.values()]
+    axes = {"who": tuple(predictions), "unit": tuple(range(lab.n_units))}
     return make_array(rows, axes, note=f"{N_CONTEXTS} prompts of each function")
+
+
+def learned(results: Results, facts: Facts) -> dict[str, Estimate]:
+    """What `LEARNED` asks of linear attention: R^2 over that of the best layer, on the same prompts.
+
+    One layer of linear attention can't do what least squares does, so R^2 above 0.9 would call its optimum a failure.
+    For several layers the best single one is a lower bar. Of other models nothing is asked here.
+    """
+    if facts.config.score_fn != "linear":
+        return {}
+    errors = [results[loss].sel(who=who).values for who in (MODEL, MINIMUM, NOTHING)]
+    share = bootstrap(lambda own, best, nothing: r_squared(own - best, nothing - best, empty=1.0), *errors)
+    return {"learned": Estimate.of("R2 over that of the best layer of linear attention", share)}

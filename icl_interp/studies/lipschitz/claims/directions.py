@@ -14,7 +14,15 @@ from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.claims.window import IS_KERNEL, never_asked, percent
 from icl_interp.studies.lipschitz.measurements.prediction import tied_window
-from icl_interp.studies.lipschitz.measurements.unit import SOURCE, kernel, needs_sphere, scores, task_in
+from icl_interp.studies.lipschitz.measurements.unit import (
+    SOURCE,
+    fit_of,
+    kernel,
+    needs_sphere,
+    scores,
+    scores_by_function,
+    task_in,
+)
 from icl_interp.studies.lipschitz.measurements.unit_directions import (
     INTACT,
     NO_IRRELEVANT,
@@ -120,7 +128,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         "lost with irrelevant": Estimate.of("share of the gain lost without irrelevant directions", irrelevant),
         "lost with relevant": Estimate.of("share of the gain lost without relevant directions", relevant),
         "selects": Estimate.of("share of the error that attention takes off", selects(arms)),
-        "fit": Estimate.exactly("share of the scores' variance that M explains", numbers_in(results[scores])["fit"]),
+        "fit": fit_of(results[scores_by_function]),
         **tied(results[tied_window]),
     }
     says = answer(
@@ -181,7 +189,7 @@ IRRELEVANT_DIRECTIONS_CLAIM = Claim(
     statement="Directions that the functions do not depend on are ignored by attention: M acts within col(B) alone",
     source=f"{SOURCE}, Theorem 4",
     criterion=DIRECTIONS,
-    measurements=(scores, kernel, tied_window, directions, subspace, projected),
+    measurements=(scores, scores_by_function, kernel, tied_window, directions, subspace, projected),
     twin=(subspace,),
     about_weights=True,
     aspects=("single layer", "single head", "kind of task"),

@@ -37,7 +37,7 @@ from icl_interp.studies.lipschitz.claims.window import (
 )
 from icl_interp.studies.lipschitz.measurements.heads_family import THIS, family, kind_of_training, needs_family
 from icl_interp.studies.lipschitz.measurements.prediction import tied_window
-from icl_interp.studies.lipschitz.measurements.unit import SOURCE, kernel, scores
+from icl_interp.studies.lipschitz.measurements.unit import SOURCE, kernel, scores, scores_by_function
 from icl_interp.studies.lipschitz.measurements.unit_loss import optimum
 
 ADAPTS, FIXED = 0.8, 0.5  # of theory's slope
@@ -265,7 +265,7 @@ FAMILY_CLAIM = Claim(
     "as w* does",
     source=f"{SOURCE}, 'Intuition Summary' and Theorem 2",
     criterion=FAMILY,
-    measurements=(family, kind_of_training, scores, kernel, tied_window, optimum),
+    measurements=(family, kind_of_training, scores, scores_by_function, kernel, tied_window, optimum),
     twin=(kernel,),
     about_weights=True,
     aspects=("single layer", "single head", "kind of task"),

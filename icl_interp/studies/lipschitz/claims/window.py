@@ -17,10 +17,12 @@ from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.measurements.prediction import tied_window
 from icl_interp.studies.lipschitz.measurements.unit import (
     SOURCE,
+    fit_of,
     functions_of,
     kernel,
     needs_all_directions,
     scores,
+    scores_by_function,
     task_in,
     whitened_kernel,
 )
@@ -71,18 +73,24 @@ def excess(result: DataArray, matrix: str, over: str = BEST) -> Interval:
     return bootstrap(lambda a, b: a / b - 1, result.sel(matrix=matrix).values, result.sel(matrix=over).values)
 
 
-def share_learned(results: Results, facts: Facts) -> float:
-    """The model's R2 in distribution over that of the best window; 0 where the best window has none to speak of."""
+def share_learned(results: Results, facts: Facts) -> Estimate:
+    """The model's R2 in distribution over that of the best window; 0 where the best window has none to speak of.
+
+    Its interval is that of the model's R2: the loss of the best window is known.
+    """
     label_variance = facts.error / max(1 - facts.r2, 1e-300)
     attainable = 1 - numbers_in(results[optimum])["loss"] / label_variance
-    return facts.r2 / attainable if attainable > SMALLEST else 0.0
+    own, name = facts.explained, "R2 over that of the best window"
+    if attainable <= SMALLEST:
+        return Estimate.exactly(name, 0.0)
+    return Estimate(name, own.value / attainable, own.low / attainable, own.high / attainable)
 
 
 def gates(results: Results, facts: Facts) -> dict[str, Estimate]:
     """What `LEARNED_ENOUGH`, `IS_KERNEL` and `TIED` ask for."""
     return {
-        "learned": Estimate.exactly("R2 over that of the best window", share_learned(results, facts)),
-        "fit": Estimate.exactly("share of the scores' variance that M explains", numbers_in(results[scores])["fit"]),
+        "learned": share_learned(results, facts),
+        "fit": fit_of(results[scores_by_function]),
         **tied(results[tied_window]),
     }
 
@@ -204,7 +212,7 @@ OPTIMAL_WINDOW_CLAIM = Claim(
     "noise sigma, number n of examples and dimension d",
     source=f"{SOURCE}, Theorem 2",
     criterion=WINDOW,
-    measurements=(scores, kernel, tied_window, optimum, window_loss, matrix_losses),
+    measurements=(scores, scores_by_function, kernel, tied_window, optimum, window_loss, matrix_losses),
     twin=(kernel, matrix_losses),
     about_weights=True,
     aspects=("single layer", "single head", "kind of task"),

@@ -13,7 +13,7 @@ from typing import Any
 
 from pandas import DataFrame
 
-from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.facts import Facts, needs_training
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.analyses.plan import Numbers
@@ -61,12 +61,7 @@ def needs_family(facts: Facts) -> str | None:
         )
     if family_in(facts.config) is None:
         return f"The claim is about {UNIT} and {LAYER}, of which runs come with the package; this model is neither"
-    if not facts.optimizer:
-        return (
-            "The claim is about a kind of training, decided by runs that come with the package; nothing tells that "
-            "this model was trained, and how"
-        )
-    return None
+    return needs_training(facts)
 
 
 @functools.cache

@@ -9,18 +9,20 @@ With u = Sigma^(-1/2) x, which is uniform on the unit sphere, x_i^T M x_q = u_i^
 matrix in the middle is "whitened" M. It is w I where Lemma 1 holds.
 """
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from pandas import DataFrame
 from torch import Tensor
 from xarray import DataArray
 
+from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.probes.record import Activations
-from icl_interp.resampling import r_squared
+from icl_interp.resampling import bootstrap, r_squared
 from icl_interp.results import make_array, table_of_numbers
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.tasks.vectors import Ellipsoid, Sphere
@@ -156,6 +158,38 @@ def scores(lab: Lab) -> Planned[DataFrame]:
     entries = {f"M {i} {j}": of[i, j] for i in range(d) for j in range(d)}
     note = "least squares of the head's scores at the query of in-distribution prompts"
     return table_of_numbers({**entries, **shares}, note)
+
+
+@measurement("lipschitz/scores by function")
+def scores_by_function(lab: Lab) -> Planned[DataArray]:
+    """The variance of the head's scores within prompts, and what x_i^T M x_q leaves of it, by function.
+
+    M is that of `scores`; so far as it is fitted to these prompts, it leaves less of them than of others, by about
+    d^2 over the number of scores.
+    """
+    table = yield from lab.need(scores)
+    d, prompts = task_of(lab).dim, lab.few
+    seen = Activations([SCORES], keep=lambda rows: rows[:, 0, -1, :-1])
+    yield from lab.ask(prompts=prompts, probes=[seen])
+    found = torch.tensor(table["value"].to_numpy()[: d * d].copy()).view(d, d)
+    xs = prompts.xs.double()
+    s = _centred(seen.recorded[SCORES].double()[..., None])[..., 0]
+    of_inputs = torch.einsum("bid,de,be->bi", xs[:, :-1], found, xs[:, -1])
+    left = s - _centred(of_inputs[..., None])[..., 0]
+    rows = [lab.by_unit(one.square().mean(1), prompts) for one in (s, left)]
+    axes = {"of": ("scores", "left"), "unit": tuple(range(len(rows[0])))}
+    return make_array(rows, axes, note=f"{len(prompts)} prompts in distribution")
+
+
+def fit_of(result: DataArray) -> Estimate:
+    """The share of the scores' variance that M explains, from a stored `scores_by_function`."""
+    total, left = (result.sel(of=of).values for of in ("scores", "left"))
+
+    def share(total: np.ndarray, left: np.ndarray) -> np.ndarray:
+        # M = 0 explains all of a head that gives every example the same score.
+        return np.asarray(r_squared(left, total, empty=1.0, least=NOTHING))
+
+    return Estimate.of("share of the scores' variance that M explains", bootstrap(share, total, left))
 
 
 def _centred(values: Float[Tensor, "batch key term"]) -> Float[Tensor, "batch key term"]:
