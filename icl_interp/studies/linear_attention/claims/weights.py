@@ -26,7 +26,7 @@ from icl_interp.studies.linear_attention.measurements.setting import (
     task_in,
     trained_landscape,
 )
-from icl_interp.studies.linear_attention.measurements.tied import LEARNED, MINIMUM, MODEL, learned, loss, tied
+from icl_interp.studies.linear_attention.measurements.tied import LEARNED, learned, loss, tied
 from icl_interp.studies.linear_attention.measurements.weights import maps, numbers, path, product, share_of_identity
 
 NEAR, FAR = 0.05, 0.2  # relative distances that count as reached, and as not
@@ -62,8 +62,7 @@ def converged(results: Results, facts: Facts) -> Evidence:
     found, twin = _numbers(results), _numbers(results.twin)
     theorem = "4.5" if task_in(facts).random_covariance else "4.1"
     name = "distance of the weights' product from that of the minimum, |P - P*| / |P*|"
-    errors = results[loss].sel(who=[MODEL, MINIMUM]).values
-    excess = bootstrap(lambda own, least: np.log(own / least), *errors)
+    excess = bootstrap(lambda own, least: np.log(own / least), *results[loss].values)
     error = "mean squared error / that of the minimum on the same prompts"
     quantities = {
         "distance": Estimate.exactly(name, found["distance"]),
